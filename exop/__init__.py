@@ -1,0 +1,1 @@
+"""ExoP: virtualizes stream processing."""

@@ -1,0 +1,185 @@
+"""Everything ExoP raises on purpose: one tree, one root.
+
+* ExopError
+  x MeshError                 the mesh you wrote cannot be
+    + SletError                 a signature that is no slet
+    + UnknownName               a slet, node, port, setting or channel kind that nobody knows
+    + SettingError              a setting whose value does not fit its type
+    + WiringError               two ports that do not fit (item types, missing host, a cycle without a queue)
+  x BuilderError              an application builder was called wrongly, or gave no application
+  x PlanError                 the change could not be made; the old mesh runs on
+    + StaleMesh                 someone else applied first: read the mesh again
+    + ComponentFailed           a component could not be opened, or failed while it ran
+  x LifecycleError            an event that the component's state does not allow
+  x StateError                the state directory cannot be used (in use, of another version, not writable)
+  x PluginError               a plugin could not be loaded; carries its name
+  x RegistryError
+    + FilterSyntaxError         carries text and position
+    + ServiceGone               the service was unregistered meanwhile
+  x RemotingError
+    + PeerUnreachable, PeerRefused, ProtocolMismatch
+  x ChannelClosed, ChannelFull  control flow of ports: siblings, so that nobody catches them by accident
+
+An error holds its facts as keyword attributes (`error.port`, `error.known`), composes its own message, and says what
+to do. It crosses the wire as its class name and facts, never as a pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any, ClassVar
+
+
+class ExopError(Exception):
+    """The root of all errors that ExoP raises on purpose.
+
+    A subclass states its `template`; the keyword facts fill it and are kept as attributes.
+    """
+
+    template: ClassVar[str] = "{text}"
+
+    def __init__(self, text: str = "", **facts: Any) -> None:
+        self.facts: dict[str, Any] = {"text": text, **facts} if text else dict(facts)
+        super().__init__(text or self.compose())
+
+    def compose(self) -> str:
+        """Make the message out of the facts."""
+        return self.template.format_map(self.facts)
+
+    def __getattr__(self, name: str) -> Any:
+        facts = self.__dict__.get("facts", {})
+        if name in facts:
+            return facts[name]
+        raise AttributeError(name)
+
+
+class MeshError(ExopError):
+    """The mesh that was written cannot be."""
+
+
+class SletError(MeshError):
+    """A signature that is no slet: `slet`, `problem`, `cure`."""
+
+    template = "{slet} is no slet: {problem}; {cure}"
+
+
+class UnknownName(MeshError):
+    """A name that nobody knows: `place` has no `kind` called `name`; `known` are the names there are."""
+
+    def compose(self) -> str:
+        """Name the place, the nearest known name, or all of them."""
+        known = sorted(str(name) for name in self.facts.get("known", ()))
+        message = f"{self.facts['place']} has no {self.facts['kind']} {self.facts['name']!r}"
+        return f"{message}; {suggest(self.facts['name'], known, self.facts['kind'])}"
+
+
+class SettingError(MeshError):
+    """A setting whose value does not fit its type: `place`, `setting`, `problem`."""
+
+    template = "{place}: the setting {setting!r} does not fit: {problem}"
+
+
+class WiringError(MeshError):
+    """Two ports that do not fit, or a shape that cannot run."""
+
+
+class BuilderError(ExopError):
+    """An application builder was called wrongly, or gave no application."""
+
+
+class PlanError(ExopError):
+    """The change could not be made; the old mesh runs on."""
+
+
+class StaleMesh(PlanError):
+    """The mesh was changed meanwhile: `application`, `revision` (yours), `current`."""
+
+    template = (
+        "{application!r} was changed meanwhile (this mesh is revision {revision}, the running one {current}); "
+        "read it again with platform.mesh({application!r}) and repeat the edit"
+    )
+
+
+class ComponentFailed(PlanError):
+    """A component could not be opened, or failed while it ran: `node`, `phase`, `problem`."""
+
+    template = "{node} failed while {phase}: {problem}"
+
+
+class LifecycleError(ExopError):
+    """An event that the state does not allow: `component`, `state`, `event`, `allowed`."""
+
+    template = "{component} is {state}: it cannot {event}; possible now: {allowed}"
+
+
+class StateError(ExopError):
+    """The state directory cannot be used: in use, of another version, not writable."""
+
+
+class PluginError(ExopError):
+    """A plugin could not be loaded: `plugin`, `problem`."""
+
+    template = "the plugin {plugin!r} could not be loaded: {problem}"
+
+
+class RegistryError(ExopError):
+    """The registry was asked for something impossible."""
+
+
+class FilterSyntaxError(RegistryError):
+    """A text that is no filter: `filter`, `position`, `problem`."""
+
+    def compose(self) -> str:
+        """Show the text with a mark under the place."""
+        facts = self.facts
+        return f"{facts['problem']}\n  {facts['filter']}\n  {' ' * facts['position']}^"
+
+
+class ServiceGone(RegistryError):
+    """The service was unregistered meanwhile: `service`."""
+
+    template = "the service {service} is gone; look it up again or follow it with registry.track(...)"
+
+
+class RemotingError(ExopError):
+    """Talking to another platform went wrong."""
+
+
+class PeerUnreachable(RemotingError):
+    """Nobody answers at `address`."""
+
+    template = "no platform answers at {address}: {problem}; start one with `exop serve`, or see `exop ps`"
+
+
+class PeerRefused(RemotingError):
+    """The other platform refused: `address`, `problem`."""
+
+    template = "the platform at {address} refused: {problem}"
+
+
+class ProtocolMismatch(RemotingError):
+    """The other side speaks another version: `address`, `ours`, `theirs`."""
+
+    template = "the platform at {address} speaks protocol {theirs}, this one {ours}; use the same release on both sides"
+
+
+class ChannelClosed(ExopError):
+    """Nothing more can be pushed to, or pulled from, this channel: `channel`."""
+
+    template = "the channel {channel} is closed"
+
+
+class ChannelFull(ExopError):
+    """The channel has no room now and its pusher must not wait: `channel`, `capacity`."""
+
+    template = "the channel {channel} is full ({capacity} items)"
+
+
+def suggest(name: object, known: Iterable[str], kind: str = "name") -> str:
+    """The second half of a message about an unknown name: the nearest one, or all there are."""
+    names = sorted(known)
+    near = get_close_matches(str(name), names, n=1, cutoff=0.5)
+    if near:
+        return f"did you mean {near[0]!r}?" if len(names) == 1 else f"did you mean {near[0]!r}? known: {', '.join(names)}"
+    return f"known: {', '.join(names)}" if names else f"there is no {kind} here"

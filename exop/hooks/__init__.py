@@ -1,0 +1,1 @@
+"""Pluggy hooks: what a plugin can add, and how plugins are found."""

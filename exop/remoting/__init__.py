@@ -1,0 +1,1 @@
+"""Talking to other processes: the control connection."""

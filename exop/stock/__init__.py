@@ -1,0 +1,1 @@
+"""The base library of slets and channels, registered through the same hooks as anyone's."""

@@ -1,0 +1,1 @@
+"""The WiringController: binds ports and channels by connected-to."""
