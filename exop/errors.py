@@ -181,5 +181,7 @@ def suggest(name: object, known: Iterable[str], kind: str = "name") -> str:
     names = sorted(known)
     near = get_close_matches(str(name), names, n=1, cutoff=0.5)
     if near:
-        return f"did you mean {near[0]!r}?" if len(names) == 1 else f"did you mean {near[0]!r}? known: {', '.join(names)}"
+        return (
+            f"did you mean {near[0]!r}?" if len(names) == 1 else f"did you mean {near[0]!r}? known: {', '.join(names)}"
+        )
     return f"known: {', '.join(names)}" if names else f"there is no {kind} here"

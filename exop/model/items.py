@@ -1,0 +1,41 @@
+"""What travels: items, batches of them, and the control items that travel in band with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Batch(list[T]):
+    """Several items at once.
+
+    A slet whose output is typed `Batch[T]` passes all of them on by one call; an input port typed `Batch[T]` receives
+    them as one list. The port's item type is `T` either way, so both connect to slets that take single items.
+    """
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Punctuation:
+    """The stream is complete up to and including `time` (a watermark): nothing older follows.
+
+    `time` is in the stream's own unit. A port whose type names `Punctuation` receives it as an item and its slet
+    decides what leaves; past every other slet it is forwarded by the platform, as the minimum over its inputs.
+    """
+
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfStream:
+    """Nothing follows. Forwarded by the platform once every input of a slet has ended.
+
+    A port whose type names it receives it too, as its last item, and may still emit results.
+    """
+
+
+#: The two kinds of control items, for `isinstance`.
+CONTROL = (Punctuation, EndOfStream)

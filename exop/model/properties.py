@@ -1,0 +1,95 @@
+"""The names and values of service properties: each name that the platform uses stands here once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from exop.errors import RegistryError
+
+#: One plain value of a property.
+Scalar: TypeAlias = str | int | float | bool
+#: What a property may be when it is given: a plain value, or several (a filter then asks whether any of them fits).
+Given: TypeAlias = Scalar | list[str] | list[int] | list[float] | list[bool] | tuple[Scalar, ...]
+#: What a property is once the registry keeps it: nothing that can be changed.
+Value: TypeAlias = Scalar | tuple[Scalar, ...]
+
+#: The unique number of a service in its registry; set by the registry.
+SERVICE_ID: Final = "service.id"
+#: The names of the interfaces under which a service is registered; set by the registry.
+INTERFACE: Final = "interface"
+#: Who comes first when several services fit: the higher number, then the older service. 0 where it is not given.
+RANKING: Final = "service.ranking"
+
+#: The identifier of what a port (its connector) or a connector (its channel) is connected to.
+CONNECTED_TO: Final = "connected-to"
+
+#: What a component is: `slet`, `channel`, `port`, `connector`.
+KIND: Final = "kind"
+#: The name of a component: of a node, a channel or a port, within what it belongs to.
+NAME: Final = "name"
+#: The application that a component belongs to.
+APPLICATION: Final = "application"
+#: The node of the mesh that a component stands for, or that a port belongs to.
+NODE: Final = "node"
+#: The identifier of a running component: a node that is replaced keeps its name and gets another instance.
+INSTANCE: Final = "instance"
+#: The identity of a slet's code: `plugin:name`, `bundle@version:name`.
+SLET: Final = "slet"
+#: The derived role of a slet: `alpha`, `pi`, `omega`.
+ROLE: Final = "role"
+#: The state of a component's life cycle.
+STATE: Final = "state"
+#: The port of a node, as `node.port`.
+PORT: Final = "port"
+#: The direction of a port: `in`, `out`.
+DIRECTION: Final = "direction"
+#: The type of the items that a port or channel carries, as text.
+ITEM_TYPE: Final = "item.type"
+#: The kind of a channel: `direct`, `queue`, `window`, `latch`, `table`, `log`.
+CHANNEL_KIND: Final = "channel.kind"
+#: How many items a channel holds before its pushers wait.
+CAPACITY: Final = "capacity"
+#: The name of the platform on which a component runs.
+HOST: Final = "host"
+#: The plugin or bundle that a component comes from.
+ORIGIN: Final = "origin"
+#: The version of what a component comes from.
+VERSION: Final = "version"
+
+_SCALARS: Final = frozenset({str, int, float, bool})
+
+
+def freeze(properties: Mapping[str, Given]) -> dict[str, Value]:
+    """Copy *properties* so that nobody can change them: lists become tuples.
+
+    Called by the registry for every service that is registered or modified.
+
+    Raises:
+        RegistryError: a value is of a type that no filter could compare.
+    """
+    return {
+        name: value if type(value) in _SCALARS else _frozen(name, value)  # type: ignore[misc]
+        for name, value in properties.items()
+    }
+
+
+def _frozen(name: str, value: object) -> Value:
+    if isinstance(value, (list, tuple)):
+        return tuple(_plain(name, element) for element in value)
+    return _plain(name, value)
+
+
+def _plain(name: str, value: object) -> Scalar:
+    """Give a value its plain type: a member of a `StrEnum` is its text."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, (bool, float)):
+        return value if type(value) is bool else float(value)
+    if isinstance(value, int):
+        return int(value)
+    raise RegistryError(
+        f"the property {name!r} is of type {type(value).__qualname__}; properties are str, int, float, bool, "
+        "or lists of them: register the value's text, or leave it in the service",
+        property=name,
+    )

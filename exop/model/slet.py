@@ -1,0 +1,122 @@
+"""`@slet` and `Slet`: a signature becomes a slet (the signature is the contract)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform, overload
+
+from exop.errors import SletError
+from exop.model.signature import read_class, read_function
+from exop.model.spec import POLICIES, Policy, SletSpec
+
+F = TypeVar("F", bound=Callable[..., Any])
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+@overload
+def slet(function: F) -> F: ...
+@overload
+def slet(*, name: str | None = None, atomic: bool = False, on_error: Policy = "suspend") -> Callable[[F], F]: ...
+def slet(
+    function: F | None = None, *, name: str | None = None, atomic: bool = False, on_error: Policy = "suspend"
+) -> F | Callable[[F], F]:
+    """Make a function a slet; it stays the function it was.
+
+    The positional parameter is the input port, a parameter typed as a `Memento` the state, keyword-only parameters
+    are the configuration, and the return annotation tells what leaves by `out`.
+
+    Args:
+        function: The function, when used without parentheses.
+        name: The slet's name; the function's own by default.
+        atomic: A second try of an item starts from a copy of the memento of before it.
+        on_error: What happens to an item for which the slet raises; an application may say otherwise.
+
+    Raises:
+        SletError: the signature is no slet; the message tells what to write instead.
+    """
+
+    def mark(plain: F) -> F:
+        _known_policy(plain.__qualname__, on_error)
+        spec = read_function(plain)
+        spec = dataclasses.replace(spec, name=name or spec.name, atomic=atomic, on_error=on_error)
+        plain.__slet__ = spec  # type: ignore[attr-defined]
+        return plain
+
+    return mark if function is None else mark(function)
+
+
+def input_port(method: M) -> M:
+    """Make a method of a `Slet` class an input port of the method's name."""
+    method.__input_port__ = True  # type: ignore[attr-defined]
+    return method
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
+class Slet:
+    """The base of slets with several ports, or with something to open and close.
+
+    Fields typed `OutputPort[T]` and `InputPort[T]` are injected, a field typed as a `Memento` is the state, all other
+    fields are the configuration. Methods marked `@input_port` take the items; what they return leaves by `out`. A
+    class with `__iter__` is driven by the platform: an α-slet, or a slet that pulls its inputs. `__enter__` opens (and
+    returns only when the slet is ready), `__exit__` closes.
+
+    Class keywords: `own_driver=True` (pushes from threads of its own), `atomic`, `on_error` and `name` as in `@slet`.
+    """
+
+    __slet__: ClassVar[SletSpec | None] = None
+
+    def __init_subclass__(
+        cls,
+        *,
+        name: str | None = None,
+        own_driver: bool = False,
+        atomic: bool = False,
+        on_error: Policy = "suspend",
+        **options: Any,
+    ) -> None:
+        super().__init_subclass__(**options)
+        _known_policy(cls.__qualname__, on_error)
+        try:
+            dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
+        except ValueError as problem:
+            raise SletError(slet=cls.__qualname__, problem=str(problem), cure="use field(default_factory=…)") from None
+        spec = read_class(cls, own_driver=own_driver)
+        if spec is not None:
+            spec = dataclasses.replace(spec, name=name or spec.name, atomic=atomic, on_error=on_error)
+        cls.__slet__ = spec
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        return None
+
+    def metrics(self) -> dict[str, int | float | str]:
+        """Figures of the slet's own, shown beside the platform's."""
+        return {}
+
+
+def spec_of(thing: Any) -> SletSpec:
+    """The specification of a `@slet` function or a `Slet` class.
+
+    Raises:
+        SletError: it is neither.
+    """
+    if isinstance(thing, SletSpec):
+        return thing
+    spec = getattr(thing, "__slet__", None)
+    if isinstance(spec, SletSpec):
+        return spec
+    name = getattr(thing, "__qualname__", repr(thing))
+    if isinstance(thing, type) and issubclass(thing, Slet):
+        raise SletError(
+            slet=name, problem="the class has no port", cure="mark a method with @input_port, or define __iter__"
+        )
+    raise SletError(slet=name, problem="it was never marked", cure="put @slet above the function, or derive from Slet")
+
+
+def _known_policy(name: str, policy: str) -> None:
+    if policy not in POLICIES:
+        cure = f"use one of {', '.join(POLICIES)}"
+        raise SletError(slet=name, problem=f"on_error={policy!r} is no policy", cure=cure)
