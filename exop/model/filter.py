@@ -1,10 +1,10 @@
-"""Filters over service properties: LDAP-style text (RFC 4515) as values that match, print and can be built from code.
+r"""Filters over service properties: LDAP-style text (RFC 4515) as values that match, print and can be built from code.
 
     >>> wanted = parse("(&(role=pi)(rank>=3)(!(name=test-*)))")
     >>> wanted.match({"role": "pi", "rank": 5, "name": "average"})
     True
     >>> str(where({"role": "pi", "node": "a(b)"}))
-    '(&(role=pi)(node=a\\\\28b\\\\29))'
+    '(&(role=pi)(node=a\\28b\\29))'
 
 Names are compared exactly. In text every value is text; the type of the property decides how it is compared (see
 `matching`). `(&)` fits everything and `(|)` nothing (RFC 4526). Extensible matches (`:=`) are not supported.
@@ -12,12 +12,13 @@ Names are compared exactly. In text every value is text; the type of the propert
 
 from __future__ import annotations
 
+import operator
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from exop.errors import FilterSyntaxError
 from exop.model import matching
@@ -121,11 +122,12 @@ class Not(Filter):
 
 
 @dataclass(frozen=True)
-class _Comparison(Filter):
-    """A property and the text it is compared with."""
+class Comparison(Filter):
+    """A property and the text it is compared with; the base of the comparisons."""
 
     name: str
     value: str
+    sign: ClassVar[str]
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -133,12 +135,14 @@ class _Comparison(Filter):
             problem = f"{self.name} is compared with {self.value!r}: a filter holds text; use where() for other values"
             raise FilterSyntaxError(filter=f"({self.name}={self.value})", position=len(self.name) + 2, problem=problem)
 
+    def __str__(self) -> str:
+        return f"({self.name}{self.sign}{escape(self.value)})"
 
-class Equal(_Comparison):
+
+class Equal(Comparison):
     """The same text, number or truth value: `(node=jams)`, `(capacity=100)`."""
 
-    def __str__(self) -> str:
-        return f"({self.name}={escape(self.value)})"
+    sign = "="
 
     def _compile(self) -> Test:
         return matching.equal(self.name, self.value)
@@ -147,34 +151,31 @@ class Equal(_Comparison):
         return (tuple((self.name, key) for key in matching.index_keys(self.value)),)
 
 
-class Approx(_Comparison):
+class Approx(Comparison):
     """The same but for case and white space: `(node~=Traffic Jams)`."""
 
-    def __str__(self) -> str:
-        return f"({self.name}~={escape(self.value)})"
+    sign = "~="
 
     def _compile(self) -> Test:
         return matching.approximately(self.name, self.value)
 
 
-class AtLeast(_Comparison):
+class AtLeast(Comparison):
     """The same or more: `(service.ranking>=5)`."""
 
-    def __str__(self) -> str:
-        return f"({self.name}>={escape(self.value)})"
+    sign = ">="
 
     def _compile(self) -> Test:
-        return matching.at_least(self.name, self.value)
+        return matching.ordered(self.name, self.value, operator.ge)
 
 
-class AtMost(_Comparison):
+class AtMost(Comparison):
     """The same or less: `(capacity<=1000)`."""
 
-    def __str__(self) -> str:
-        return f"({self.name}<={escape(self.value)})"
+    sign = "<="
 
     def _compile(self) -> Test:
-        return matching.at_most(self.name, self.value)
+        return matching.ordered(self.name, self.value, operator.le)
 
 
 @dataclass(frozen=True)
@@ -205,8 +206,8 @@ class Substring(Filter):
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        if len(self.parts) < 2 or not any(self.parts) or not all(self.parts[1:-1]):  # noqa: PLR2004 (a star has 2 sides)
-            problem = f"{self.parts!r} are not the parts around stars: two or more, not all empty, none between stars empty"
+        if len(self.parts) < 2 or not any(self.parts) or not all(self.parts[1:-1]):
+            problem = f"{self.parts!r} do not stand around stars: two or more, not all empty, none empty between stars"
             raise FilterSyntaxError(filter=f"({self.name}=…)", position=len(self.name) + 2, problem=problem)
 
     def __str__(self) -> str:
@@ -235,9 +236,9 @@ def parse(text: str) -> Filter:
 
 def as_filter(given: Filter | str | None) -> Filter:
     """A filter from what callers pass: a filter, its text, or nothing for everything."""
-    if given.__class__ is str:
-        return parse(given)  # type: ignore[arg-type]
-    return ANYTHING if given is None else given if isinstance(given, Filter) else parse(str(given))
+    if isinstance(given, str):
+        return parse(given)
+    return ANYTHING if given is None else given
 
 
 def where(properties: Mapping[str, Scalar]) -> Filter:
@@ -247,7 +248,7 @@ def where(properties: Mapping[str, Scalar]) -> Filter:
 
 
 def escape(value: str) -> str:
-    """Write a value so that it can stand in a filter: `a*b` becomes `a\\2ab`."""
+    r"""Write a value so that it can stand in a filter: `a*b` becomes `a\2ab`."""
     return _SPECIAL.sub(lambda found: f"\\{ord(found[0]):02x}", value)
 
 

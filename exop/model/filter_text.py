@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
-from lark.exceptions import VisitError
+from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from exop.errors import FilterSyntaxError
-from exop.model.filter import NAME, And, Approx, AtLeast, AtMost, Equal, Filter, Not, Or, Present, Substring
+from exop.model.filter import NAME, And, Approx, AtLeast, AtMost, Comparison, Equal, Filter, Not, Or, Present, Substring
 
 # White space may stand around parentheses and after an operator; inside a value it belongs to the value, so it is part
 # of the terminals here instead of being ignored everywhere.
@@ -36,7 +36,8 @@ _GRAMMAR: Final = rf"""
 DEEPEST: Final = 64
 
 _ESCAPED: Final = re.compile(r"(?:\\[0-9A-Fa-f]{2})+")
-_ORDERED: Final = {"~=": Approx, ">=": AtLeast, "<=": AtMost}
+_IN_VALUE: Final = re.compile(r"=[^()]*$")
+_COMPARISONS: Final[dict[str, Callable[[str, str], Comparison]]] = {"~=": Approx, ">=": AtLeast, "<=": AtMost}
 
 
 def read(text: str) -> Filter:
@@ -50,10 +51,8 @@ def read(text: str) -> Filter:
         return _parser().parse(text)  # type: ignore[return-value]
     except UnexpectedInput as error:
         raise _explained(text, error) from None
-    except VisitError as error:
-        if isinstance(error.orig_exc, _BadValue):
-            raise _failure(text, error.orig_exc.position, error.orig_exc.problem) from None
-        raise
+    except _BadValue as error:
+        raise _failure(text, error.position, error.problem) from None
 
 
 class _BadValue(Exception):
@@ -80,12 +79,12 @@ class _Builder(Transformer[Token, Filter]):
     def term(self, tokens: list[Token]) -> Filter:
         name, operator = str(tokens[0]), str(tokens[1])
         start = tokens[1].end_pos or 0
-        value = str(tokens[2]) if len(tokens) > 2 else ""  # noqa: PLR2004 (name, operator, value)
+        value = str(tokens[2]) if len(tokens) > 2 else ""
         if operator == "=":
             return _equality(name, value, start)
         if "*" in value:
             raise _BadValue(start + value.index("*"), f"{operator} compares with one value: write a star as \\2a")
-        return _ORDERED[operator](name, _unescape(value, start))
+        return _COMPARISONS[operator](name, _unescape(value, start))
 
 
 def _equality(name: str, value: str, start: int) -> Filter:
@@ -127,7 +126,7 @@ _WANTED: Final = {
     "_NOT": "!",
     "NAME": "the name of a property",
     "OPERATOR": "one of = ~= >= <=",
-    "VALUE": r"a value (write ( ) * \ as \28 \29 \2a \5c)",
+    "VALUE": "a value",
     "$END": "the end",
 }
 
@@ -142,11 +141,12 @@ def _explained(text: str, error: UnexpectedInput) -> FilterSyntaxError:
             position = len(text)
     elif isinstance(error, UnexpectedCharacters):
         wanted = set(error.allowed)
-    elif isinstance(error, UnexpectedEOF):
-        wanted, position = set(error.expected), len(text)
     names = [words for terminal, words in _WANTED.items() if terminal in wanted]
     found = f"{text[position]!r}" if position < len(text) else "the end"
-    return _failure(text, position, f"expected {' or '.join(names)}, found {found}")
+    problem = f"expected {' or '.join(names)}, found {found}"
+    if _IN_VALUE.search(text[:position]) and text[position : position + 1] in ("(", "\\"):
+        problem += r"; in a value, write ( ) * \ as \28 \29 \2a \5c"
+    return _failure(text, position, problem)
 
 
 def _failure(text: str, position: int, problem: str) -> FilterSyntaxError:

@@ -25,9 +25,11 @@ _TRUTHS: Final = {"true": True, "false": False}
 
 def text_of(value: Scalar) -> str:
     """The text that stands for *value* in a filter."""
+    if isinstance(value, str):
+        return str.__str__(value)  # a member of a StrEnum, too, stands for its text
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value if isinstance(value, str) else repr(value)
+    return int.__repr__(value) if isinstance(value, int) else float.__repr__(value)
 
 
 def number_of(text: str) -> int | float:
@@ -49,7 +51,7 @@ def index_keys(text: str) -> tuple[Scalar, ...]:
     """All keys under which an index may keep a value that equals *text*."""
     keys: list[Scalar] = [text]
     number = number_of(text)
-    if number == number:  # noqa: PLR0124 (false for nan alone)
+    if number == number:  # nan alone differs from itself
         keys.append(number)
     if text.lower() in _TRUTHS and text.lower() != text:
         keys.append(text.lower())
@@ -82,16 +84,16 @@ def approximately(name: str, text: str) -> Test:
     return _reader(name, lambda value: _squash(value) == squashed if isinstance(value, str) else same(value))
 
 
-def at_least(name: str, text: str) -> Test:
-    """Fits text or numbers in order; truth values have none."""
+def ordered(name: str, text: str, holds: Callable[[Any, Any], bool]) -> Test:
+    """Fits text or numbers for which *holds* (>= or <=); truth values have no order."""
     number = number_of(text)
-    return _reader(name, lambda value: value >= text if isinstance(value, str) else _is_number(value) and value >= number)
 
+    def one(value: Any) -> bool:
+        if isinstance(value, str):
+            return holds(value, text)
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and holds(value, number)
 
-def at_most(name: str, text: str) -> Test:
-    """Fits text or numbers in order; truth values have none."""
-    number = number_of(text)
-    return _reader(name, lambda value: value <= text if isinstance(value, str) else _is_number(value) and value <= number)
+    return _reader(name, one)
 
 
 def substring(name: str, parts: tuple[str, ...]) -> Test:
@@ -116,8 +118,8 @@ def substring(name: str, parts: tuple[str, ...]) -> Test:
 
 
 def every(tests: tuple[Test, ...]) -> Test:
-    """Fits when every test does."""
-    if len(tests) == 2:  # noqa: PLR2004 (the usual small numbers are written out)
+    """Fits when every test does. Two, the usual number, are written out."""
+    if len(tests) == 2:
         first, second = tests
         return lambda properties: first(properties) and second(properties)
 
@@ -164,10 +166,6 @@ def _reader(name: str, one: One) -> Test:
         return any(map(one, value)) if isinstance(value, (tuple, list)) else one(value)
 
     return test
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _squash(text: str) -> str:
