@@ -1,0 +1,105 @@
+"""The outcome of a validation: counts and first examples per type and kind of mistake, and the response times."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+#: What makes an output fail, in the order it is told.
+MISTAKES = ("missing", "extra", "repeated", "wrong", "late", "before its question")
+NAMES = {0: "toll notices", 1: "accident alerts", 2: "balances", 3: "expenditures"}
+
+
+def quantile(ordered: list[float], share: float) -> float:
+    """The value that *share* of the sorted values do not exceed."""
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+@dataclass(slots=True)
+class TypeVerdict:
+    """What was found about the answers of one type."""
+
+    show: int
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    delays: array[float] = field(default_factory=lambda: array("d"))
+
+    def note(self, what: str, example: str = "") -> None:
+        """Count one more of *what*, and keep the first examples."""
+        self.counts[what] += 1
+        if example and len(self.examples.setdefault(what, [])) < self.show:
+            self.examples[what].append(example)
+
+    @property
+    def passed(self) -> bool:
+        """Nothing is wrong with this type."""
+        return not any(self.counts[mistake] for mistake in MISTAKES)
+
+    def response(self) -> dict[str, float] | None:
+        """Median, 99th percentile and maximum of the response times in seconds."""
+        if not self.delays:
+            return None
+        ordered = sorted(self.delays)
+        return {"median": quantile(ordered, 0.5), "p99": quantile(ordered, 0.99), "max": ordered[-1]}
+
+    def facts(self) -> dict[str, Any]:
+        """The same as plain values."""
+        return {"passed": self.passed, **self.counts, "response": self.response(), "examples": self.examples}
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was found about a whole output."""
+
+    show: int
+    types: dict[int, TypeVerdict] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
+    rows: int = 0
+    rejected: int = 0
+    rejected_examples: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.types = {kind: TypeVerdict(self.show) for kind in NAMES}
+
+    @property
+    def passed(self) -> bool:
+        """Every answer is there, once, right and in time."""
+        return not self.unreadable and all(verdict.passed for verdict in self.types.values())
+
+    @property
+    def exit_code(self) -> int:
+        """0: all is right; 1: something is not; 2: lines of the output could not be read."""
+        return 2 if self.unreadable else int(not self.passed)
+
+    def facts(self) -> dict[str, Any]:
+        """The whole verdict as plain values, for `--json`."""
+        return {
+            "passed": self.passed,
+            "input": {"rows": self.rows, "rejected": self.rejected, "examples": self.rejected_examples},
+            "unreadable": {"count": len(self.unreadable), "examples": self.unreadable[: self.show]},
+            "types": {str(kind): verdict.facts() for kind, verdict in self.types.items()},
+        }
+
+    def text(self) -> str:
+        """The whole verdict for a person."""
+        lines = [f"input: {self.rows} tuples, {self.rejected} malformed lines ignored"]
+        lines += [f"    {example}" for example in self.rejected_examples]
+        for kind, verdict in self.types.items():
+            lines += _type_text(f"type {kind}, {NAMES[kind]}", verdict)
+        if self.unreadable:
+            lines.append(f"output: {len(self.unreadable)} lines are no answers")
+            lines += [f"    {example}" for example in self.unreadable[: self.show]]
+        verdict_line = "every answer is there, once, right and in time" if self.passed else "differences"
+        return "\n".join([*lines, f"VERDICT: {verdict_line}"])
+
+
+def _type_text(title: str, verdict: TypeVerdict) -> list[str]:
+    lines = [f"{title}: {'pass' if verdict.passed else 'FAIL'}"]
+    for what, number in verdict.counts.items():
+        lines.append(f"    {what:24} {number}")
+        lines += [f"        {example}" for example in verdict.examples.get(what, [])]
+    if (response := verdict.response()) is not None:
+        lines.append("    response time in s       " + "  ".join(f"{name} {at:.3f}" for name, at in response.items()))
+    return lines
