@@ -17,7 +17,14 @@
     + FilterSyntaxError         carries text and position
     + ServiceGone               the service was unregistered meanwhile
   x RemotingError
-    + PeerUnreachable, PeerRefused, ProtocolMismatch
+    + PeerUnreachable           nobody answers at this address
+      - ConnectionLost            the connection ended before the answer came
+      - CallTimeout               no answer in time
+    + PeerRefused, ProtocolMismatch
+    + AddressInUse              somebody else listens there already
+    + AddressUnusable           a socket cannot be made there
+    + UnknownOperation, RequestInvalid, MessageTooLarge, PlatformBusy
+    + OperationFailed           a mistake inside the platform; its log has the traceback
   x ChannelClosed, ChannelFull  control flow of ports: siblings, so that nobody catches them by accident
 
 An error holds its facts as keyword attributes (`error.port`, `error.known`), composes its own message, and says what
@@ -162,6 +169,69 @@ class ProtocolMismatch(RemotingError):
     """The other side speaks another version: `address`, `ours`, `theirs`."""
 
     template = "the platform at {address} speaks protocol {theirs}, this one {ours}; use the same release on both sides"
+
+
+class ConnectionLost(PeerUnreachable):
+    """The connection ended before the answer came: `address`, `operation`, `problem`."""
+
+    template = (
+        "the connection to {address} ended during {operation!r} ({problem}); "
+        "whether it was carried out is not known: look with `exop ps` before you repeat it"
+    )
+
+
+class CallTimeout(PeerUnreachable):
+    """No answer in time: `address`, `operation`, `seconds`."""
+
+    template = (
+        "{address} did not answer {operation!r} within {seconds:g} s; it may still carry it out: "
+        "look with `exop ps` before you repeat it"
+    )
+
+
+class AddressInUse(RemotingError):
+    """Somebody else listens there: `address`, `pid`."""
+
+    template = "{address} is in use by process {pid}; stop that one (see `exop ps`) or take another state directory"
+
+
+class AddressUnusable(RemotingError):
+    """A socket cannot be made, or must not be trusted, at this place: `address`, `problem`, `cure`."""
+
+    template = "{address} cannot be used: {problem}; {cure}"
+
+
+class UnknownOperation(RemotingError):
+    """The platform has no such operation: `operation`, `known`."""
+
+    def compose(self) -> str:
+        """Name the nearest known operation, or all of them."""
+        name = self.facts["operation"]
+        return f"the platform has no operation {name!r}; {suggest(name, self.facts['known'], 'operation')}"
+
+
+class RequestInvalid(RemotingError):
+    """A request that does not fit its operation: `operation`, `problem`."""
+
+    template = "this request does not fit {operation!r}: {problem}"
+
+
+class MessageTooLarge(RemotingError):
+    """A message over the bound: `what`, `size`, `limit`, `cure`."""
+
+    template = "{what} has {size} bytes, the bound is {limit}; {cure}"
+
+
+class PlatformBusy(RemotingError):
+    """All turns were taken for too long: `operation`, `seconds`."""
+
+    template = "{operation!r} waited {seconds:g} s for its turn: the platform answers too many others; try again"
+
+
+class OperationFailed(RemotingError):
+    """A mistake inside the platform: `operation`, `reference`."""
+
+    template = "{operation!r} failed inside the platform; its log has the reason under the reference {reference}"
 
 
 class ChannelClosed(ExopError):

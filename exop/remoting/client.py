@@ -1,0 +1,252 @@
+"""The calling side: ask a running platform, and get typed answers or its errors."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+
+from exop.errors import CallTimeout, ConnectionLost, MessageTooLarge, PeerRefused, PeerUnreachable, RemotingError
+from exop.remoting.budget import Budget
+from exop.remoting.limits import DEFAULT_LIMITS, Limits
+from exop.remoting.rundir import Entry, find_entries, socket_path
+from exop.remoting.sockets import dial, peer_of
+
+if TYPE_CHECKING:
+    from exop.remoting.connection import HardConnection
+    from exop.remoting.frames import BoundedChannel
+    from exop.remoting.handshake import Welcome
+    from exop.remoting.operation import Request
+    from exop.remoting.paging import PageRequest
+
+T = TypeVar("T")
+_OVERHEAD = 200
+
+
+class ControlClient:
+    """Call the operations of the platform at *address*: a socket path, or its state directory.
+
+    It connects when it is first needed, and again when the platform has closed a connection that rested. Threads may
+    share it; they take turns. A call that did not come to its answer closes the connection, so that no late answer is
+    taken for another's.
+    """
+
+    def __init__(self, address: str | Path, *, timeout: float = 10.0, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._path = socket_path(address)
+        self._timeout = timeout
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._link: _Link | None = None
+
+    @overload
+    def call(
+        self, operation: str, request: Request | Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> Any: ...
+
+    @overload
+    def call(
+        self,
+        operation: str,
+        request: Request | Mapping[str, Any] | None,
+        reply: type[T],
+        *,
+        timeout: float | None = None,
+    ) -> T: ...
+
+    def call(
+        self,
+        operation: str,
+        request: Request | Mapping[str, Any] | None = None,
+        reply: Any = Any,
+        *,
+        timeout: float | None = None,
+    ) -> Any:
+        """Ask *operation* and return its reply as a *reply*; without that type as plain values, up to 1 MiB.
+
+        Raises:
+            PeerUnreachable: nobody is there, or (`ConnectionLost`, `CallTimeout`) the answer did not come.
+            PeerRefused, ProtocolMismatch: it does not talk to us.
+            ExopError: what the operation raised, of its own class.
+        """
+        from exop.remoting.codec import pack
+
+        payload = pack({} if request is None else request)
+        if len(payload) > self._limits.frame - _OVERHEAD:
+            raise MessageTooLarge(
+                what=f"the request to {operation!r}",
+                size=len(payload),
+                limit=self._limits.frame - _OVERHEAD,
+                cure="send less at a time",
+            )
+        seconds = self._timeout if timeout is None else timeout
+        deadline = time.monotonic() + seconds
+        if not self._lock.acquire(timeout=seconds):
+            raise CallTimeout(address=str(self._path), operation=operation, seconds=seconds)
+        try:
+            answer = self._exchange(operation, payload, deadline, seconds)
+        finally:
+            self._lock.release()
+        return self._decoded(operation, answer, reply)
+
+    def items(
+        self, operation: str, request: PageRequest, item: type[T], *, timeout: float | None = None
+    ) -> Iterator[T]:
+        """Ask an operation that answers in pages until there are no more, and yield what the pages hold."""
+        from msgspec.structs import replace
+
+        from exop.remoting.paging import Page
+
+        while True:
+            found = self.call(operation, request, cast(Any, Page)[item], timeout=timeout)
+            yield from found.items
+            if found.after is None:
+                return
+            request = replace(request, after=found.after)
+
+    def platform(self) -> Welcome:
+        """Who answers there: connect if need be."""
+        with self._lock:
+            return self._connected(time.monotonic() + self._timeout).welcome
+
+    def close(self) -> None:
+        """End the connection; the next call would make a new one."""
+        with self._lock:
+            self._drop()
+
+    def __enter__(self) -> ControlClient:
+        self.platform()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _exchange(self, operation: str, payload: bytes, deadline: float, seconds: float) -> bytes:
+        from exop.remoting.connection import Refusal
+        from exop.remoting.faults import rebuild
+
+        link = self._connected(deadline)
+        try:
+            return link.ask(operation, payload, deadline)
+        except Refusal as refusal:
+            raise rebuild(refusal.payload, self._limits.fault) from None
+        except BaseException as problem:
+            self._drop()
+            late = isinstance(problem, TimeoutError) or (isinstance(problem, EOFError) and time.monotonic() >= deadline)
+            if late:
+                raise CallTimeout(address=str(self._path), operation=operation, seconds=seconds) from None
+            if isinstance(problem, EOFError):
+                raise ConnectionLost(address=str(self._path), operation=operation, problem=str(problem)) from None
+            raise
+
+    def _decoded(self, operation: str, answer: bytes, reply: Any) -> Any:
+        from exop.remoting.codec import BadMessage, unpack
+
+        if reply is Any and len(answer) > self._limits.plain_reply:
+            raise MessageTooLarge(
+                what=f"the reply to {operation!r}",
+                size=len(answer),
+                limit=self._limits.plain_reply,
+                cure="ask for it in pages, or call with the type of the reply",
+            )
+        try:
+            return unpack(answer, reply)
+        except BadMessage as problem:
+            raise PeerRefused(
+                address=str(self._path), problem=f"its reply to {operation!r} is of another type ({problem})"
+            ) from None
+
+    def _connected(self, deadline: float) -> _Link:
+        if self._link is not None and self._link.stale():
+            self._drop()
+        if self._link is None:
+            self._link = _Link.to(self._path, self._limits, deadline)
+        return self._link
+
+    def _drop(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.connection.close()
+
+
+class _Link:
+    """One connection to a platform, after the handshake."""
+
+    def __init__(self, channel: BoundedChannel, connection: HardConnection, welcome: Welcome) -> None:
+        self._channel = channel
+        self.connection = connection
+        self.welcome = welcome
+
+    @classmethod
+    def to(cls, path: Path, limits: Limits, deadline: float) -> _Link:
+        """Connect, look who is there, and shake hands."""
+        # rpyc costs 30 ms: only who calls another process pays it.
+        from exop.remoting.connection import HardConnection
+        from exop.remoting.envelope import FAULT, REPLY
+        from exop.remoting.frames import BoundedChannel, DeadlineStream
+        from exop.remoting.handshake import greet
+
+        deadline = min(deadline, time.monotonic() + limits.greeting_time)
+        try:
+            sock = dial(path, max(0.001, deadline - time.monotonic()))
+        except OSError as problem:
+            raise PeerUnreachable(address=str(path), problem=problem.strerror or str(problem)) from None
+        own = Budget(limits.frame, limits.small_frame)
+        channel = BoundedChannel(DeadlineStream(sock), limits, frozenset({REPLY, FAULT}), (own, own))
+        try:
+            peer = peer_of(sock)
+            if not peer.trusted and os.geteuid() != 0:
+                raise PeerRefused(address=str(path), problem=f"it belongs to user {peer.uid}, not to you")
+            return cls(channel, HardConnection(channel), greet(channel, str(path), deadline))
+        except BaseException:
+            channel.close()
+            raise
+
+    def stale(self) -> bool:
+        """Whether the platform has closed it, or says something that nobody asked for."""
+        from rpyc.lib import Timeout
+
+        return bool(self._channel.stream.poll(Timeout(0)))
+
+    def ask(self, operation: str, payload: bytes, deadline: float) -> bytes:
+        """Send one request and wait for its answer."""
+        self._channel.call_deadline = deadline
+        try:
+            return self.connection.request(operation, payload, max(0.0, deadline - time.monotonic()))
+        finally:
+            self._channel.settle()
+
+
+@dataclass(frozen=True, slots=True)
+class RunningPlatform:
+    """A platform of this user that listens."""
+
+    pid: int
+    address: Path
+    name: str = ""
+    exop: str = ""
+    problem: str = ""
+    """Why it does not answer; empty when it does."""
+
+
+def find_platforms(timeout: float = 1.0) -> list[RunningPlatform]:
+    """The running platforms of this user, those included that do not answer within *timeout*.
+
+    What dead processes have left in the run directory is removed on the way.
+    """
+    return [_asked(entry, timeout) for entry in find_entries()]
+
+
+def _asked(entry: Entry, timeout: float) -> RunningPlatform:
+    try:
+        with ControlClient(entry.address, timeout=timeout) as client:
+            welcome = client.platform()
+    except RemotingError as error:
+        return RunningPlatform(entry.pid, entry.address, problem=str(error))
+    return RunningPlatform(welcome.pid, entry.address, welcome.name, welcome.exop)

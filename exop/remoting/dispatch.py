@@ -1,0 +1,96 @@
+"""From packed request to packed reply: the operations behind every kind of connection."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from exop.errors import (
+    ExopError,
+    MessageTooLarge,
+    OperationFailed,
+    PlatformBusy,
+    RequestInvalid,
+    UnknownOperation,
+)
+from exop.remoting import faults
+from exop.remoting.codec import BadMessage, pack, unpack
+from exop.remoting.limits import Limits
+from exop.remoting.operation import Operation, Request
+
+_log = logging.getLogger("exop.remoting")
+_OVERHEAD = 200
+"""Bytes that the envelope may add."""
+_LONG = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a request: the packed reply, or the packed error."""
+
+    ok: bool
+    payload: bytes
+
+
+class Dispatcher:
+    """Run the operation that a message names, at most `Limits.in_flight` at a time, and pack what comes of it."""
+
+    def __init__(self, operations: Mapping[str, Operation], limits: Limits) -> None:
+        self._operations = dict(operations)
+        self._limits = limits
+        self._slots = threading.BoundedSemaphore(limits.in_flight)
+
+    def answer(self, name: str, payload: bytes) -> Outcome:
+        """Answer one message; never raises."""
+        try:
+            return Outcome(True, self._run(name, payload))
+        except ExopError as error:
+            failure = error
+        except Exception:  # noqa: BLE001 - whatever a handler raises, the connection lives on
+            # The peer gets a number, the log the traceback: what broke inside is not the peer's to see.
+            reference = secrets.token_hex(4)
+            _log.exception("operation %r failed (reference %s)", name, reference)
+            failure = OperationFailed(operation=name, reference=reference)
+        return Outcome(False, faults.describe(failure, self._limits.fault))
+
+    def _run(self, name: str, payload: bytes) -> bytes:
+        operation = self._find(name)
+        request = self._request(operation, payload)
+        if not self._slots.acquire(timeout=self._limits.queue_time):
+            raise PlatformBusy(operation=name, seconds=self._limits.queue_time)
+        started = time.monotonic()
+        try:
+            reply = pack(operation.handler(request))
+        finally:
+            self._slots.release()
+        if (taken := time.monotonic() - started) > _LONG:
+            _log.warning("operation %r took %.1f s; it should be short", name, taken)
+        largest = self._limits.frame - _OVERHEAD
+        if len(reply) > largest:
+            raise MessageTooLarge(
+                what=f"the reply to {name!r}", size=len(reply), limit=largest, cure="ask for it in pages"
+            )
+        return reply
+
+    def _find(self, name: str) -> Operation:
+        found = self._operations.get(name)
+        if found is None:
+            raise UnknownOperation(operation=name, known=sorted(self._operations))
+        return found
+
+    def _request(self, operation: Operation, payload: bytes) -> Request:
+        if len(payload) > operation.max_request:
+            raise MessageTooLarge(
+                what=f"the request to {operation.name!r}",
+                size=len(payload),
+                limit=operation.max_request,
+                cure="send less at a time",
+            )
+        try:
+            return unpack(payload, operation.request)
+        except BadMessage as problem:
+            raise RequestInvalid(operation=operation.name, problem=str(problem)) from None

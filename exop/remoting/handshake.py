@@ -1,0 +1,93 @@
+"""The first exchange on a connection: who speaks which version, before anything else is spoken.
+
+    peer       Hello(protocol, exop)
+    platform   Welcome(protocol, exop, name, pid)  or  Declined(problem, protocol)
+
+The protocol number changes when an older side could misread a message; new operations and new fields do not change it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from exop import __version__
+from exop.errors import ConnectionLost, PeerRefused, ProtocolMismatch
+from exop.remoting.codec import BadMessage, pack, unpack
+from exop.remoting.frames import BoundedChannel, FrameRefused
+
+PROTOCOL = 1
+_OTHER = "something else"
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """What a peer says first."""
+
+    protocol: int = PROTOCOL
+    exop: str = __version__
+
+
+class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
+    """The platform takes the peer: its name and process."""
+
+    name: str
+    pid: int
+    protocol: int = PROTOCOL
+    exop: str = __version__
+
+
+class Declined(msgspec.Struct, frozen=True, tag="declined"):
+    """The platform does not take the peer."""
+
+    problem: str
+    protocol: int = PROTOCOL
+
+
+class Silent(Exception):
+    """The peer said nothing of the handshake: there is nobody to explain anything to."""
+
+
+def receive(channel: BoundedChannel, welcome: Welcome, deadline: float) -> None:
+    """The platform's side: hear the peer out and take it.
+
+    Raises:
+        Silent: it is no peer of ours, or speaks another version (which it has been told).
+        EOFError: it went away, or took too long.
+    """
+    try:
+        hello = unpack(channel.receive_greeting(deadline), Hello)
+    except BadMessage:
+        raise Silent("no hello") from None
+    if hello.protocol != PROTOCOL:
+        channel.send_greeting(pack(Declined("another protocol")), deadline)
+        raise Silent(f"protocol {hello.protocol}")
+    channel.send_greeting(pack(welcome), deadline)
+
+
+def greet(channel: BoundedChannel, address: str, deadline: float) -> Welcome:
+    """The peer's side: say hello and be taken.
+
+    Raises:
+        PeerRefused, ProtocolMismatch, ConnectionLost: it did not come to that.
+    """
+    try:
+        answer = unpack(_exchange(channel, deadline), Welcome | Declined)  # type: ignore[arg-type]
+    except (BadMessage, FrameRefused):
+        raise ProtocolMismatch(address=address, ours=PROTOCOL, theirs=_OTHER) from None
+    except EOFError as problem:
+        raise ConnectionLost(address=address, operation="hello", problem=str(problem)) from None
+    if answer.protocol != PROTOCOL:
+        raise ProtocolMismatch(address=address, ours=PROTOCOL, theirs=answer.protocol)
+    if isinstance(answer, Declined):
+        raise PeerRefused(address=address, problem=answer.problem)
+    return answer
+
+
+def _exchange(channel: BoundedChannel, deadline: float) -> bytes:
+    try:
+        channel.send_greeting(pack(Hello()), deadline)
+    except FrameRefused:
+        raise
+    except EOFError:
+        # It may have declined before it read anything: then that is still to be read.
+        pass
+    return channel.receive_greeting(deadline)

@@ -1,0 +1,216 @@
+"""The control server: answers the operations of a platform on a Unix socket, for its owner only.
+
+Light on purpose: an embedded platform starts one, and pays for rpyc only when somebody calls.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from exop.remoting.limits import DEFAULT_LIMITS, Limits
+from exop.remoting.rundir import claim, socket_path
+from exop.remoting.seat import Phase, Seat
+from exop.remoting.sockets import Listener, peer_of
+
+if TYPE_CHECKING:
+    from exop.remoting.operation import Operation
+    from exop.remoting.session import Host
+
+    Operations = Mapping[str, Operation] | Callable[[], Mapping[str, Operation]]
+
+_log = logging.getLogger("exop.remoting")
+_RETRY_AFTER = 0.1
+
+
+class ControlServer:
+    """Serve *operations* at *address*: a socket path, or None for a name of its own in the run directory.
+
+    The operations may be given as a function: it is called when the first peer comes. *name* is what a peer is shown.
+
+    >>> with ControlServer(operations(greet), tmp / "control.sock") as server:
+    ...     with ControlClient(server.address) as client:
+    ...         client.call("greet", {"whom": "you"})
+    'hello you'
+    """
+
+    def __init__(
+        self,
+        operations: Operations,
+        address: str | Path | None = None,
+        *,
+        name: str = "",
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._operations = operations
+        self._wanted = None if address is None else socket_path(address)
+        self._name = name
+        self._limits = limits
+        self._lock = threading.RLock()
+        self._stopping = threading.Event()
+        self._seats: set[Seat] = set()
+        self._counts: Counter[str] = Counter()
+        self._host: Host | None = None
+        self._listener: Listener | None = None
+        self._acceptor: threading.Thread | None = None
+        self._undo_entry: Callable[[], None] = lambda: None
+
+    @property
+    def address(self) -> Path:
+        """Where it listens; known from `start` on."""
+        if self._listener is None:
+            raise RuntimeError("the control server has not been started")
+        return self._listener.path
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What happened so far: `accepted`, `declined`, and how connections ended: `ended.closed`, `ended.idle`, …"""
+        with self._lock:
+            return dict(self._counts)
+
+    @property
+    def connections(self) -> int:
+        """Connections at the moment."""
+        return len(self._seats)
+
+    def start(self) -> None:
+        """Listen and return.
+
+        Raises:
+            AddressInUse: a living process listens there; it is named.
+            AddressUnusable: no socket can be made there, or the directory is not to be trusted.
+        """
+        if self._listener is not None:
+            raise RuntimeError("a control server starts once")
+        self._listener, self._undo_entry = claim(self._wanted)
+        self._acceptor = threading.Thread(target=self._accept_all, name="exop-control", daemon=True)
+        self._acceptor.start()
+
+    def stop(self) -> None:
+        """Stop listening, remove the socket, let running operations answer, and end all connections.
+
+        An operation may call it; its own connection ends when it has answered.
+        """
+        with self._lock:
+            if self._listener is None or self._acceptor is None or self._stopping.is_set():
+                return
+            self._stopping.set()
+        self._listener.sock.shutdown(socket.SHUT_RDWR)
+        self._acceptor.join()
+        self._undo_entry()
+        self._listener.close()
+        seats = self._taken()
+        for seat in seats:
+            seat.hang_up(socket.SHUT_RD)
+        started = time.monotonic()
+        self._await(seats, started + min(self._limits.patience, self._limits.stop_time))
+        for seat in self._others():
+            seat.hang_up()
+        self._await(seats, started + self._limits.stop_time)
+        for seat in self._others():
+            _log.warning("operation %r still runs after the control server has stopped", seat.operation)
+
+    def __enter__(self) -> ControlServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _accept_all(self) -> None:
+        assert self._listener is not None
+        while not self._stopping.is_set():
+            try:
+                sock, _ = self._listener.sock.accept()
+            except OSError as problem:
+                # Out of descriptors or memory passes; the wait keeps it from turning into a busy loop.
+                if not self._stopping.wait(_RETRY_AFTER):
+                    _log.warning("the control server cannot take a connection: %s", problem.strerror)
+                continue
+            try:
+                self._take(sock)
+            except Exception:  # noqa: BLE001 - one bad connection must not end the accepting
+                _log.exception("a control connection could not be begun")
+                sock.close()
+
+    def _take(self, sock: socket.socket) -> None:
+        peer = peer_of(sock)
+        if not peer.trusted:
+            _log.warning("a control connection of user %d (process %d) was declined", peer.uid, peer.pid)
+            self._decline(sock, f"it serves its owner only, and you are user {peer.uid}")
+        elif not self._make_room():
+            self._decline(sock, f"all its {self._limits.connections} connections are at work; try again")
+        else:
+            self._seat(sock)
+
+    def _seat(self, sock: socket.socket) -> None:
+        seat = Seat(sock)
+        seat.thread = threading.Thread(target=self._serve, args=(sock, seat), name="exop-control-peer", daemon=True)
+        with self._lock:
+            self._counts["accepted"] += 1
+            self._seats.add(seat)
+        seat.thread.start()
+
+    def _serve(self, sock: socket.socket, seat: Seat) -> None:
+        reason = "failed"
+        try:
+            reason = self._hosted().serve(sock, seat)
+        except Exception:  # noqa: BLE001 - it ends this connection and no other
+            _log.exception("a control connection failed")
+        finally:
+            sock.close()
+            seat.leave()
+            with self._lock:
+                self._seats.discard(seat)
+                self._counts[f"ended.{reason}"] += 1
+
+    def _decline(self, sock: socket.socket, problem: str) -> None:
+        with self._lock:
+            self._counts["declined"] += 1
+        self._hosted().decline(sock, problem)
+
+    def _make_room(self) -> bool:
+        """Whether one more fits; a connection that does nothing is closed for it, the silent ones first."""
+        seats = self._taken()
+        if len(seats) < self._limits.connections:
+            return True
+        idle = [seat for seat in seats if seat.may_go(self._limits.patience)]
+        if not idle:
+            return False
+        longest = min(idle, key=lambda seat: (seat.phase is not Phase.GREETING, seat.since))
+        longest.hang_up()
+        # Its thread is waited for, so that connections and threads never exceed their bound, not even in a flood.
+        self._await([longest], time.monotonic() + self._limits.patience)
+        return len(self._taken()) < self._limits.connections
+
+    def _hosted(self) -> Host:
+        with self._lock:
+            if self._host is None:
+                # rpyc and msgspec cost 50 ms: paid when the first peer comes.
+                from exop.remoting.session import Host
+
+                table = self._operations() if callable(self._operations) else self._operations
+                self._host = Host(table, self._name, self._limits)
+            return self._host
+
+    def _taken(self) -> list[Seat]:
+        with self._lock:
+            return list(self._seats)
+
+    def _others(self) -> list[Seat]:
+        """The connections left, without the one that runs this very call."""
+        return [seat for seat in self._taken() if seat.thread is not threading.current_thread()]
+
+    def _await(self, seats: list[Seat], deadline: float) -> None:
+        for seat in seats:
+            if seat.thread is not None and seat.thread is not threading.current_thread():
+                seat.thread.join(max(0.0, deadline - time.monotonic()))

@@ -1,0 +1,75 @@
+"""One accepted connection from hello to end. Imports rpyc: loaded when the first peer comes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+
+from exop.remoting import handshake
+from exop.remoting.budget import Budget
+from exop.remoting.codec import pack
+from exop.remoting.connection import HardConnection
+from exop.remoting.dispatch import Dispatcher, Outcome
+from exop.remoting.envelope import REQUEST
+from exop.remoting.frames import BoundedChannel, DeadlineStream, FrameRefused
+from exop.remoting.limits import Limits
+from exop.remoting.operation import Operation
+from exop.remoting.seat import Phase, Seat
+
+
+class Host:
+    """What all connections of a server share: the operations, the budgets, the answer to a hello."""
+
+    def __init__(self, operations: Mapping[str, Operation], name: str, limits: Limits) -> None:
+        self._limits = limits
+        self._dispatcher = Dispatcher(operations, limits)
+        self._welcome = handshake.Welcome(name=name, pid=os.getpid())
+        self._budgets = (Budget(limits.bytes_in, limits.small_frame), Budget(limits.bytes_out, limits.small_frame))
+
+    def serve(self, sock: socket.socket, seat: Seat) -> str:
+        """Serve one peer until it goes or breaks a bound; returns why it ended, in one word."""
+        channel = self._channel(sock)
+        try:
+            handshake.receive(channel, self._welcome, time.monotonic() + self._limits.greeting_time)
+            return self._serve(channel, seat)
+        except (FrameRefused, TimeoutError, handshake.Silent):
+            return "broken"
+        except EOFError:
+            return "greeting" if seat.phase is Phase.GREETING else "closed"
+        finally:
+            channel.settle()
+            channel.close()
+
+    def decline(self, sock: socket.socket, problem: str) -> None:
+        """Tell a peer that it is not taken, without waiting for anything it might say, and close."""
+        channel = self._channel(sock)
+        try:
+            # A fresh socket has room for one small message, so this does not wait.
+            channel.send_greeting(pack(handshake.Declined(problem)), time.monotonic())
+        except EOFError:
+            return
+        finally:
+            channel.close()
+
+    def _serve(self, channel: BoundedChannel, seat: Seat) -> str:
+        def answer(operation: str, payload: bytes) -> Outcome:
+            seat.enter(Phase.RUNNING, operation)
+            try:
+                return self._dispatcher.answer(operation, payload)
+            finally:
+                seat.enter(Phase.REPLYING, operation)
+
+        connection = HardConnection(channel, answer)
+        try:
+            while True:
+                seat.enter(Phase.IDLE)
+                if not connection.serve(self._limits.idle_time):
+                    return "idle"
+                channel.settle()
+        finally:
+            connection.close()
+
+    def _channel(self, sock: socket.socket) -> BoundedChannel:
+        return BoundedChannel(DeadlineStream(sock), self._limits, frozenset({REQUEST}), self._budgets)
