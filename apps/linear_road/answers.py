@@ -1,0 +1,125 @@
+"""ω: the answers as lines, each with the moment at which it was out."""
+
+import os
+import time
+from dataclasses import field
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from apps.linear_road.clock import Clock
+from apps.linear_road.columns import column
+from apps.linear_road.latency import Latency
+from apps.linear_road.schema import Alerts, Balances, Expenditures, Notices
+from exop import Memento, Slet, input_port
+
+#: Per type of answer the seconds within which it has to be out.
+LIMITS: Final = {0: 5.0, 1: 5.0, 2: 5.0, 3: 10.0}
+#: Per type of answer its line, and the columns of the batch that fill it; the emit time is put in after `time`.
+_LINES: Final = {
+    0: ("0,%d,%d,%.3f,%d,%d\n", ("vid", "time", "lav", "toll")),
+    1: ("1,%d,%.3f,%d,%d,%d,%d\n", ("time", "xway", "seg", "dir", "vid")),
+    2: ("2,%d,%.3f,%d,%d,%d\n", ("time", "result", "qid", "balance")),
+    3: ("3,%d,%.3f,%d,%d\n", ("time", "qid", "balance")),
+}
+
+
+class Written(Memento):
+    """How much of the output file is ours, the clock of the run, and the response times per type."""
+
+    size: int = 0
+    clock: Clock | None = None
+    latency: dict[int, Latency] = field(default_factory=lambda: {kind: Latency(LIMITS[kind]) for kind in LIMITS})
+
+
+class Answers(Slet, name="answers"):
+    """Write the answers to *output* as the benchmark wants them.
+
+    The emit time is the question's second plus the wall-clock seconds from when the question was due until its
+    answer is handed to the file, in one unbuffered write per batch. A successor goes on where the memento ends: what
+    else the file holds behind that place is cut off, so nothing is written twice.
+    """
+
+    output: Path
+    written: Written
+
+    #: The wall clock: replaced in tests.
+    now = staticmethod(time.time)
+
+    def __enter__(self) -> "Answers":
+        """Open the file without touching what a predecessor may still be writing."""
+        self._file: IO[bytes] = os.fdopen(os.open(self.output, os.O_WRONLY | os.O_CREAT, 0o666), "wb", buffering=0)
+        self._placed = False
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._file.close()
+
+    @input_port
+    def clock(self, clock: Clock) -> None:
+        """The clock of the run, which comes before the first tuple."""
+        self.written.clock = clock
+        self._place()
+
+    @input_port
+    def tolls(self, notices: Notices) -> None:
+        """Answers of type 0."""
+        self._write(0, notices)
+
+    @input_port
+    def alerts(self, alerts: Alerts) -> None:
+        """Answers of type 1."""
+        self._write(1, alerts)
+
+    @input_port
+    def balances(self, balances: Balances) -> None:
+        """Answers of type 2."""
+        self._write(2, balances)
+
+    @input_port
+    def expenditures(self, expenditures: Expenditures) -> None:
+        """Answers of type 3."""
+        self._write(3, expenditures)
+
+    def _write(self, kind: int, batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 0:
+            return
+        self._place()
+        line, names = _LINES[kind]
+        fields: list[list[Any]] = [column(batch, name).tolist() for name in names]
+        seconds = column(batch, "time")
+        delays = self._delays(seconds)
+        fields.insert(names.index("time") + 1, (seconds + delays).tolist())
+        text = (line * batch.num_rows % tuple(chain.from_iterable(zip(*fields, strict=True)))).encode()
+        self.written.size += self._file.write(text)
+        self.written.latency[kind].add(delays)
+
+    def _delays(self, seconds: Any) -> Any:
+        """The wall-clock seconds since each question was due."""
+        clock = self.written.clock
+        if clock is None:
+            return np.zeros(len(seconds))
+        return np.maximum(self.now() - (clock.start + (seconds - clock.first) / clock.speed), 0.0)
+
+    def _place(self) -> None:
+        """Go to the end of what is ours, once, when it is our turn to write."""
+        if not self._placed:
+            self._placed = True
+            self._file.truncate(self.written.size)
+            self._file.seek(self.written.size)
+
+    def metrics(self) -> dict[str, int | float | str]:
+        """Per type the answers, the late ones, and the response times in seconds."""
+        figures: dict[str, int | float | str] = {}
+        for kind, latency in self.written.latency.items():
+            figures |= {f"type{kind}/answers": latency.answers, f"type{kind}/late": latency.late}
+            if latency.answers:
+                figures |= {
+                    f"type{kind}/median": latency.quantile(0.5),
+                    f"type{kind}/p99": latency.quantile(0.99),
+                    f"type{kind}/max": round(latency.worst, 3),
+                }
+        return figures
