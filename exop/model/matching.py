@@ -66,6 +66,7 @@ def present(name: str) -> Test:
 def equal(name: str, text: str) -> Test:
     """Fits the same text, number or truth value. Written out, because nearly every term is one."""
     one = _same(text)
+    plain = len(index_keys(text)) == 1 and text not in _TRUTHS  # reads as nothing but text
 
     def test(properties: Mapping[str, Any]) -> bool:
         value = properties.get(name)
@@ -73,7 +74,9 @@ def equal(name: str, text: str) -> Test:
             return bool(value == text)
         if value is None:
             return False
-        return any(map(one, value)) if isinstance(value, (tuple, list)) else one(value)
+        if isinstance(value, (tuple, list)):
+            return text in value if plain else any(map(one, value))
+        return one(value)
 
     return test
 

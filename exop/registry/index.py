@@ -1,0 +1,121 @@
+"""The services by each of their property values: a look-up walks the smallest set that a filter's equalities name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import TypeAlias
+
+from exop.errors import ServiceGone
+from exop.model.filter import Term
+from exop.model.matching import index_key
+from exop.model.properties import Scalar, Value
+from exop.registry.ordered import OrderedSet
+from exop.registry.reference import ServiceReference, id_of
+
+#: The order numbers of the services that have one value. Most values belong to one service: its number, alone.
+Posting: TypeAlias = int | OrderedSet
+
+_order = attrgetter("order")
+
+
+class ServiceIndex:
+    """All services of a registry; guarded by the registry's lock."""
+
+    def __init__(self) -> None:
+        self._references: dict[int, ServiceReference] = {}
+        self._postings: dict[str, dict[Scalar, Posting]] = {}
+
+    def __len__(self) -> int:
+        return len(self._references)
+
+    def get(self, service_id: int) -> ServiceReference:
+        """The newest snapshot of a service.
+
+        Raises:
+            ServiceGone: there is no such service, or not any more.
+        """
+        try:
+            return self._references[service_id]
+        except KeyError:
+            raise ServiceGone(service=service_id) from None
+
+    def add(self, reference: ServiceReference) -> None:
+        """Take in a new service."""
+        self._references[reference.id] = reference
+        self._post(reference.properties.items(), reference.order)
+
+    def remove(self, reference: ServiceReference) -> None:
+        """Drop a service; *reference* is its newest snapshot."""
+        del self._references[reference.id]
+        self._withdraw(reference.properties.items(), reference.order)
+
+    def replace(self, old: ServiceReference, new: ServiceReference) -> None:
+        """Put a newer snapshot in the place of the last one; only what differs is touched."""
+        if old.order != new.order:
+            self.remove(old)
+            self.add(new)
+            return
+        self._references[new.id] = new
+        before, after = old.properties, new.properties
+        self._withdraw([(name, value) for name, value in before.items() if after.get(name) is not value], old.order)
+        self._post([(name, value) for name, value in after.items() if before.get(name) is not value], new.order)
+
+    def candidates(self, terms: Sequence[Term]) -> Iterable[ServiceReference]:
+        """The services, in order, that a filter with these *terms* may fit."""
+        smallest: list[Posting] = []
+        size = -1
+        for term in terms:
+            found = [posting for name, key in term if (posting := self._postings.get(name, {}).get(key)) is not None]
+            if not found:
+                return ()
+            found_size = sum(1 if isinstance(posting, int) else len(posting) for posting in found)
+            if size < 0 or found_size < size:
+                smallest, size = found, found_size
+        if size < 0:
+            return sorted(self._references.values(), key=_order)
+        return self._in_order(smallest)
+
+    def _in_order(self, postings: list[Posting]) -> Iterator[ServiceReference]:
+        references = self._references
+        if len(postings) == 1:
+            (posting,) = postings
+            numbers: Iterable[int] = (posting,) if isinstance(posting, int) else posting
+        else:  # alternatives: a service that has several of them is met once
+            numbers = sorted(
+                {number for posting in postings for number in ((posting,) if isinstance(posting, int) else posting)}
+            )
+        return (references[id_of(number)] for number in numbers)
+
+    def _post(self, properties: Iterable[tuple[str, Value]], order: int) -> None:
+        by_name = self._postings
+        for name, value in properties:
+            postings = by_name.get(name)
+            if postings is None:
+                postings = by_name[name] = {}
+            for key in (value,) if value.__class__ is str else keys_of(value):
+                posting = postings.setdefault(key, order)
+                if isinstance(posting, OrderedSet):
+                    posting.add(order)
+                elif posting != order:
+                    postings[key] = OrderedSet(posting, order)
+
+    def _withdraw(self, properties: Iterable[tuple[str, Value]], order: int) -> None:
+        by_name = self._postings
+        for name, value in properties:
+            postings = by_name.get(name, {})  # none where all who have the property have an empty list
+            for key in (value,) if value.__class__ is str else keys_of(value):
+                posting = postings[key]
+                if isinstance(posting, OrderedSet) and len(posting) > 1:
+                    posting.remove(order)
+                else:
+                    del postings[key]
+            if not postings:
+                by_name.pop(name, None)
+
+
+def keys_of(value: Value) -> Iterable[Scalar]:
+    """The keys under which a property value is found: one for each of its values."""
+    if isinstance(value, tuple):
+        return value if len(value) == 1 and value[0].__class__ is str else {index_key(element) for element in value}
+    return (index_key(value),)

@@ -1,0 +1,195 @@
+"""The service registry: who is there, under which interfaces, with which properties."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from threading import Lock
+from types import TracebackType
+from typing import Any, Self
+
+from exop.errors import RegistryError, ServiceGone
+from exop.model.filter import Filter
+from exop.model.properties import INTERFACE, SERVICE_ID, Given, freeze
+from exop.registry.delivery import Delivery
+from exop.registry.index import ServiceIndex
+from exop.registry.listeners import Subscription, SubscriptionIndex
+from exop.registry.lookup import Lookup
+from exop.registry.reference import ServiceEvent, ServiceReference
+from exop.registry.tracker import Callbacks, ServiceTracker
+
+
+class ServiceRegistry(Lookup):
+    """Services under interfaces with properties: registered, modified, unregistered, found, followed.
+
+    Safe under threads: a change is made, and its events are put in order, under one lock; look-ups take the same lock
+    for as long as they walk what the index gives them. Listeners are called outside of it (see `delivery`).
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._services = ServiceIndex()
+        self._subscriptions = SubscriptionIndex()
+        self._delivery = Delivery()
+        self._last_id = 0
+
+    def register(
+        self, interfaces: str | Iterable[str], service: Any, properties: Mapping[str, Given] | None = None
+    ) -> Registration:
+        """Offer *service* under one or more interfaces; who asks or listens sees it at once.
+
+        Raises:
+            RegistryError: no interface, a property that is no plain value, or one that the registry sets itself.
+        """
+        names = (interfaces,) if isinstance(interfaces, str) else tuple(interfaces)
+        if not names or not all(names):
+            raise RegistryError("a service is registered under at least one interface, and each has a name")
+        frozen = freeze(properties) if properties else {}
+        _refuse_reserved(frozen)
+        with self._lock:
+            self._last_id += 1
+            reference = ServiceReference(self._last_id, names, service, frozen)
+            self._services.add(reference)
+            self._announce(None, reference)
+        self._delivery.run()
+        return Registration(self, reference.id)
+
+    def get(self, service_id: int) -> ServiceReference:
+        """Return the service with this identifier.
+
+        Raises:
+            ServiceGone: there is no such service, or not any more.
+        """
+        with self._lock:
+            return self._services.get(service_id)
+
+    def settle(self, timeout: float | None = None) -> bool:
+        """Wait until listeners have been told of every change made so far; tell whether they have.
+
+        Only needed where another thread may be delivering: otherwise a change returns after its listeners.
+
+        Raises:
+            RegistryError: called by a listener, which would wait for itself.
+        """
+        return self._delivery.settle(timeout)
+
+    def __len__(self) -> int:
+        return len(self._services)
+
+    def _find(self, wanted: Filter) -> list[ServiceReference]:
+        test = wanted.test
+        with self._lock:
+            return [found for found in self._services.candidates(wanted.terms) if test(found.properties)]
+
+    def _find_one(self, wanted: Filter) -> ServiceReference | None:
+        test = wanted.test
+        with self._lock:
+            for found in self._services.candidates(wanted.terms):
+                if test(found.properties):
+                    return found
+        return None
+
+    def _track(self, wanted: Filter, callbacks: Callbacks) -> ServiceTracker:
+        tracker = ServiceTracker(wanted, callbacks, self._close, self._lock)
+        with self._lock:
+            for reference in self._services.candidates(wanted.terms):
+                self._tell(tracker, None, reference)
+            self._subscriptions.add(tracker)
+        self._delivery.run()
+        return tracker
+
+    def _listen(self, wanted: Filter, callback: Callable[[ServiceEvent], object]) -> Subscription:
+        subscription = Subscription(wanted, callback, self._close)
+        with self._lock:
+            self._subscriptions.add(subscription)
+        return subscription
+
+    def _close(self, subscription: Subscription) -> None:
+        with self._lock:
+            if not subscription.open:
+                return
+            subscription.open = False
+            self._subscriptions.remove(subscription)
+            for event in subscription.farewell():
+                self._delivery.queue(subscription.tell, event)
+        self._delivery.run()
+
+    def _modify(self, service_id: int, changes: Mapping[str, Given | None]) -> ServiceReference:
+        removed = {name for name, value in changes.items() if value is None}
+        frozen = freeze({name: value for name, value in changes.items() if value is not None})
+        _refuse_reserved(changes)
+        with self._lock:
+            old = self._services.get(service_id)
+            kept = {name: value for name, value in old.properties.items() if name not in removed}
+            new = ServiceReference(old.id, old.interfaces, old.service, {**kept, **frozen})
+            self._services.replace(old, new)
+            self._announce(old, new)
+        self._delivery.run()
+        return new
+
+    def _unregister(self, service_id: int) -> bool:
+        with self._lock:
+            try:
+                reference = self._services.get(service_id)
+            except ServiceGone:
+                return False
+            self._services.remove(reference)
+            self._announce(reference, None)
+        self._delivery.run()
+        return True
+
+    def _announce(self, old: ServiceReference | None, new: ServiceReference | None) -> None:
+        for subscription in self._subscriptions.touched_by(old, new):
+            self._tell(subscription, old, new)
+
+    def _tell(self, subscription: Subscription, old: ServiceReference | None, new: ServiceReference | None) -> None:
+        event = subscription.seen(old, new)
+        if event is not None and subscription.note(event):
+            self._delivery.queue(subscription.tell, event)
+
+
+class Registration:
+    """What whoever registers a service gets: the only way to modify or unregister it.
+
+    As a context manager it unregisters the service at the end of the block.
+    """
+
+    __slots__ = ("_registry", "id")
+
+    def __init__(self, registry: ServiceRegistry, service_id: int) -> None:
+        self._registry = registry
+        #: The identifier of the service.
+        self.id = service_id
+
+    @property
+    def reference(self) -> ServiceReference:
+        """The service as it is now.
+
+        Raises:
+            ServiceGone: it was unregistered.
+        """
+        return self._registry.get(self.id)
+
+    def update(self, properties: Mapping[str, Given | None]) -> ServiceReference:
+        """Set these properties and keep the others; one that is set to `None` is removed.
+
+        Raises:
+            ServiceGone: the service was unregistered.
+            RegistryError: a property is no plain value, or one that the registry sets itself.
+        """
+        return self._registry._modify(self.id, properties)
+
+    def unregister(self) -> bool:
+        """Take the service out; tell whether it was still there. An undoing may come a second time: it does nothing."""
+        return self._registry._unregister(self.id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.unregister()
+
+
+def _refuse_reserved(properties: Mapping[str, object]) -> None:
+    for name in (INTERFACE, SERVICE_ID):
+        if name in properties:
+            raise RegistryError(f"the property {name!r} is set by the registry; leave it out", property=name)

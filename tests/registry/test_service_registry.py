@@ -1,0 +1,197 @@
+"""The registry: register, modify, unregister, find."""
+
+from __future__ import annotations
+
+import pytest
+
+from exop.errors import FilterSyntaxError, RegistryError, ServiceGone
+from exop.model.filter import where
+from exop.model.properties import RANKING
+from exop.registry import ServiceRegistry
+
+
+def names(found):
+    """The names of services, in their order."""
+    return [reference.properties["name"] for reference in found]
+
+
+@pytest.fixture
+def registry():
+    """A registry with three channels and a slet."""
+    registry = ServiceRegistry()
+    for name, host in (("a", "h1"), ("b", "h2"), ("c", "h1")):
+        registry.register("Channel", object(), {"name": name, "host": host})
+    registry.register(["Slet", "Metered"], object(), {"name": "s", "host": "h1", "ports": [1, 2]})
+    return registry
+
+
+def test_a_reference_shows_what_was_registered(registry):
+    """A reference has the identifier, interfaces, service object and properties, identifier and interfaces included."""
+    service = object()
+    registration = registry.register(["Slet", "Metered"], service, {"role": "pi", "ports": ["x"]})
+    reference = registration.reference
+    assert reference.service is service
+    assert reference.interfaces == ("Slet", "Metered")
+    assert reference.id == registration.id
+    assert dict(reference.properties) == {
+        "role": "pi",
+        "ports": ("x",),
+        "interface": ("Slet", "Metered"),
+        "service.id": registration.id,
+    }
+
+
+def test_identifiers_are_never_used_again(registry):
+    """Each service has its own identifier, also after others went."""
+    first = registry.register("X", None)
+    first.unregister()
+    assert registry.register("X", None).id > first.id
+
+
+@pytest.mark.parametrize(
+    ("interface", "query", "expected"),
+    [
+        (None, None, ["a", "b", "c", "s"]),
+        ("Channel", None, ["a", "b", "c"]),
+        ("Metered", None, ["s"]),
+        ("Nobody", None, []),
+        (None, "(host=h1)", ["a", "c", "s"]),
+        ("Channel", "(host=h1)", ["a", "c"]),
+        ("Channel", "(!(host=h1))", ["b"]),
+        (None, "(&(host=h1)(name=c))", ["c"]),
+        (None, "(|(name=c)(name=a)(name=x))", ["a", "c"]),
+        (None, "(interface=Metered)", ["s"]),
+        (None, "(service.id=2)", ["b"]),
+        (None, "(service.id>=3)", ["c", "s"]),
+        (None, "(ports=2)", ["s"]),
+        (None, "(ports=*)", ["s"]),
+        (None, "(name=*)", ["a", "b", "c", "s"]),
+        (None, "(|)", []),
+        (None, where({"host": "h1", "name": "a"}), ["a"]),
+    ],
+)
+def test_find(registry, interface, query, expected):
+    """A look-up gives the services with the interface that fit the query, the oldest first."""
+    assert names(registry.find(interface, query)) == expected
+    assert names(filter(None, [registry.find_one(interface, query)])) == expected[:1]
+
+
+def test_a_higher_ranking_comes_first():
+    """Services come by ranking, descending, then by age; 0 where none is given."""
+    registry = ServiceRegistry()
+    for name, ranking in (("a", 0), ("b", -1), ("c", 5), ("d", 5)):
+        registry.register("X", None, {"name": name, RANKING: ranking})
+    late = registry.register("X", None, {"name": "e"})
+    assert names(registry.find("X")) == ["c", "d", "a", "e", "b"]
+    late.update({RANKING: 6})
+    assert names(registry.find("X")) == ["e", "c", "d", "a", "b"]
+    assert names(registry.find()) == ["e", "c", "d", "a", "b"]
+    late.update({RANKING: None})
+    assert names(registry.find(None, "(|(name=e)(name=a)(name=b))")) == ["a", "e", "b"]
+
+
+def test_values_that_are_equal_in_python_are_told_apart():
+    """1 and true are different values, 1 and 1.0 are the same number; each is found, also after the others went."""
+    registry = ServiceRegistry()
+    given = {"int": 1, "float": 1.0, "bool": True, "text": "1", "word": "true"}
+    registrations = {name: registry.register("X", None, {"name": name, "v": value}) for name, value in given.items()}
+    assert names(registry.find(None, "(v=1)")) == ["int", "float", "text"]
+    assert names(registry.find(None, "(v=1.0)")) == ["int", "float"]
+    assert names(registry.find(None, "(v=TRUE)")) == ["bool"]
+    assert names(registry.find(None, "(v=true)")) == ["bool", "word"]
+    registrations["int"].unregister()
+    registrations["text"].unregister()
+    assert names(registry.find(None, "(v=1)")) == ["float"]
+
+
+def test_update_sets_and_removes_properties(registry):
+    """update() sets what is given, removes what is None, keeps the rest; look-ups see it at once."""
+    registration = registry.register("X", None, {"name": "x", "state": "installed", "host": "h9"})
+    before = registration.reference
+    after = registration.update({"state": ["active", "busy"], "host": None})
+    assert "host" not in after.properties
+    assert after.properties["name"] == "x"
+    assert names(registry.find(None, "(state=busy)")) == ["x"]
+    assert registry.find(None, "(host=h9)") == registry.find(None, "(state=installed)") == []
+    assert before.properties["state"] == "installed"
+    assert before == after
+
+
+def test_a_reference_cannot_be_changed(registry):
+    """Neither its properties nor the mapping that was registered reach into the registry."""
+    given = {"name": "x"}
+    reference = registry.register("X", None, given).reference
+    given["name"] = "y"
+    assert reference.properties["name"] == "x"
+    with pytest.raises(TypeError):
+        reference.properties["name"] = "z"
+
+
+def test_unregister(registry):
+    """What is unregistered is not found any more; a second time does nothing; whoever still asks is told."""
+    registration = registry.register("X", None, {"name": "x"})
+    assert registration.unregister()
+    assert not registration.unregister()
+    assert registry.find("X") == []
+    assert len(registry) == 4
+    for ask in (lambda: registration.reference, lambda: registration.update({}), lambda: registry.get(registration.id)):
+        with pytest.raises(ServiceGone, match=f"the service {registration.id} is gone"):
+            ask()
+
+
+def test_a_registration_is_a_block(registry):
+    """As a context manager a registration ends with its block."""
+    with registry.register("X", None):
+        assert registry.find("X")
+    assert not registry.find("X")
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "properties"),
+    [
+        ([], {}),
+        ("", {}),
+        ("X", {"service.id": 4}),
+        ("X", {"interface": "Y"}),
+        ("X", {RANKING: "high"}),
+        ("X", {"p": {}}),
+    ],
+)
+def test_what_cannot_be_registered_is_refused_whole(registry, interfaces, properties):
+    """A wrong registration or modification raises and leaves the registry as it was."""
+    registration = registry.register("Y", None, {"name": "y"})
+    with pytest.raises(RegistryError):
+        registry.register(interfaces, None, {"name": "x", **properties})
+    if properties:
+        with pytest.raises(RegistryError):
+            registration.update({"name": "x", **properties})
+    assert registry.find(None, "(name=x)") == []
+    assert names(registry.find("Y")) == ["y"]
+    assert registration.unregister()
+
+
+def test_a_query_that_is_no_filter_is_told(registry):
+    """Every call that takes text raises FilterSyntaxError for what is no filter, and nothing stays behind."""
+    for call in (registry.find, registry.find_one, registry.track):
+        with pytest.raises(FilterSyntaxError):
+            call("X", "(name=")
+    with pytest.raises(FilterSyntaxError):
+        registry.listen("name", print)
+
+
+def test_a_registry_can_be_narrowed(registry):
+    """with_() and without() show a part of the registry, to look-ups and followers alike; both can be repeated."""
+    near = registry.with_("(host=h1)")
+    assert names(near.find()) == ["a", "c", "s"]
+    assert names(near.without("(interface=Slet)").find(None, "(!(name=a))")) == ["c"]
+    assert near.find_one(None, "(name=b)") is None
+    heard = []
+    with (
+        near.track("Channel") as tracker,
+        near.listen(None, lambda event: heard.append(event.service.properties["name"])),
+    ):
+        registry.register("Channel", None, {"name": "d", "host": "h1"})
+        registry.register("Channel", None, {"name": "e", "host": "h2"})
+        assert names(tracker) == ["a", "c", "d"]
+    assert heard == ["d"]
+    assert not hasattr(near, "register")
