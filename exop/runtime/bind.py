@@ -1,0 +1,71 @@
+"""Binding a slet to its state and settings, so that a call costs no more than `f(item)`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from exop.model.memento import Memento
+from exop.model.spec import SletSpec
+
+
+def bind_function(spec: SletSpec, state: Memento | None, settings: Mapping[str, Any]) -> Callable[..., Any]:
+    """A twin of a slet function that has its memento and settings as defaults.
+
+    A plain function is cloned with other defaults: calling it with the item alone is then as cheap as any call. What is
+    no plain function (a callable object, a decorated one) is wrapped instead.
+    """
+    function = spec.factory
+    named = dict(settings) | ({spec.state[0]: state} if spec.state else {})
+    if not named:
+        return function
+    if not _clonable(spec, function):
+        return functools.partial(function, **named)
+    twin = types.FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        None,
+        function.__closure__,
+    )
+    twin.__kwdefaults__ = {key: value for key, value in named.items() if key in _keyword_only(function)}
+    if spec.state and spec.state[0] not in twin.__kwdefaults__:
+        twin.__defaults__ = (state,)
+    twin.__dict__.update(function.__dict__)
+    twin.__qualname__ = function.__qualname__
+    return twin
+
+
+def _clonable(spec: SletSpec, function: Callable[..., Any]) -> bool:
+    """Whether defaults can stand in for the state: it must be the last positional parameter."""
+    if not isinstance(function, types.FunctionType) or hasattr(function, "__wrapped__"):
+        return False
+    positional = [name for name in inspect.signature(function).parameters if name not in _keyword_only(function)]
+    return spec.state is None or spec.state[0] not in positional or positional[-1] == spec.state[0]
+
+
+def _keyword_only(function: Callable[..., Any]) -> set[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+
+
+def atomic(call: Callable[[Any], Any], state: Memento, *, lazy: bool) -> Callable[[Any], Any]:
+    """Give every call the memento of before it when the call fails (by copy: for small mementos).
+
+    With *lazy*, the call returns an iterator, which is run to its end inside.
+    """
+
+    def careful_call(item: Any) -> Any:
+        before = state.copied()
+        try:
+            result = call(item)
+            return [*result] if lazy else result
+        except BaseException:
+            state.__dict__.clear()
+            state.__dict__.update(before.__dict__)
+            raise
+
+    return careful_call

@@ -1,0 +1,102 @@
+"""`latch`: remembers the last item per key, and gives what it remembers to those who connect later."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from exop.model.items import EndOfStream, Punctuation
+from exop.runtime.channel import Channel, Outlet, PullMode
+from exop.runtime.convert import to_items
+from exop.runtime.entry import Entry, fan_out
+
+
+def key_reader(fields: str | Sequence[str] | None) -> Callable[[Any], Any]:
+    """A function that reads the key from an item: one field, several (a tuple), or none (one key for all)."""
+    if not fields:
+        return lambda item: None
+    if isinstance(fields, str):
+        return lambda item: _field(item, fields)
+    names = tuple(fields)
+    return lambda item: tuple(_field(item, name) for name in names)
+
+
+def _field(item: Any, name: str) -> Any:
+    if isinstance(item, Mapping):
+        return item[name]
+    return item[int(name)] if name.isdigit() else getattr(item, name)
+
+
+class LatchChannel(Channel):
+    """Passes every item on and keeps the last one per `key` (a field, several, or none: one for all).
+
+    A port that connects later first receives what is kept (`replay=True`); a pull reads it.
+    Extended interface: `get(key)`, `items()`.
+    """
+
+    kind: ClassVar[str] = "latch"
+    pull_mode: ClassVar[PullMode] = "read"
+
+    def __init__(self, name: str, *, key: str | list[str] | None = None, replay: bool = True) -> None:
+        super().__init__(name)
+        self._key = key_reader(key)
+        self._replay = replay
+        self._kept: dict[Any, Any] = {}
+        self._lock = threading.Lock()
+        self._known: set[str] = set()
+
+    def entry(self, outlets: Sequence[Outlet]) -> Entry:
+        """Store, then hand on."""
+        for outlet in outlets:
+            if outlet.port not in self._known and self._kept and self._replay:
+                outlet.entry.push_batch(self.items())
+        self._known = {outlet.port for outlet in outlets}
+        return storing(self._store, fan_out([outlet.entry for outlet in outlets]))
+
+    def get(self, key: Any = None, default: Any = None) -> Any:
+        """The last item with *key*."""
+        return self._kept.get(key, default)
+
+    def items(self) -> list[Any]:
+        """The last item of every key."""
+        with self._lock:
+            return list(self._kept.values())
+
+    def read(self, port: str) -> list[Any]:
+        """What a pull sees: the last item of every key."""
+        return self.items()
+
+    def metrics(self) -> dict[str, int | float | str]:
+        """How many keys are kept."""
+        return {"keys": len(self._kept)}
+
+    def capture(self) -> Mapping[str, Any]:
+        """The kept items."""
+        return {"items": self.items()}
+
+    def restore(self, held: Mapping[str, Any]) -> None:
+        """Keep these again."""
+        self._store(held["items"])
+
+    def _store(self, items: Iterable[Any]) -> None:
+        with self._lock:
+            for item in items:
+                self._kept[self._key(item)] = item
+
+
+def storing(store: Callable[[Iterable[Any]], None], deliver: Entry, *, probing: bool = True) -> Entry:
+    """A way in that stores what passes before it hands it on."""
+
+    def push(item: Any) -> None:
+        store((item,))
+        deliver.push(item)
+
+    def push_batch(batch: Any) -> None:
+        store(to_items(batch))
+        deliver.push_batch(batch)
+
+    def control(mark: Punctuation | EndOfStream) -> None:
+        deliver.control(mark)
+
+    return Entry(push, push_batch, control, storing(store, deliver.probe, probing=False) if probing else None)

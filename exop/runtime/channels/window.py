@@ -1,0 +1,172 @@
+"""`window`: finite pieces of an infinite stream, an own window for each connected port (paper §2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from exop.errors import MeshError
+from exop.model.items import EndOfStream, Punctuation
+from exop.runtime.channel import Channel, Outlet, PullMode
+from exop.runtime.channels.latch import key_reader
+from exop.runtime.entry import Entry, fan_out, item_by_item
+
+T = TypeVar("T")
+
+
+class Window(list[T]):
+    """The items that one port has in its window; a slet of a semantic window evicts them itself."""
+
+    def evict(self, number: int) -> None:
+        """Let go of the oldest *number* items."""
+        del self[:number]
+
+
+class PortWindow:
+    """The window of one port: takes items and says which windows are due."""
+
+    def __init__(self, size: float, slide: float, time: Callable[[Any], Any] | None, evict: bool) -> None:
+        self.size, self.slide, self.time, self.evict = size, slide, time, evict
+        self.items: Window[Any] = Window()
+        self.start: float | None = None
+        self.since = 0
+        self.late = 0
+
+    def add(self, item: Any) -> Iterator[Window[Any]]:
+        """Take one item; yields the windows that this completes."""
+        if self.evict:
+            self.items.append(item)
+            yield self.items
+        elif self.time is None:
+            yield from self._count(item)
+        else:
+            moment = self.time(item)
+            yield from self.advance(moment)
+            if self.start is None:
+                self.start = moment // self.slide * self.slide
+            if moment < self.start:
+                self.late += 1
+                return
+            self.items.append(item)
+
+    def advance(self, moment: float) -> Iterator[Window[Any]]:
+        """Time has come to *moment*: yields the windows that end at or before it."""
+        while self.time is not None and self.start is not None and moment >= self.start + self.size:
+            yield from self._close()
+            if not self.items and self.start is not None and moment >= self.start + self.size:
+                self.start = None  # nothing until the next item: do not step through an idle hour
+
+    def rest(self) -> Iterator[Window[Any]]:
+        """The stream has ended: yields the time windows that are still open."""
+        while self.time is not None and self.items:
+            yield from self._close()
+
+    def _count(self, item: Any) -> Iterator[Window[Any]]:
+        self.items.append(item)
+        del self.items[: max(0, len(self.items) - int(self.size))]
+        self.since += 1
+        if len(self.items) == self.size and self.since >= self.slide:
+            self.since = 0
+            yield Window(self.items)
+
+    def _close(self) -> Iterator[Window[Any]]:
+        start, time = self.start, self.time
+        if start is None or time is None:
+            return
+        due = Window(item for item in self.items if start <= time(item) < start + self.size)
+        self.start = start + self.slide
+        self.items = Window(item for item in self.items if time(item) >= self.start)
+        if due:
+            yield due
+
+
+class WindowChannel(Channel):
+    """Gives each connected port a window of its own; the port receives `list[T]`.
+
+    By count (`count=10, slide=5`), by event time (`seconds=60, slide=10, time="field"`; a window is due when a later
+    item or punctuation arrives), or by explicit eviction (`evict=True`: with every item the slet receives its whole
+    `Window` and calls `evict(n)` on it). `ports={"node.port": {...}}` gives one port other sizes. Items that come after
+    their window was due are counted (`late`). A pull reads the items in the port's window.
+    """
+
+    kind: ClassVar[str] = "window"
+    pull_mode: ClassVar[PullMode] = "read"
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        count: int | None = None,
+        seconds: float | None = None,
+        slide: float | None = None,
+        time: str | None = None,
+        evict: bool = False,
+        ports: dict[str, dict[str, Any]] | None = None,
+    ) -> None:
+        super().__init__(name)
+        self._sizes = {"count": count, "seconds": seconds, "slide": slide, "time": time, "evict": evict}
+        self._per_port = ports or {}
+        self._windows: dict[str, PortWindow] = {}
+        self._make("", self._sizes)
+
+    def entry(self, outlets: Sequence[Outlet]) -> Entry:
+        """Each port behind its own window; a port that stays connected keeps its items."""
+        known = self._windows
+        self._windows = {o.port: known.get(o.port) or self._window(o.port) for o in outlets}
+        return fan_out([self._way(self._windows[outlet.port], outlet.entry) for outlet in outlets])
+
+    def read(self, port: str) -> list[Any]:
+        """What a pull sees: the items in the port's window."""
+        window = self._windows.get(port)
+        return list(window.items) if window else []
+
+    def metrics(self) -> dict[str, int | float | str]:
+        """Items held over all ports, and how many came late."""
+        windows = self._windows.values()
+        return {"items": sum(len(window.items) for window in windows), "late": sum(window.late for window in windows)}
+
+    def capture(self) -> Mapping[str, Any]:
+        """The open windows by port."""
+        return {
+            port: {"items": list(w.items), "start": w.start, "since": w.since, "late": w.late}
+            for port, w in self._windows.items()
+        }
+
+    def restore(self, held: Mapping[str, Any]) -> None:
+        """Open the windows again."""
+        for port, state in held.items():
+            window = self._windows.setdefault(port, self._window(port))
+            window.items = Window(state["items"])
+            window.start, window.since, window.late = state["start"], state["since"], state["late"]
+
+    def _window(self, port: str) -> PortWindow:
+        return self._make(port, {**self._sizes, **self._per_port.get(port, {})})
+
+    def _make(self, port: str, sizes: Mapping[str, Any]) -> PortWindow:
+        count, seconds, time = sizes["count"], sizes["seconds"], sizes["time"]
+        given = [option for option in ("count", "seconds", "evict") if sizes[option]]
+        place = f"the window {self.name!r}" + (f" of {port}" if port else "")
+        if len(given) != 1:
+            raise MeshError(f"{place} needs one of count=, seconds= or evict=True; given: {', '.join(given) or 'none'}")
+        if seconds and not time:
+            raise MeshError(f"{place} is by time: name the field of the items that holds it, time='…'")
+        size = float(count or seconds or 0)
+        slide = float(sizes["slide"] or size)
+        if size < 0 or slide < 0 or (size and slide > size and not seconds):
+            raise MeshError(f"{place}: size {size} and slide {slide} do not fit; both are positive, slide <= count")
+        return PortWindow(size, slide, key_reader(time) if seconds else None, bool(sizes["evict"]))
+
+    @staticmethod
+    def _way(window: PortWindow, target: Entry, *, probing: bool = True) -> Entry:
+        def push(item: Any) -> None:
+            for due in window.add(item):
+                target.push(due)
+
+        def control(mark: Punctuation | EndOfStream) -> None:
+            due = window.advance(mark.time) if isinstance(mark, Punctuation) else window.rest()
+            for each in due:
+                target.push(each)
+            target.control(mark)
+
+        probe = WindowChannel._way(window, target.probe, probing=False) if probing else None
+        return Entry(push, item_by_item(push), control, probe)

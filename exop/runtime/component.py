@@ -1,0 +1,236 @@
+"""One running instance of a slet: its state, settings, ports and life cycle, and the compiled ways into it."""
+
+from __future__ import annotations
+
+import itertools
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from exop.model.items import EndOfStream, Punctuation
+from exop.model.lifecycle import Event, Lifecycle, State
+from exop.model.memento import Memento
+from exop.model.mesh import Node
+from exop.model.signature import OUT
+from exop.runtime.bind import atomic, bind_function
+from exop.runtime.channel import ControlMerge
+from exop.runtime.drivers.base import Driver, current_driver
+from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.drivers.source import SourceDriver
+from exop.runtime.entry import NOWHERE, Entry
+from exop.runtime.failure import Kept, Trouble
+from exop.runtime.metrics import ComponentMetrics
+from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput
+
+Changed = Callable[["Component"], None]
+
+
+class Component:
+    """A slet that runs (paper §2.4, §4.1). Many instances of one slet live side by side; they share nothing.
+
+    Attributes:
+        id: Unique in the platform, also over replacements of the node.
+        driver: The driver that the component is (an α-slet, a pulling one, an engine), or that runs it.
+        calls: For each input port, the slet bound to its state and settings.
+        tried: The same behind its conversion: what a kept item is tried again with.
+        to: For each output port, where it is bound to now.
+    """
+
+    def __init__(self, component_id: str, application: str, node: Node, changed: Changed) -> None:
+        self.id = component_id
+        self.application = application
+        self.node = node
+        self.spec = node.slet
+        self.state: Memento | None = self.spec.state[1]() if self.spec.state else None
+        self.lifecycle = Lifecycle(f"{application}.{node.name}")
+        self.metrics = ComponentMetrics()
+        self.trouble = Trouble()
+        self.error: BaseException | None = None
+        self.merge = ControlMerge()
+        self.driver: Driver | None = None
+        self.instance: Any = None
+        self.calls: dict[str, Callable[[Any], Any]] = {}
+        self.tried: dict[str, Callable[[Any], Any]] = {}
+        self.to: dict[str, Entry] = {}
+        self.outputs: dict[str, BufferedOutput | DrivenOutput] = {}
+        self.pulled: dict[str, PulledInput] = {}
+        self.numbers = itertools.count(1)
+        self._changed = changed
+        self._open = False
+        self._ended_ports: set[str] = set()
+        self.merge.expect([port.name for port in self.spec.inputs])
+        self._make()
+
+    def on(self, event: Event) -> None:
+        """Take a life-cycle event; the registry learns of the new state."""
+        self.lifecycle, _ = self.lifecycle.on(event)
+        self._changed(self)
+
+    def enter(self) -> None:
+        """Open the slet; it is ready when this returns."""
+        self.on(Event.OPEN)
+        try:
+            if self.instance is not None:
+                self.instance.__enter__()
+                self._open = True
+        except BaseException as error:
+            self.error = error
+            self.on(Event.FAIL)
+            raise
+        self.on(Event.OPENED)
+
+    def exit(self) -> None:
+        """Close the slet, if it is open."""
+        if Event.STOP in self.lifecycle.allowed():
+            self.on(Event.STOP)
+        if self._open:
+            self._open = False
+            self.instance.__exit__(None, None, None)
+
+    def failed(self, error: BaseException) -> None:
+        """Note that the slet broke; it stays where it is until somebody resumes it."""
+        self.error = error
+        if Event.FAIL in self.lifecycle.allowed():
+            self.on(Event.FAIL)
+
+    def resume(self) -> None:
+        """Let items in again; the kept item is tried first."""
+        self.error = None
+        if Event.RESUME in self.lifecycle.allowed():
+            self.on(Event.RESUME)
+        self.trouble.kept = None
+        for driver in list(self.trouble.holders):
+            driver.wake()
+
+    def configure(self, node: Node) -> None:
+        """Take new settings; called while nothing is in flight here."""
+        self.node = node
+        if self.instance is not None:
+            for name, value in node.settings.items():
+                setattr(self.instance, name, value)
+        self._bind()
+
+    def forget_outputs(self) -> None:
+        """The slet raised: what it pushed for this item does not leave."""
+        for output in self.outputs.values():
+            if isinstance(output, BufferedOutput):
+                output.forget()
+
+    def flush_outputs(self) -> None:
+        """Send what the slet pushed by its further ports."""
+        for output in self.outputs.values():
+            if isinstance(output, BufferedOutput):
+                output.flush()
+
+    def bind(self, to: Mapping[str, Entry]) -> None:
+        """Bind the output ports to what follows them; called while nothing is in flight here."""
+        self.to = dict(to)
+        for name, output in self.outputs.items():
+            output.entry = self.to.get(name, NOWHERE)
+        if isinstance(self.driver, SourceDriver):
+            self.driver.entry = self.to.get(OUT, NOWHERE)
+
+    def forward(self, mark: Punctuation | EndOfStream) -> None:
+        """Send a control item by every output port."""
+        for name in [port.name for port in self.spec.outputs]:
+            self.to.get(name, NOWHERE).control(mark)
+
+    def finish(self) -> None:
+        """The stream has ended here: say so downstream."""
+        self.flush_outputs()
+        self.forward(EndOfStream())
+        if Event.END in self.lifecycle.allowed():
+            self.on(Event.END)
+
+    def _make(self) -> None:
+        """Make the instance, its ports and its driver."""
+        spec, name = self.spec, f"{self.application}.{self.node.name}"
+        if spec.own_driver:
+            self.driver = EngineDriver(name)
+        elif spec.iterated:
+            yields = next((port.type for port in spec.outputs if port.name == OUT), None)
+            mixed = yields is not None and (yields.punctuation or yields.end)
+            batches = yields is not None and yields.form != "item"
+            more = any(port.name != OUT for port in spec.outputs)
+            self.driver = SourceDriver(
+                name,
+                self._iterate,
+                self._source_broken,
+                self.finish,
+                flush=self.flush_outputs if more else None,
+                form="batches" if batches else "mixed" if mixed else "items",
+            )
+        for port in spec.outputs:
+            if isinstance(self.driver, EngineDriver):
+                self.outputs[port.name] = DrivenOutput(port, self.driver, self.failed, self._port_ended)
+            elif port.name != OUT:
+                self.outputs[port.name] = BufferedOutput(port, self.failed)
+        for port in spec.inputs:
+            if port.pulled:
+                driver = self.driver if spec.iterated else None
+                self.pulled[port.name] = PulledInput(port, f"{self.node.name}.{port.name}", driver, self._pulled_mark)
+        if spec.is_class:
+            declared = typing.get_type_hints(spec.factory, include_extras=True)
+            fields: dict[str, Any] = {
+                key: port for key, port in {**self.outputs, **self.pulled}.items() if key in declared
+            }
+            if spec.state:
+                fields[spec.state[0]] = self.state
+            self.instance = spec.factory(**self.node.settings, **fields)
+        self._bind()
+
+    def _bind(self) -> None:
+        """Bind the slet to its state and settings."""
+        for port in self.spec.inputs:
+            if port.pulled:
+                continue
+            call = getattr(self.instance, port.method or port.name) if self.spec.is_class else self._function()
+            if self.spec.atomic and self.state is not None:
+                call = atomic(call, self.state, lazy=self.spec.results[port.name] == "many")
+            self.calls[port.name] = call
+
+    def _function(self, **more: Any) -> Callable[..., Any]:
+        return bind_function(self.spec, self.state, {**self.node.settings, **more})
+
+    def _iterate(self) -> Iterator[Any]:
+        """What the source driver iterates."""
+        if self.instance is not None:
+            return iter(self.instance)
+        pulled = list(self.pulled.values())
+        found = self._function()(*pulled)
+        return iter(found if found is not None else ())
+
+    def _source_broken(self, error: Exception) -> bool:
+        """A source raised: it waits to be resumed, and is then iterated anew from its memento."""
+        driver = current_driver()
+        self.metrics.errors += 1
+        error.add_note(f"in the slet {self.node.name!r}, while it was iterated")
+        self.forget_outputs()
+        if self.node.policy in ("skip", "dead-letter"):
+            self.error = error
+            return False
+        self.trouble.kept = Kept("", None, error)
+        self.failed(error)
+        if driver is None:
+            return False
+        self.trouble.holders.append(driver)
+        try:
+            driver.hold(f"{self.node.name} is suspended", until=lambda: self.trouble.kept is None or driver.ending)
+        finally:
+            self.trouble.holders.remove(driver)
+        return not driver.ending
+
+    def _port_ended(self, port: str) -> None:
+        self._ended_ports.add(port)
+        if self._ended_ports >= {spec.name for spec in self.spec.outputs} and Event.END in self.lifecycle.allowed():
+            self.on(Event.END)
+
+    def _pulled_mark(self, port: str, mark: Punctuation | EndOfStream) -> None:
+        for goes_on in self.merge.on(port, mark):
+            if isinstance(goes_on, Punctuation) and not any(spec.type.punctuation for spec in self.spec.inputs):
+                self.forward(goes_on)
+
+    @property
+    def status(self) -> State:
+        """The state of the life cycle."""
+        return self.lifecycle.state

@@ -1,0 +1,180 @@
+"""One application that runs: its components, channels and drivers, from opening to the end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from exop.errors import ComponentFailed
+from exop.model.lifecycle import Event, State
+from exop.model.mesh import Mesh
+from exop.model.spec import Role
+from exop.runtime.channel import Channel, ControlMerge
+from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.component import Component
+from exop.runtime.drivers.base import Driver, ThreadDriver
+from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.drivers.source import SourceDriver
+from exop.runtime.drivers.worker import Worker
+
+#: How often every driver measures one item, in seconds.
+SAMPLING = 0.05
+#: How many slets open at a time.
+OPENERS = 8
+
+
+class Deployment:
+    """The running form of one mesh.
+
+    Attributes:
+        inserted: Queues that the wiring has put where drivers would meet, by the place where they stand.
+        merges: Where several producers meet in a channel.
+        finished: Set when every component has ended.
+    """
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
+        self.components: dict[str, Component] = {}
+        self.channels: dict[str, Channel] = {}
+        self.inserted: dict[str, QueueChannel] = {}
+        self.merges: dict[str, ControlMerge] = {}
+        self.workers: dict[str, Worker] = {}
+        self.loops: list[Callable[[], None]] = []
+        self.finished = threading.Event()
+        self.progress = threading.Condition()
+        self._sampling = threading.Event()
+
+    @property
+    def name(self) -> str:
+        """The application's name."""
+        return self.mesh.name
+
+    def drivers(self) -> list[Driver]:
+        """All drivers, sources first and then the workers from upstream to downstream."""
+        own = [c.driver for c in self.components.values() if isinstance(c.driver, (SourceDriver, EngineDriver))]
+        return [*own, *self.workers.values()]
+
+    @contextmanager
+    def parked(self, timeout: float | None = None) -> Iterator[None]:
+        """Hold every driver at a safe point while the block runs; upstream parks first.
+
+        Raises:
+            ComponentFailed: a driver did not come to its safe point within *timeout* seconds.
+        """
+        closed: list[Driver] = []
+        try:
+            for driver in self.drivers():
+                driver.close()
+                closed.append(driver)
+                if not driver.wait_parked(timeout):
+                    raise ComponentFailed(
+                        node=driver.name, phase="coming to its safe point", problem=f"not within {timeout} s"
+                    )
+            yield
+        finally:
+            for driver in reversed(closed):
+                driver.open()
+
+    def open(self) -> None:
+        """Open all slets, several at a time; returns when every one is ready.
+
+        Raises:
+            ComponentFailed: one could not be opened; those that were open are closed again.
+        """
+        components = list(self.components.values())
+        with ThreadPoolExecutor(OPENERS, thread_name_prefix="exop open") as pool:
+            opened = [(component, pool.submit(component.enter)) for component in components]
+            failed = [(component, future.exception()) for component, future in opened]
+        for component, error in failed:
+            if error is not None:
+                self.close()
+                raise ComponentFailed(node=component.node.name, phase="opening", problem=str(error)) from error
+
+    def start(self) -> None:
+        """Let the items flow: everything behind the sources first, the sources last."""
+        for component in self.components.values():
+            component.on(Event.SUSPEND if component.node.suspended else Event.START)
+        for worker in self.workers.values():
+            worker.start()
+        sources = [c for c in self.components.values() if isinstance(c.driver, ThreadDriver)]
+        for component in sorted(sources, key=lambda one: one.spec.role is Role.ALPHA):
+            if isinstance(component.driver, ThreadDriver):
+                component.driver.start()
+        threading.Thread(target=self._sample, name=f"exop {self.name} sampler", daemon=True).start()
+
+    def end_sources(self) -> None:
+        """Ask every α-slet to end its stream; what is under way is drained."""
+        for component in self.components.values():
+            if component.spec.role is Role.ALPHA and component.driver is not None:
+                component.driver.end()
+
+    def stop(self, timeout: float = 5.0) -> bool:
+        """Halt all drivers and close the slets, upstream first; tells whether all threads have left in time."""
+        self._sampling.set()
+        drivers = self.drivers()
+        for driver in drivers:
+            driver.halt()
+        left = [driver.join(timeout) for driver in drivers if isinstance(driver, ThreadDriver)]
+        self.close()
+        return all(left)
+
+    def close(self) -> None:
+        """Close what is open; an error of one slet does not keep the others from closing."""
+        self._sampling.set()
+        for component in self.components.values():
+            if component.status is not State.CREATED:
+                _closed(component)
+
+    def changed(self, component: Component) -> None:
+        """A component's state has changed: perhaps everything has ended, or a cycle has."""
+        if component.status is State.ENDED:
+            for worker in self.workers.values():
+                worker.wake()
+        states = [one.status for one in self.components.values()]
+        if all(state in (State.ENDED, State.STOPPED, State.DESTROYED) for state in states):
+            self.finished.set()
+        with self.progress:
+            self.progress.notify_all()
+
+    def failures(self) -> list[Component]:
+        """The components that are suspended on an item, or whose engine broke."""
+        return [component for component in self.components.values() if component.error is not None]
+
+    def crashed(self) -> list[tuple[str, BaseException]]:
+        """Drivers that an unexpected error has ended: their name, and the error."""
+        return [(d.name, d.crash) for d in self.drivers() if isinstance(d, ThreadDriver) and d.crash is not None]
+
+    def idle(self) -> None:
+        """A worker has nothing to do: perhaps a cycle has ended."""
+        for loop in self.loops:
+            loop()
+
+    def queues(self) -> Iterable[QueueChannel]:
+        """Every queue, asked for or inserted."""
+        yield from (channel for channel in self.channels.values() if isinstance(channel, QueueChannel))
+        yield from self.inserted.values()
+
+    def _sample(self) -> None:
+        while not self._sampling.wait(SAMPLING) and not self.finished.is_set():
+            for driver in self.drivers():
+                if not driver.attention:
+                    driver.measure_next()
+
+
+def _closed(component: Component) -> None:
+    try:
+        component.exit()
+    except Exception as error:  # noqa: BLE001 (the others are closed all the same, and this one is reported)
+        component.error = error
+        _report(component, error)
+
+
+def _report(component: Component, error: Exception) -> None:
+    # structlog costs 70 ms: only those who have something to say import it.
+    import structlog
+
+    log: Any = structlog.get_logger("exop.runtime")
+    log.error("closing failed", node=component.node.name, component=component.id, error=repr(error))

@@ -1,0 +1,237 @@
+"""A driver: a thread that pushes items, and can be parked between two of them.
+
+The hand-shake between a driver and whoever parks it is Dekker's: each side writes its own flag first and reads the
+other's afterwards (`busy` and `attention`), so the running stream pays two attribute writes and one read per item and
+no lock. The interpreter gives the sequential order that this needs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from typing import Any
+
+#: A local of each thread: the driver that the thread is, or works for.
+_LOCAL = threading.local()
+
+
+class Halted(BaseException):
+    """Unwinds the thread of a driver that was told to halt. Not an `Exception`, so that no slet catches it."""
+
+
+def current_driver() -> Driver | None:
+    """The driver that the calling thread is, if it is one."""
+    return getattr(_LOCAL, "driver", None)
+
+
+@contextmanager
+def acting_as(driver: Driver) -> Iterator[None]:
+    """Let the calling thread act for *driver* (a slet's own threads do while they push)."""
+    before = getattr(_LOCAL, "driver", None)
+    _LOCAL.driver = driver
+    try:
+        yield
+    finally:
+        _LOCAL.driver = before
+
+
+class Driver:
+    """What all drivers share: the flags of the safe point, parking, and waiting for something.
+
+    Attributes:
+        busy: An item of this driver is under way.
+        attention: Somebody wants something at the next safe point: read once per item.
+        held_by: Where the driver waits inside an item (a suspended slet), which is a safe point too.
+        count: Items (single ones) that this driver has pushed, exact.
+        probes: How many of them were measured.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.busy = False
+        self.attention = False
+        self.sleeping = False
+        self.halting = False
+        self.ending = False
+        self.probing = False
+        self.count = 0
+        self.rows = 0
+        self.probes = 0
+        self.origin = 0.0
+        self.held_by: str | None = None
+        self._signal: SimpleQueue[None] = SimpleQueue()
+        self._flags = threading.Lock()
+        self._closers = 0
+        self._watchers: list[SimpleQueue[None]] = []
+
+    @property
+    def closed(self) -> bool:
+        """Somebody wants the driver to park."""
+        return self._closers > 0
+
+    def wake(self) -> None:
+        """Make a waiting driver look again at what it waits for."""
+        self.sleeping = False
+        self._signal.put(None)
+
+    def close(self) -> None:
+        """Ask the driver to park at its next safe point; `wait_parked` waits for it."""
+        with self._flags:
+            self._closers += 1
+            self.attention = True
+        self._signal.put(None)
+
+    def open(self) -> None:
+        """Let the driver go on, once as many have opened as have closed."""
+        with self._flags:
+            self._closers -= 1
+            self._settle()
+        self._signal.put(None)
+
+    def end(self) -> None:
+        """Ask a source to end its stream at the next safe point."""
+        with self._flags:
+            self.ending = self.attention = True
+        self._signal.put(None)
+
+    def halt(self) -> None:
+        """Ask the driver to leave at the next safe point, whatever is left undone."""
+        with self._flags:
+            self.halting = self.attention = True
+        self._signal.put(None)
+
+    def measure_next(self) -> None:
+        """Ask the driver to take the instrumented way for its next item."""
+        with self._flags:
+            self.probing = self.attention = True
+
+    def wait_parked(self, timeout: float | None = None) -> bool:
+        """Wait until nothing of this driver is under way; `False` when *timeout* seconds were not enough."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        watcher: SimpleQueue[None] = SimpleQueue()
+        self._watchers.append(watcher)
+        try:
+            while self.busy:
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                try:
+                    watcher.get(timeout=left)
+                except Empty:
+                    return not self.busy
+            return True
+        finally:
+            self._watchers.remove(watcher)
+
+    def attend(self) -> bool:
+        """The safe point, taken when `attention` is set: park while closed, leave when halting.
+
+        Returns whether the next item is to be measured. The caller has set `busy`.
+        """
+        while self._closers and not self.halting:
+            self.rest()
+            self._signal.get()
+            self.busy = True
+        if self.halting:
+            raise Halted
+        with self._flags:
+            probe, self.probing = self.probing, False
+            self._settle()
+        return probe
+
+    def rest(self) -> None:
+        """Say that nothing is under way, and tell those who wait for it."""
+        self.busy = False
+        for watcher in list(self._watchers):
+            watcher.put(None)
+
+    def wait_for(self, ready: Callable[[], Any], timeout: float | None = None) -> None:
+        """Wait inside an item until *ready()* holds (whoever makes it hold calls `wake`), or the driver halts.
+
+        With *timeout*, wait at most so many seconds.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not ready():
+            if self.halting:
+                raise Halted
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return
+            try:
+                self._signal.get(timeout=left)
+            except Empty:
+                return
+
+    def doze(self, idle: Callable[[], bool]) -> None:
+        """Sleep, outside of any item, until somebody wakes the driver; not at all unless *idle()* holds."""
+        self.rest()
+        self.sleeping = True
+        if idle() and not self.attention:
+            self._signal.get()
+        self.sleeping = False
+
+    def hold(self, place: str, until: Callable[[], Any]) -> None:
+        """Wait at *place* inside an item, as a safe point: the driver counts as parked meanwhile."""
+        self.held_by = place
+        self.rest()
+        try:
+            self.wait_for(lambda: until() and not self._closers)
+        finally:
+            self.busy = True
+            self.held_by = None
+
+    def _settle(self) -> None:
+        self.attention = bool(self._closers or self.halting or self.ending or self.probing)
+
+
+class ThreadDriver(Driver):
+    """A driver that is a thread of its own."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.crash: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def alive(self) -> bool:
+        """The thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self) -> None:
+        """Start the thread; a driver starts once."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._main, name=f"exop {self.name}", daemon=True)
+            self._thread.start()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until the thread has left; `False` when it has not within *timeout* seconds."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+        return not self.alive
+
+    def run(self) -> None:
+        """Push until there is nothing more to push."""
+        raise NotImplementedError
+
+    def _main(self) -> None:
+        _LOCAL.driver = self
+        try:
+            self.run()
+        except Halted:
+            return
+        except Exception as error:  # noqa: BLE001 (a slet's errors end in its policy: this is a defect, and is shown)
+            self.crash = error
+            report_crash(self, error)
+        finally:
+            self.rest()
+
+
+def report_crash(driver: ThreadDriver, error: Exception) -> None:
+    """Log the error that ended a driver."""
+    # structlog costs 70 ms: only those who have something to say import it.
+    import structlog
+
+    structlog.get_logger("exop.runtime").error("a driver has crashed", driver=driver.name, exc_info=error)

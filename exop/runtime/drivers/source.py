@@ -1,0 +1,111 @@
+"""The driver around a slet that the platform iterates: an α-slet, or one that pulls its inputs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+from exop.model.items import CONTROL
+from exop.runtime.drivers.base import ThreadDriver
+from exop.runtime.entry import NOWHERE, Entry
+
+Yields = Literal["items", "mixed", "batches"]
+#: Called with the error when the iterator raised; returns whether to iterate again.
+Broken = Callable[[Exception], bool]
+
+
+class SourceDriver(ThreadDriver):
+    """Iterates a slet and pushes what it yields; between two items is the safe point.
+
+    While the slet is inside its own `next()` nothing of the driver is in flight downstream, so an idle source never
+    keeps anybody from changing what is behind it.
+
+    Args:
+        name: Names the thread.
+        iterate: Makes the iterator; called again when a broken source is resumed (its memento holds the position).
+        broken: Decides what happens when the iterator raises.
+        finish: Sends the end of the stream.
+        flush: Sends what the slet pushed to further output ports between two items; `None` if it has none.
+        form: What is yielded: single items, items mixed with control items, or batches (lists or record batches).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        iterate: Callable[[], Iterator[Any]],
+        broken: Broken,
+        finish: Callable[[], None],
+        *,
+        flush: Callable[[], None] | None = None,
+        form: Yields = "items",
+    ) -> None:
+        super().__init__(name)
+        self.entry: Entry = NOWHERE
+        self._iterate = iterate
+        self._broken = broken
+        self._finish = finish
+        self._flush = flush
+        self._batches = form == "batches"
+        self._plain = form == "items" and flush is None
+
+    def run(self) -> None:
+        """Iterate until the source ends, or is told to end; then the end of the stream goes out."""
+        while True:
+            iterator = iter(self._iterate())
+            try:
+                self._drain(iterator)
+            except Exception as error:  # noqa: BLE001 (what the slet raised; the policy decides)
+                self.rest()
+                if self._broken(error):
+                    continue
+            finally:
+                close = getattr(iterator, "close", None)
+                if close is not None:
+                    close()
+            break
+        self.busy = True
+        if self.attention:
+            self.attend()
+        self._finish()
+
+    def _drain(self, iterator: Iterator[Any]) -> None:
+        push = self.entry.push if self._plain else self._send
+        count = self.count
+        for item in iterator:
+            self.busy = True
+            if self.attention:
+                probe = self.attend()
+                push = self.entry.push if self._plain else self._send
+                if item is not None:
+                    self.count = count = count + 1
+                    if probe:
+                        self.probe(item)
+                    else:
+                        self._send(item)
+                if self.ending:
+                    return
+            elif item is not None:
+                push(item)
+                self.count = count = count + 1
+            self.busy = False
+            if self.attention:
+                self.rest()
+
+    def probe(self, item: Any) -> None:
+        """Push one item along the instrumented way."""
+        self.probes += 1
+        self.origin = time.perf_counter()
+        self._send(item, self.entry.probe)
+
+    def _send(self, item: Any, entry: Entry | None = None) -> None:
+        entry = entry or self.entry
+        if self._flush:
+            self._flush()
+        if isinstance(item, CONTROL):
+            entry.control(item)
+        elif self._batches:
+            self.rows += len(item) if isinstance(item, list) else item.num_rows
+            entry.push_batch(item)
+        elif item is not None:
+            entry.push(item)

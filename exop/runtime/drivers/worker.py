@@ -1,0 +1,61 @@
+"""The worker: the driver that drains queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from exop.runtime.drivers.base import ThreadDriver
+
+if TYPE_CHECKING:
+    from exop.runtime.channels.queue import QueueChannel
+
+#: So many entries are taken from one queue before the worker looks at the others.
+TURN = 64
+
+
+class Worker(ThreadDriver):
+    """Drains one or more queues, the one farthest downstream first, one entry at a time.
+
+    Queues share a worker when what is behind them meets in one slet, which one driver at a time may run. A queue that
+    its own worker has filled beyond its capacity is drained before anything further upstream is touched.
+
+    Attributes:
+        idle: Called when every queue is empty, before the worker goes to sleep (the end of a cycle is found there).
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.queues: tuple[QueueChannel, ...] = ()
+        self.idle: Callable[[], None] | None = None
+
+    def serve(self, queues: tuple[QueueChannel, ...]) -> None:
+        """Drain these queues, downstream first. Called while the worker is parked or not started yet."""
+        self.queues = queues
+        for queue in queues:
+            queue.worker = self
+
+    def run(self) -> None:
+        """Drain until told to leave."""
+        while not (self.ending and self.empty):
+            moved = False
+            for queue in self.queues:
+                took = queue.drain(self, TURN)
+                moved = moved or took > 0
+                while queue.overfull and took:
+                    took = queue.drain(self, TURN)
+            if not moved:
+                self._sleep()
+
+    @property
+    def empty(self) -> bool:
+        """Nothing waits in any of the queues."""
+        return not any(queue.entries for queue in self.queues)
+
+    def _sleep(self) -> None:
+        self.busy = True
+        if self.attention:
+            self.attend()  # a wish to measure is dropped: there is nothing to measure
+        if self.idle is not None and self.empty:
+            self.idle()
+        self.doze(lambda: self.empty)

@@ -1,0 +1,197 @@
+"""The ComponentManager: creates components and channels, and offers them as services with properties (paper §4.2)."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from exop.errors import LifecycleError, MeshError, SettingError, UnknownName
+from exop.model import properties as names
+from exop.model.lifecycle import Event
+from exop.model.mesh import ChannelSpec, Node
+from exop.model.ports import PortSpec
+from exop.registry import Registration, ServiceRegistry
+from exop.runtime.channel import Channel
+from exop.runtime.component import Component
+
+SLET, CHANNEL, INPUT_PORT, OUTPUT_PORT = "Slet", "Channel", "InputPort", "OutputPort"
+
+
+@dataclass(frozen=True)
+class LivePort:
+    """What is registered for a port: the component that has it, and what it is."""
+
+    component: Component
+    spec: PortSpec
+
+
+class ComponentManager:
+    """Creates, configures, starts, suspends, resumes, stops and destroys the components of one platform.
+
+    Every component, port and channel is a service with properties; `exop services` shows them. A port's `connected-to`
+    property is set by the WiringController.
+    """
+
+    def __init__(self, registry: ServiceRegistry, host: str) -> None:
+        self._registry = registry
+        self._host = host
+        self._numbers = itertools.count(1)
+        self._services: dict[str, list[Registration]] = {}
+        self._ports: dict[tuple[str, str], Registration] = {}
+        self.kinds: dict[str, type[Channel]] = {}
+
+    def create(self, application: str, node: Node) -> Component:
+        """Make an instance of a node's slet and register it with its ports; it is neither open nor connected."""
+        number = next(self._numbers)
+        component = Component(f"{application}/{node.name}#{number}", application, node, self._changed)
+        common = {names.APPLICATION: application, names.NODE: node.name, names.HOST: self._host}
+        spec = node.slet
+        whole = self._registry.register(
+            SLET,
+            component,
+            common
+            | {
+                names.KIND: "slet",
+                names.NAME: node.name,
+                names.INSTANCE: component.id,
+                names.SLET: spec.identity,
+                names.ROLE: str(spec.role),
+                names.STATE: str(component.status),
+                names.ORIGIN: spec.plugin or "embedded",
+            },
+        )
+        self._services[component.id] = [whole]
+        for port in (*spec.inputs, *spec.outputs):
+            registration = self._registry.register(
+                INPUT_PORT if port.direction == "in" else OUTPUT_PORT,
+                LivePort(component, port),
+                common
+                | {
+                    names.KIND: "port",
+                    names.NAME: port.name,
+                    names.PORT: f"{node.name}.{port.name}",
+                    names.INSTANCE: component.id,
+                    names.DIRECTION: port.direction,
+                    names.ITEM_TYPE: str(port.type),
+                },
+            )
+            self._services[component.id].append(registration)
+            self._ports[component.id, port.name] = registration
+        return component
+
+    def create_channel(self, application: str, spec: ChannelSpec) -> Channel:
+        """Make a channel and register it.
+
+        Raises:
+            UnknownName: no such kind, or a setting that the kind does not have.
+            SettingError: a setting does not fit.
+        """
+        channel = make_channel(self.kinds, spec)
+        self._register_channel(application, channel)
+        return channel
+
+    def adopt_channel(self, application: str, channel: Channel) -> None:
+        """Register a channel that the wiring has put between two drivers."""
+        self._register_channel(application, channel, inserted=True)
+
+    def port(self, component: Component, port: str) -> Registration:
+        """The registration of one port: where its `connected-to` is set."""
+        return self._ports[component.id, port]
+
+    def configure(self, component: Component, node: Node) -> None:
+        """Give a component new settings; nothing may be in flight in it."""
+        component.configure(node)
+
+    def suspend(self, component: Component) -> None:
+        """Let nothing into a component; items wait upstream."""
+        component.on(Event.SUSPEND)
+
+    def resume(self, component: Component) -> None:
+        """Let items in again, the kept one first."""
+        component.resume()
+
+    def stop(self, component: Component) -> None:
+        """Close a component. It can be destroyed then."""
+        component.exit()
+
+    def destroy(self, component: Component) -> None:
+        """Take a stopped component out of the registry.
+
+        Raises:
+            LifecycleError: it still runs.
+        """
+        if Event.DESTROY not in component.lifecycle.allowed():
+            raise LifecycleError(
+                component=component.lifecycle.component,
+                state=str(component.status),
+                event="destroy",
+                allowed=", ".join(component.lifecycle.allowed()),
+            )
+        component.on(Event.DESTROY)
+        for registration in self._services.pop(component.id, ()):
+            registration.unregister()
+        for port in component.spec.ports:
+            self._ports.pop((component.id, port), None)
+
+    def destroy_channel(self, application: str, channel: Channel) -> None:
+        """Close a channel and take it out of the registry."""
+        channel.close()
+        for registration in self._services.pop(channel_id(application, channel.name), ()):
+            registration.unregister()
+
+    def _register_channel(self, application: str, channel: Channel, *, inserted: bool = False) -> None:
+        identifier = channel_id(application, channel.name)
+        properties: dict[str, Any] = {
+            names.KIND: "channel",
+            names.NAME: channel.name,
+            names.APPLICATION: application,
+            names.HOST: self._host,
+            names.INSTANCE: identifier,
+            names.CHANNEL_KIND: channel.kind,
+        }
+        if inserted:
+            properties[names.ORIGIN] = "wiring"
+        capacity = getattr(channel, "capacity", None)
+        if capacity is not None:
+            properties[names.CAPACITY] = capacity
+        self._services[identifier] = [self._registry.register((CHANNEL, "In", "Out"), channel, properties)]
+        channel.open()
+
+    def _changed(self, component: Component) -> None:
+        registrations = self._services.get(component.id)
+        if registrations:
+            registrations[0].update({names.STATE: str(component.status)})
+
+
+def channel_id(application: str, name: str) -> str:
+    """The identifier of a channel: what a port's `connected-to` names."""
+    return f"{application}/{name}"
+
+
+def make_channel(kinds: Mapping[str, type[Channel]], spec: ChannelSpec) -> Channel:
+    """Make a channel of a known kind; its settings are the keyword-only parameters of the kind's class.
+
+    Raises:
+        UnknownName: no such kind, or no such setting.
+        SettingError: a setting does not fit its type.
+        MeshError: the kind refuses the combination.
+    """
+    if spec.kind not in kinds:
+        raise UnknownName(place=f"the channel {spec.name!r}: the platform", kind="kind", name=spec.kind, known=kinds)
+    cls = kinds[spec.kind]
+    parameters = list(inspect.signature(cls).parameters.values())
+    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    for setting in spec.settings:
+        if setting not in known:
+            place = f"the channel {spec.name!r} ({spec.kind})"
+            raise UnknownName(place=place, kind="setting", name=setting, known=known)
+    try:
+        return cls(spec.name, **spec.settings)
+    except MeshError:
+        raise
+    except (TypeError, ValueError) as problem:
+        place = f"the channel {spec.name!r} ({spec.kind})"
+        raise SettingError(place=place, setting=", ".join(spec.settings) or "…", problem=str(problem)) from problem

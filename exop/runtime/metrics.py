@@ -1,0 +1,85 @@
+"""Figures of one component: exact where work is counted anyway, sampled on the direct path."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+class ComponentMetrics:
+    """What is known of one slet. One driver at a time writes here, so plain attributes are exact.
+
+    Attributes:
+        rows: Items that came in batches, exact.
+        rows_out: Items that left in batches of a slet that takes batches or columns, exact.
+        batches: Calls with a batch, exact.
+        seen: Single items among those that the driver measured.
+        calls, results, spent: Of the timed calls: how many, how many results, and their seconds.
+        errors, skipped: Exact.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.rows_out = 0
+        self.batches = 0
+        self.seen = 0
+        self.calls = 0
+        self.results = 0
+        self.spent = 0.0
+        self.errors = 0
+        self.skipped = 0
+        self.times: deque[float] = deque(maxlen=512)
+        self.latencies: deque[float] = deque(maxlen=512)
+
+    def timed(self, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
+        """The instrumented twin of a slet's call. *lazy* calls return an iterator, which is run to its end inside."""
+        clock = time.perf_counter
+
+        def call_timed(item: Any) -> Any:
+            begin = clock()
+            result = [*call(item)] if lazy else call(item)
+            took = clock() - begin
+            self.calls += 1
+            self.results += len(result) if lazy else result is not None
+            self.spent += took
+            self.times.append(took)
+            return result
+
+        return call_timed
+
+    def figures(self, singles: int, probes: int, *, whole: bool) -> dict[str, Any]:
+        """The figures as they are shown; what rests on samples is named in `sampled`.
+
+        Args:
+            singles: Single items that the component's driver has pushed, exact.
+            probes: How many of those were measured.
+            whole: The slet takes batches or columns, so that every call was timed.
+        """
+        estimated = round(self.seen / probes * singles) if probes else 0
+        items = self.rows + estimated
+        share = self.results / self.calls if self.calls else 0.0
+        return {
+            "items_in": items,
+            "items_out": self.rows_out if whole else round(items * share),
+            "batches": self.batches,
+            "errors": self.errors,
+            "skipped": self.skipped,
+            "busy_s": round(self.spent if whole else self.spent / self.calls * items if self.calls else 0.0, 6),
+            "service_ms": quantiles(self.times),
+            "latency_ms": quantiles(self.latencies),
+            "sampled": [] if whole else ["items_out", "busy_s", *(["items_in"] if estimated else [])],
+        }
+
+
+def quantiles(values: Iterable[float]) -> dict[str, float]:
+    """The median, the 95 % and the 99 % quantile in milliseconds; empty without values."""
+    ordered = sorted(values)
+    if not ordered:
+        return {}
+    last = len(ordered) - 1
+    return {
+        name: round(ordered[round(last * part)] * 1000, 4)
+        for name, part in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+    }

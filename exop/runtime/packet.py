@@ -1,0 +1,29 @@
+"""What a buffered channel keeps beside plain items: batches, control items, and items under measurement."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+
+class Kind(IntEnum):
+    """What a packet holds."""
+
+    BATCH = 0
+    CONTROL = 1
+    PROBE = 2
+
+
+class Packet:
+    """One entry of a buffer that is not a plain item.
+
+    `origin` is the time at which a measured item left its source, `stored` the time it entered the buffer.
+    """
+
+    __slots__ = ("kind", "origin", "payload", "stored")
+
+    def __init__(self, kind: Kind, payload: Any, origin: float = 0.0, stored: float = 0.0) -> None:
+        self.kind = kind
+        self.payload = payload
+        self.origin = origin
+        self.stored = stored

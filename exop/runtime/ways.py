@@ -1,0 +1,196 @@
+"""Compiling the way into one port of a component."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from exop.model.items import CONTROL, EndOfStream, Punctuation
+from exop.model.lifecycle import Event, State
+from exop.model.ports import PortSpec
+from exop.model.signature import OUT
+from exop.runtime.calls import PLAIN, careful, sender
+from exop.runtime.convert import to_columns, to_items, weight
+from exop.runtime.drivers.base import current_driver
+from exop.runtime.entry import NOWHERE, Control, Entry, Push
+from exop.runtime.failure import stuck_at
+
+if TYPE_CHECKING:
+    from exop.runtime.component import Component
+
+
+def way_into(component: Component, port: PortSpec) -> Entry:
+    """Compile the way into *port*, given where the component's outputs are bound to now."""
+    call = component.tried[port.name] = _converting(component, port)
+    to = component.to.get(OUT, NOWHERE)
+    if component.status in (State.SUSPENDED, State.STOPPED):
+        return _holding(component, port)
+    plain = _way(component, port, call, to)
+    timed = component.metrics.timed(call, lazy=component.spec.results.get(port.name) == "many")
+    plain.probe = _probing(component, _way(component, port, timed, to.probe))
+    return plain
+
+
+def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry) -> Entry:
+    push, push_batch = _pushes(component, port, call, to)
+    metrics, form, item = component.metrics, port.type.form, port.type.item
+    if form == "item":
+
+        def push_items(batch: Any) -> None:
+            rows = batch if isinstance(batch, list) else to_items(batch, item)
+            metrics.rows += len(rows)
+            metrics.batches += 1
+            push_batch(rows)
+
+        return Entry(push, push_items, _control(component, port, push))
+
+    def push_one(one: Any) -> None:
+        metrics.rows += 1
+        push([one])
+
+    def push_whole(batch: Any) -> None:
+        metrics.rows += weight(batch)
+        metrics.batches += 1
+        push(batch)
+
+    return Entry(push_one, push_whole, _control(component, port, push))
+
+
+def _pushes(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry) -> tuple[Push, Push]:
+    """The closures for the shape of this port's results."""
+    spec = component.spec
+    result = spec.results[port.name]
+    stuck = stuck_at(component, port.name)
+    out = next((one.type for one in spec.outputs if one.name == OUT), None)
+    mixed = out is not None and (out.punctuation or out.end or out.form != "item")
+    further = not spec.own_driver and any(one.name != OUT for one in spec.outputs)
+    if not (mixed or further or port.type.punctuation or port.type.end):
+        return PLAIN[result](call, to, stuck)
+    send = sender(result, to, batches=out is not None and out.form != "item")
+    lazy = result == "many"
+
+    def call_whole(item: Any) -> Any:
+        found = call(item)
+        return [*found] if lazy else found
+
+    def send_all(payload: Any) -> None:
+        component.flush_outputs()
+        send(payload)
+
+    return careful(call_whole, send_all if further else send, stuck)
+
+
+def _converting(component: Component, port: PortSpec) -> Callable[[Any], Any]:
+    """The slet's call behind the conversion that the port's form asks for; batches and columns are timed one by one."""
+    plain, form = component.calls[port.name], port.type.form
+    if form == "item":
+        return plain
+    metrics, lazy, clock = component.metrics, component.spec.results[port.name] == "many", time.perf_counter
+
+    def call(payload: Any) -> Any:
+        begin = clock()
+        if not isinstance(payload, CONTROL):
+            payload = to_columns(payload, port.type) if form == "columns" else to_items(payload, port.type.item)
+        found = plain(payload)
+        if lazy:
+            found = [*found]
+        took = clock() - begin
+        metrics.spent += took
+        metrics.times.append(took)
+        metrics.rows_out += sum(_rows(one) for one in (found if lazy else (found,)))
+        return found
+
+    return call
+
+
+def _rows(payload: Any) -> int:
+    if payload is None or isinstance(payload, CONTROL):
+        return 0
+    if isinstance(payload, list):
+        return len(payload)
+    return int(getattr(payload, "num_rows", 1))
+
+
+def _control(component: Component, port: PortSpec, push: Push) -> Control:
+    """What becomes of control items: shown to a slet whose port's type names them, else merged and passed on."""
+    spec, merge, name = component.spec, component.merge, port.name
+    sees_time = any(one.type.punctuation for one in spec.inputs)
+    passes_on = not spec.own_driver
+
+    def control(mark: Punctuation | EndOfStream) -> None:
+        if isinstance(mark, Punctuation):
+            if port.type.punctuation:
+                push(mark)
+            elif passes_on and not sees_time:
+                for one in merge.on(name, mark):
+                    component.forward(one)
+            return
+        if port.type.end:
+            push(mark)
+        for one in merge.on(name, mark):
+            if isinstance(one, EndOfStream):
+                _end(component)
+            elif passes_on and not sees_time:
+                component.forward(one)
+
+    return control
+
+
+def _end(component: Component) -> None:
+    """Every input has ended: so have the outputs, unless the slet drives them itself."""
+    if not component.spec.own_driver:
+        component.finish()
+    elif not component.spec.outputs and Event.END in component.lifecycle.allowed():
+        component.on(Event.END)
+
+
+def _probing(component: Component, timed: Entry) -> Entry:
+    """The instrumented way: counts what it sees, and how long ago the item left its source."""
+    metrics = component.metrics
+
+    def note() -> None:
+        driver = current_driver()
+        metrics.seen += 1
+        if driver is not None and driver.origin:
+            metrics.latencies.append(time.perf_counter() - driver.origin)
+
+    def push(item: Any) -> None:
+        note()
+        timed.push(item)
+
+    def push_batch(batch: Any) -> None:
+        note()
+        metrics.seen -= 1  # rows of batches are counted exactly
+        timed.push_batch(batch)
+
+    return Entry(push, push_batch, timed.control)
+
+
+def _holding(component: Component, port: PortSpec) -> Entry:
+    """The way into a suspended component: whoever comes waits at a safe point, and goes in by the way there is then."""
+
+    def wait() -> None:
+        driver = current_driver()
+        if driver is not None:
+            component.trouble.holders.append(driver)
+            try:
+                driver.hold(
+                    f"{component.node.name} is suspended", until=lambda: component.status is not State.SUSPENDED
+                )
+            finally:
+                component.trouble.holders.remove(driver)
+
+    def push(item: Any) -> None:
+        wait()
+        way_into(component, port).push(item)
+
+    def push_batch(batch: Any) -> None:
+        wait()
+        way_into(component, port).push_batch(batch)
+
+    def control(mark: Punctuation | EndOfStream) -> None:
+        wait()
+        way_into(component, port).control(mark)
+
+    return Entry(push, push_batch, control)
