@@ -41,8 +41,10 @@ class Lookup(ABC):
     ) -> ServiceTracker:
         """Follow the services that fit, from now on and until the tracker is closed (or its `with` block ends).
 
-        >>> with registry.track("Channel", "(channel.kind=queue)", added=connect, removed=disconnect) as queues:
-        ...     queues.first
+        Callbacks are told what is present first, in order; see `ServiceTracker`.
+
+            with registry.track("Channel", "(channel.kind=queue)", added=connect, removed=disconnect) as queues:
+                queues.first        # the highest ranking one now, or None
         """
         return self._track(wanted(interface, query), Callbacks(added, modified, removed))
 

@@ -23,6 +23,13 @@ class ServiceRegistry(Lookup):
 
     Safe under threads: a change is made, and its events are put in order, under one lock; look-ups take the same lock
     for as long as they walk what the index gives them. Listeners are called outside of it (see `delivery`).
+
+    >>> registry = ServiceRegistry()
+    >>> jams = registry.register("Slet", object(), {"node": "jams", "role": "pi"})
+    >>> with registry.track("Slet", "(role=pi)") as found:
+    ...     averages = registry.register("Slet", object(), {"node": "averages", "role": "pi"})
+    ...     [reference.properties["node"] for reference in found]
+    ['jams', 'averages']
     """
 
     def __init__(self) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import doctest
+
 import pytest
 
 from exop.errors import FilterSyntaxError, RegistryError, ServiceGone
 from exop.model.filter import where
 from exop.model.properties import RANKING
-from exop.registry import ServiceRegistry
+from exop.registry import ServiceRegistry, service_registry
 
 
 def names(found):
@@ -195,3 +197,8 @@ def test_a_registry_can_be_narrowed(registry):
         assert names(tracker) == ["a", "c", "d"]
     assert heard == ["d"]
     assert not hasattr(near, "register")
+
+
+def test_examples_of_the_documentation_run():
+    """The examples in the module's docstrings hold."""
+    assert doctest.testmod(service_registry).failed == 0
