@@ -7,11 +7,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from apps.linear_road.columns import Longs, columns, grown
-from apps.linear_road.schema import ACCIDENTS, Accidents, Reports
-from apps.linear_road.segments import complete_minute, minute_of
-from apps.linear_road.vehicles import runs, vehicle_numbers
 from exop import Memento, Punctuation, slet
+
+from .columns import Longs, columns, grown
+from .schema import ACCIDENTS, Accidents, Reports
+from .segments import complete_minute, minute_of
+from .vehicles import runs, vehicle_numbers
 
 #: A vehicle is stopped when so many consecutive reports name the same place.
 STOPPED: Final = 4

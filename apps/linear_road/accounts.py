@@ -8,11 +8,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from apps.linear_road.columns import column, columns, concatenated, grown, record_batch
-from apps.linear_road.history import History, load_history
-from apps.linear_road.schema import BALANCES, EXPENDITURES, Balances, Charges, Expenditures, Tuples
-from apps.linear_road.vehicles import vehicle_numbers
 from exop import Memento, Punctuation, Slet, input_port
+
+from .columns import column, columns, concatenated, grown, record_batch
+from .history import History, load_history
+from .schema import BALANCES, EXPENDITURES, Balances, Charges, Expenditures, Tuples
+from .vehicles import vehicle_numbers
 
 BALANCE: Final = 2
 EXPENDITURE: Final = 3

@@ -10,11 +10,12 @@ from typing import IO, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from apps.linear_road.clock import Clock
-from apps.linear_road.columns import column
-from apps.linear_road.latency import Latency
-from apps.linear_road.schema import Alerts, Balances, Expenditures, Notices
 from exop import Memento, Slet, input_port
+
+from .clock import Clock
+from .columns import column
+from .latency import Latency
+from .schema import Alerts, Balances, Expenditures, Notices
 
 #: Per type of answer the seconds within which it has to be out.
 LIMITS: Final = {0: 5.0, 1: 5.0, 2: 5.0, 3: 10.0}

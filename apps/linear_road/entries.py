@@ -5,11 +5,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from apps.linear_road.columns import column, columns, grown, no_ints, record_batch
-from apps.linear_road.schema import ENTRIES, Entries, Reports
-from apps.linear_road.segments import EXIT_LANE, segment_numbers
-from apps.linear_road.vehicles import runs, vehicle_numbers
 from exop import Memento, slet
+
+from .columns import column, columns, grown, no_ints, record_batch
+from .schema import ENTRIES, Entries, Reports
+from .segments import EXIT_LANE, segment_numbers
+from .vehicles import runs, vehicle_numbers
 
 OFF_THE_ROAD: Final = -1
 

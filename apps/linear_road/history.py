@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from apps.linear_road.columns import Ints, Longs, Mask, columns
-from apps.linear_road.lines import read_rows
+from .columns import Ints, Longs, Mask, columns
+from .lines import read_rows
 
 FIELDS: Final = pa.schema([(name, pa.int32()) for name in ("vid", "day", "xway", "toll")])
 _BITS: Final = 16

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from apps.linear_road.columns import Ints, columns, no_ints
-from apps.linear_road.segments import EAST, REACH, SEGMENTS, segment_numbers
+from .columns import Ints, columns, no_ints
+from .segments import EAST, REACH, SEGMENTS, segment_numbers
 
 NO_ACCIDENT = -1
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from apps.linear_road.columns import Floats
+from .columns import Floats
 
 
 @dataclass

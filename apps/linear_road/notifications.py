@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from apps.linear_road.columns import Ints, column, columns, grown, no_ints, record_batch
-from apps.linear_road.incidents import NO_ACCIDENT, Incidents
-from apps.linear_road.schema import ALERTS, CHARGES, NOTICES, Accidents, Alerts, Charges, Entries, Notices, Tariffs
-from apps.linear_road.segments import EXIT_LANE, looked_up, minute_of, segment_numbers
-from apps.linear_road.vehicles import runs, vehicle_numbers
-from apps.linear_road.waiting import Waiting
 from exop import Memento, OutputPort, Punctuation, Slet, input_port
+
+from .columns import Ints, column, columns, grown, no_ints, record_batch
+from .incidents import NO_ACCIDENT, Incidents
+from .schema import ALERTS, CHARGES, NOTICES, Accidents, Alerts, Charges, Entries, Notices, Tariffs
+from .segments import EXIT_LANE, looked_up, minute_of, segment_numbers
+from .vehicles import runs, vehicle_numbers
+from .waiting import Waiting
 
 
 class Owed(Memento):

@@ -12,17 +12,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from apps.linear_road.accidents import Standing, accidents
-from apps.linear_road.accounts import Balance, DailyExpenditure, Ledger
-from apps.linear_road.answers import Answers, Written
-from apps.linear_road.entries import Whereabouts, entries
-from apps.linear_road.notifications import AccidentNotification, Owed, TollNotification, Warned
-from apps.linear_road.positions import positions
-from apps.linear_road.statistics import Minutes, statistics
-from apps.linear_road.tolls import Figures, Tolls
-from apps.linear_road.traffic import Position, Traffic
-from apps.linear_road.trips import Phases, Trips
 from exop import OutputPort, Punctuation
+
+from .accidents import Standing, accidents
+from .accounts import Balance, DailyExpenditure, Ledger
+from .answers import Answers, Written
+from .entries import Whereabouts, entries
+from .notifications import AccidentNotification, Owed, TollNotification, Warned
+from .positions import positions
+from .statistics import Minutes, statistics
+from .tolls import Figures, Tolls
+from .traffic import Position, Traffic
+from .trips import Phases, Trips
 
 
 class Straight(OutputPort[Any]):

@@ -2,8 +2,9 @@
 
 import pyarrow.compute as pc
 
-from apps.linear_road.schema import REPORTS, Reports, Tuples
 from exop import slet
+
+from .schema import REPORTS, Reports, Tuples
 
 _COLUMNS = REPORTS.names
 

@@ -6,10 +6,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from apps.linear_road.columns import Ints, columns
+from .columns import Ints, columns
 
 MINUTE: Final = 60
 SEGMENTS: Final = 100
+#: The length of a segment.
+FEET: Final = 5280
 DIRECTIONS: Final = 2
 EAST: Final = 0
 EXIT_LANE: Final = 4

@@ -7,10 +7,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from apps.linear_road.columns import Floats, Ints, Longs, column, concatenated, record_batch
-from apps.linear_road.schema import STATISTICS, Reports, Statistics
-from apps.linear_road.segments import MINUTE, complete_minute, minute_of, segment_numbers, segment_places
 from exop import Memento, Punctuation, slet
+
+from .columns import Floats, Ints, Longs, column, concatenated, record_batch
+from .schema import STATISTICS, Reports, Statistics
+from .segments import MINUTE, complete_minute, minute_of, segment_numbers, segment_places
 
 #: The latest average velocity looks back so many minutes.
 LOOK_BACK: Final = 5

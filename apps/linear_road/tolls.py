@@ -7,11 +7,12 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from apps.linear_road.columns import columns, concatenated, record_batch
-from apps.linear_road.incidents import NO_ACCIDENT, Incidents
-from apps.linear_road.schema import TARIFFS, Accidents, Statistics, Tariffs
-from apps.linear_road.segments import looked_up, segment_numbers
 from exop import Memento, Punctuation, Slet, input_port
+
+from .columns import columns, concatenated, record_batch
+from .incidents import NO_ACCIDENT, Incidents
+from .schema import TARIFFS, Accidents, Statistics, Tariffs
+from .segments import looked_up, segment_numbers
 
 #: A toll is asked below this average velocity ...
 SLOW: Final = 40

@@ -8,12 +8,13 @@ from typing import Final
 
 import numpy as np
 
-from apps.linear_road.checks import Order, checked
-from apps.linear_road.clock import Clock
-from apps.linear_road.columns import Ints, column
-from apps.linear_road.lines import Reject, Rows, read_rows
-from apps.linear_road.schema import TUPLES, Tuples
 from exop import Memento, OutputPort, Punctuation, Slet
+
+from .checks import Order, checked
+from .clock import Clock
+from .columns import Ints, column
+from .lines import Reject, Rows, read_rows
+from .schema import TUPLES, Tuples
 
 log = logging.getLogger(__name__)
 

@@ -6,11 +6,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from apps.linear_road.columns import Mask, columns, grown
-from apps.linear_road.schema import Tuples
-from apps.linear_road.segments import EXIT_LANE
-from apps.linear_road.vehicles import runs, vehicle_numbers
 from exop import Memento, Slet, input_port
+
+from .columns import Mask, columns, grown
+from .schema import Tuples
+from .segments import EXIT_LANE
+from .vehicles import runs, vehicle_numbers
 
 ENTRY_LANE: Final = 0
 UNSEEN: Final = 0

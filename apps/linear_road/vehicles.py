@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from apps.linear_road.columns import Ints
+from .columns import Ints
 
 #: Vehicles below this number are their own index; generators number them from 0 without holes.
 DENSE: Final = 1 << 23

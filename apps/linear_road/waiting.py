@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from apps.linear_road.columns import column
-from apps.linear_road.segments import MINUTE, minute_of
+from .columns import column
+from .segments import MINUTE, minute_of
 
 
 @dataclass
