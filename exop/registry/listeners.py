@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from types import TracebackType
 from typing import Self
 
 from exop.model.filter import Filter, Term
-from exop.model.properties import Scalar, Value
+from exop.model.properties import Scalar
 from exop.registry.index import keys_of
 from exop.registry.reference import Change, ServiceEvent, ServiceReference
 
@@ -77,14 +77,17 @@ class SubscriptionIndex:
         self._asking: dict[str, dict[Scalar, dict[Subscription, None]]] = {}
 
     def add(self, subscription: Subscription) -> None:
-        """Take in a subscription, under the equality that the fewest others are under."""
+        """Take in a subscription, under the equality that the fewest others are under.
+
+        Of several that nobody is under it is the last: people write the general before the particular.
+        """
         subscription.number = self._next
         self._next += 1
         terms = subscription.filter.terms
         if not terms:
             self._everything[subscription] = None
             return
-        subscription.place = min(terms, key=self._crowd)
+        subscription.place = min(reversed(terms), key=self._crowd)
         for name, key in subscription.place:
             self._asking.setdefault(name, {}).setdefault(key, {})[subscription] = None
 
@@ -107,14 +110,12 @@ class SubscriptionIndex:
         found = dict(self._everything)
         for reference in references:
             if reference is not None:
-                self._collect(reference.properties, found)
-        return sorted(found, key=_number)
-
-    def _collect(self, properties: Mapping[str, Value], found: dict[Subscription, None]) -> None:
-        for name, asking in self._asking.items():
-            if name in properties:
-                for key in keys_of(properties[name]):
-                    found.update(asking.get(key, {}))
+                properties = reference.properties
+                for name, asking in self._asking.items():
+                    if name in properties:
+                        for key in keys_of(properties[name]):
+                            found.update(asking.get(key, {}))
+        return sorted(found, key=_number) if len(found) > 1 else found
 
     def _crowd(self, term: Term) -> int:
         return sum(len(self._asking.get(name, {}).get(key, ())) for name, key in term)

@@ -5,10 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from itertools import chain
-from operator import itemgetter
 from typing import Final
-
-_first = itemgetter(0)
 
 
 class OrderedSet:
@@ -20,15 +17,17 @@ class OrderedSet:
 
     LONGEST: Final = 1024
 
-    __slots__ = ("_chunks", "_size")
+    __slots__ = ("_chunks", "_size", "_starts")
 
     def __init__(self, *numbers: int) -> None:
         self._chunks: list[list[int]] = [sorted(numbers)]
+        #: Where the second list and the later ones begin: above all numbers before, not above any within.
+        self._starts: list[int] = []
         self._size = len(numbers)
 
     def add(self, number: int) -> None:
         """Add a number that is not in the set."""
-        place = self._place(number)
+        place = bisect_right(self._starts, number)
         chunk = self._chunks[place]
         if not chunk or number > chunk[-1]:
             chunk.append(number)
@@ -39,10 +38,11 @@ class OrderedSet:
             # numbers mostly arrive in order: leave the left part nearly full and let the right one grow
             cut = self.LONGEST * 7 // 8
             self._chunks[place : place + 1] = [chunk[:cut], chunk[cut:]]
+            self._starts.insert(place, chunk[cut])
 
     def remove(self, number: int) -> None:
         """Remove a number that is in the set."""
-        place = self._place(number)
+        place = bisect_right(self._starts, number)
         chunk = self._chunks[place]
         if number == chunk[-1]:
             chunk.pop()
@@ -51,17 +51,10 @@ class OrderedSet:
         self._size -= 1
         if not chunk and len(self._chunks) > 1:
             del self._chunks[place]
+            del self._starts[max(place - 1, 0)]
 
     def __len__(self) -> int:
         return self._size
 
     def __iter__(self) -> Iterator[int]:
         return chain.from_iterable(self._chunks)
-
-    def _place(self, number: int) -> int:
-        """Which list has, or should have, the number: the last one that does not begin above it."""
-        chunks = self._chunks
-        last = len(chunks) - 1
-        if last == 0 or number >= chunks[last][0]:
-            return last
-        return max(bisect_right(chunks, number, key=_first) - 1, 0)
