@@ -223,9 +223,9 @@ class MessageTooLarge(RemotingError):
 
 
 class PlatformBusy(RemotingError):
-    """All turns were taken for too long: `operation`, `seconds`."""
+    """The platform answers too many others: `operation`, `problem`."""
 
-    template = "{operation!r} waited {seconds:g} s for its turn: the platform answers too many others; try again"
+    template = "the platform is too busy for {operation!r}: {problem}; try again"
 
 
 class OperationFailed(RemotingError):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from exop.remoting.client import ControlClient, RunningPlatform, find_platforms
+    from exop.remoting.declare import NoRequest, Operation, Request, operation, operations
     from exop.remoting.limits import Limits
-    from exop.remoting.operation import NoRequest, Operation, Request, operation, operations
     from exop.remoting.paging import Page, PageRequest, page
     from exop.remoting.rundir import control_address
     from exop.remoting.service import ControlServer
@@ -19,15 +19,16 @@ _HOMES = {
     "ControlClient": "client",
     "ControlServer": "service",
     "Limits": "limits",
-    "NoRequest": "operation",
-    "Operation": "operation",
+    "NoRequest": "declare",
+    "Operation": "declare",
     "Page": "paging",
     "PageRequest": "paging",
-    "Request": "operation",
+    "Request": "declare",
     "RunningPlatform": "client",
     "control_address": "rundir",
     "find_platforms": "client",
-    "operations": "operation",
+    "operation": "declare",
+    "operations": "declare",
     "page": "paging",
 }
 

@@ -19,9 +19,9 @@ from exop.remoting.sockets import dial, peer_of
 
 if TYPE_CHECKING:
     from exop.remoting.connection import HardConnection
+    from exop.remoting.declare import Request
     from exop.remoting.frames import BoundedChannel
     from exop.remoting.handshake import Welcome
-    from exop.remoting.operation import Request
     from exop.remoting.paging import PageRequest
 
 T = TypeVar("T")
@@ -197,8 +197,9 @@ class _Link:
             sock = dial(path, max(0.001, deadline - time.monotonic()))
         except OSError as problem:
             raise PeerUnreachable(address=str(path), problem=problem.strerror or str(problem)) from None
-        own = Budget(limits.frame, limits.small_frame)
-        channel = BoundedChannel(DeadlineStream(sock), limits, frozenset({REPLY, FAULT}), (own, own))
+        channel = BoundedChannel(
+            DeadlineStream(sock), limits, frozenset({REPLY, FAULT}), Budget(limits.frame, limits.small_frame)
+        )
         try:
             peer = peer_of(sock)
             if not peer.trusted and os.geteuid() != 0:

@@ -19,8 +19,8 @@ from exop.errors import (
 )
 from exop.remoting import faults
 from exop.remoting.codec import BadMessage, pack, unpack
+from exop.remoting.declare import Operation, Request
 from exop.remoting.limits import Limits
-from exop.remoting.operation import Operation, Request
 
 _log = logging.getLogger("exop.remoting")
 _OVERHEAD = 200
@@ -55,13 +55,20 @@ class Dispatcher:
             reference = secrets.token_hex(4)
             _log.exception("operation %r failed (reference %s)", name, reference)
             failure = OperationFailed(operation=name, reference=reference)
-        return Outcome(False, faults.describe(failure, self._limits.fault))
+        return self._failed(failure)
+
+    def busy(self, name: str) -> Outcome:
+        """The answer to a request that was carried out, when its reply cannot be sent for the others' sake."""
+        return self._failed(PlatformBusy(operation=name, problem="too many large replies are being sent"))
+
+    def _failed(self, error: ExopError) -> Outcome:
+        return Outcome(False, faults.describe(error, self._limits.fault))
 
     def _run(self, name: str, payload: bytes) -> bytes:
         operation = self._find(name)
         request = self._request(operation, payload)
         if not self._slots.acquire(timeout=self._limits.queue_time):
-            raise PlatformBusy(operation=name, seconds=self._limits.queue_time)
+            raise PlatformBusy(operation=name, problem=f"it waited {self._limits.queue_time:g} s for its turn")
         started = time.monotonic()
         try:
             reply = pack(operation.handler(request))

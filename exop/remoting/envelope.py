@@ -80,6 +80,10 @@ def _name(frame: bytes | bytearray | memoryview, at: int) -> int:
     end = _bytes(frame, start)
     if end - start > _NAME_LENGTH:
         raise EnvelopeError("the name of the operation is too long")
+    try:
+        bytes(frame[start:end]).decode()
+    except UnicodeDecodeError:
+        raise EnvelopeError("the name of the operation is no text") from None
     return end
 
 

@@ -15,6 +15,7 @@ _LONGEST_VALUE = 1_000
 _MOST_ITEMS = 200
 _MOST_NOTES = 10
 _DEEPEST = 4
+_SILENT = "the platform failed without saying why; its log tells more"
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -42,8 +43,8 @@ def rebuild(payload: bytes, largest: int) -> ExopError:
     try:
         fault = unpack(payload, Fault)
     except BadMessage:
-        return RemotingError("the platform failed without saying why; its log tells more")
-    text = _printable(fault.text)
+        return RemotingError(_SILENT)
+    text = _printable(fault.text) or _SILENT
     known = getattr(errors, fault.code, None)
     if not (isinstance(known, type) and issubclass(known, ExopError)):
         known = RemotingError

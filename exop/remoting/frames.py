@@ -24,6 +24,10 @@ class FrameRefused(EOFError):
     """A frame that breaks the profile; an `EOFError`, because for rpyc the connection ends with it."""
 
 
+class TooLate(EOFError):
+    """A message was begun and not ended in time, or could not be written in time."""
+
+
 class DeadlineStream(SocketStream):  # type: ignore[misc]
     """A socket of which every read and write ends at a deadline."""
 
@@ -72,23 +76,20 @@ class DeadlineStream(SocketStream):  # type: ignore[misc]
         poll = select.poll()
         poll.register(self.sock, event)
         if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            raise FrameRefused("a message was begun and not ended in time")
+            raise TooLate("a message was begun and not ended in time")
 
 
 class BoundedChannel(Channel):  # type: ignore[misc]
     """Frames of a bounded size in a bounded time, checked by shape, never compressed."""
 
-    __slots__ = ("_accepted", "_incoming", "_limits", "_outgoing", "call_deadline", "held")
+    __slots__ = ("_accepted", "_budget", "_held", "_limits", "call_deadline")
 
-    def __init__(
-        self, stream: DeadlineStream, limits: Limits, accepted: frozenset[int], budgets: tuple[Budget, Budget]
-    ) -> None:
+    def __init__(self, stream: DeadlineStream, limits: Limits, accepted: frozenset[int], budget: Budget) -> None:
         super().__init__(stream, compress=False)
         self._limits = limits
         self._accepted = accepted
-        self._incoming, self._outgoing = budgets
-        self.held = 0
-        """Bytes taken from the incoming budget, given back by `settle`."""
+        self._budget = budget
+        self._held = 0
         self.call_deadline: float | None = None
         """When the call under way ends: a client does not wait longer for half a reply."""
 
@@ -107,11 +108,13 @@ class BoundedChannel(Channel):  # type: ignore[misc]
         if len(data) > self._limits.frame:
             raise ValueError(f"a message of {len(data)} bytes is over the bound of {self._limits.frame}")
         deadline = self._deadline()
-        taken = self._outgoing.take(len(data), deadline)
-        try:
-            self.stream.write_until(b"".join((self.FRAME_HEADER.pack(len(data), 0), data, self.FLUSHER)), deadline)
-        finally:
-            self._outgoing.give(taken)
+        header = self.FRAME_HEADER.pack(len(data), 0)
+        if len(data) <= self._limits.small_frame:
+            self.stream.write_until(header + data + self.FLUSHER, deadline)
+        else:
+            # Not joined: a copy of a large message costs more than two calls of the kernel.
+            for part in (header, data, self.FLUSHER):
+                self.stream.write_until(part, deadline)
 
     def receive_greeting(self, deadline: float) -> bytes:
         """Read one message of the handshake: small, and before anything of the profile is spoken."""
@@ -123,8 +126,8 @@ class BoundedChannel(Channel):  # type: ignore[misc]
 
     def settle(self) -> None:
         """Give back what the last message took of the budget."""
-        self._incoming.give(self.held)
-        self.held = 0
+        self._budget.give(self._held)
+        self._held = 0
 
     def _receive(self, largest: int, deadline: float) -> memoryview:
         length, compressed = self.FRAME_HEADER.unpack(self.stream.read_until(self.FRAME_HEADER.size, deadline))
@@ -132,7 +135,7 @@ class BoundedChannel(Channel):  # type: ignore[misc]
             raise FrameRefused("compressed messages are not accepted")
         if length > largest:
             raise FrameRefused(f"a message of {length} bytes is over the bound of {largest}")
-        self.held += self._incoming.take(length, deadline)
+        self._held += self._budget.take(length, deadline)
         frame: memoryview = self.stream.read_until(length + len(self.FLUSHER), deadline)
         if frame[length:] != self.FLUSHER:
             raise FrameRefused("the message does not end where it says")

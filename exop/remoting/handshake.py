@@ -11,9 +11,9 @@ from __future__ import annotations
 import msgspec
 
 from exop import __version__
-from exop.errors import ConnectionLost, PeerRefused, ProtocolMismatch
+from exop.errors import ConnectionLost, PeerRefused, PeerUnreachable, ProtocolMismatch
 from exop.remoting.codec import BadMessage, pack, unpack
-from exop.remoting.frames import BoundedChannel, FrameRefused
+from exop.remoting.frames import BoundedChannel, FrameRefused, TooLate
 
 PROTOCOL = 1
 _OTHER = "something else"
@@ -67,12 +67,14 @@ def greet(channel: BoundedChannel, address: str, deadline: float) -> Welcome:
     """The peer's side: say hello and be taken.
 
     Raises:
-        PeerRefused, ProtocolMismatch, ConnectionLost: it did not come to that.
+        PeerRefused, ProtocolMismatch, PeerUnreachable: it did not come to that.
     """
     try:
         answer = unpack(_exchange(channel, deadline), Welcome | Declined)  # type: ignore[arg-type]
     except (BadMessage, FrameRefused):
         raise ProtocolMismatch(address=address, ours=PROTOCOL, theirs=_OTHER) from None
+    except TooLate:
+        raise PeerUnreachable(address=address, problem="somebody listens there and says nothing") from None
     except EOFError as problem:
         raise ConnectionLost(address=address, operation="hello", problem=str(problem)) from None
     if answer.protocol != PROTOCOL:
@@ -85,7 +87,7 @@ def greet(channel: BoundedChannel, address: str, deadline: float) -> Welcome:
 def _exchange(channel: BoundedChannel, deadline: float) -> bytes:
     try:
         channel.send_greeting(pack(Hello()), deadline)
-    except FrameRefused:
+    except TooLate:
         raise
     except EOFError:
         # It may have declined before it read anything: then that is still to be read.

@@ -21,10 +21,10 @@ class Limits:
     """Up to this size a message takes nothing from the budgets below."""
     greeting_frame: int = 4 * KIB
     """Bytes of one message of the handshake, when nothing is known of the peer yet."""
-    bytes_in: int = 32 * MIB
-    """All larger requests together that are being received or handled."""
-    bytes_out: int = 32 * MIB
-    """All larger replies together that are being sent."""
+    bytes_in: int = 16 * MIB
+    """All larger requests together that are being received or handled; the next one waits at its header."""
+    bytes_out: int = 16 * MIB
+    """All larger replies together that are being sent; the next one is given up as `PlatformBusy`."""
     request: int = 64 * KIB
     """Bytes of a request, where the operation does not declare more (typed data is up to 70 times its message)."""
     plain_reply: int = 1 * MIB
@@ -45,7 +45,7 @@ class Limits:
     """Seconds after which a connection that is not running an operation may be closed to make room."""
     connections: int = 64
     """Connections at a time; one thread each."""
-    in_flight: int = 16
+    in_flight: int = 8
     """Operations that run at a time, over all connections; one per connection."""
 
 

@@ -128,7 +128,7 @@ def find_entries() -> list[Entry]:
     """The platforms of this user that listen; what dead processes have left in the run directory is removed."""
     directory = run_directory()
     found = []
-    for name in sorted(directory.glob("*.sock")):
+    for name in sorted(directory.glob("*.sock"), key=lambda name: (len(name.name), name.name)):
         if _alive(name):
             pid, _, _ = name.stem.partition("-")
             found.append(Entry(int(pid) if pid.isdecimal() else 0, _target(name)))

@@ -21,7 +21,7 @@ from exop.remoting.seat import Phase, Seat
 from exop.remoting.sockets import Listener, peer_of
 
 if TYPE_CHECKING:
-    from exop.remoting.operation import Operation
+    from exop.remoting.declare import Operation
     from exop.remoting.session import Host
 
     Operations = Mapping[str, Operation] | Callable[[], Mapping[str, Operation]]
@@ -71,7 +71,7 @@ class ControlServer:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What happened so far: `accepted`, `declined`, and how connections ended: `ended.closed`, `ended.idle`, …"""
+        """What happened so far: `accepted`, `declined`, and how connections ended: `ended.closed`, `ended.late`, …"""
         with self._lock:
             return dict(self._counts)
 
@@ -179,18 +179,21 @@ class ControlServer:
         self._hosted().decline(sock, problem)
 
     def _make_room(self) -> bool:
-        """Whether one more fits; a connection that does nothing is closed for it, the silent ones first."""
-        seats = self._taken()
-        if len(seats) < self._limits.connections:
-            return True
-        idle = [seat for seat in seats if seat.may_go(self._limits.patience)]
-        if not idle:
-            return False
-        longest = min(idle, key=lambda seat: (seat.phase is not Phase.GREETING, seat.since))
-        longest.hang_up()
-        # Its thread is waited for, so that connections and threads never exceed their bound, not even in a flood.
-        self._await([longest], time.monotonic() + self._limits.patience)
-        return len(self._taken()) < self._limits.connections
+        """Whether one more fits. For it a connection that does nothing is closed, the silent ones first.
+
+        While all have done something a moment ago, it waits a moment: the newcomer waits in the queue of the socket.
+        """
+        deadline = time.monotonic() + 2 * self._limits.patience
+        while len(seats := self._taken()) >= self._limits.connections:
+            idle = [seat for seat in seats if seat.may_go(self._limits.patience)]
+            if idle:
+                longest = min(idle, key=lambda seat: (seat.phase is not Phase.GREETING, seat.since))
+                longest.hang_up()
+                # Its thread is waited for: connections and threads never exceed their bound, not even in a flood.
+                self._await([longest], deadline)
+            if time.monotonic() >= deadline or (not idle and self._stopping.wait(self._limits.patience / 10)):
+                return len(self._taken()) < self._limits.connections
+        return True
 
     def _hosted(self) -> Host:
         with self._lock:

@@ -11,11 +11,11 @@ from exop.remoting import handshake
 from exop.remoting.budget import Budget
 from exop.remoting.codec import pack
 from exop.remoting.connection import HardConnection
+from exop.remoting.declare import Operation
 from exop.remoting.dispatch import Dispatcher, Outcome
 from exop.remoting.envelope import REQUEST
-from exop.remoting.frames import BoundedChannel, DeadlineStream, FrameRefused
+from exop.remoting.frames import BoundedChannel, DeadlineStream, FrameRefused, TooLate
 from exop.remoting.limits import Limits
-from exop.remoting.operation import Operation
 from exop.remoting.seat import Phase, Seat
 
 
@@ -26,7 +26,8 @@ class Host:
         self._limits = limits
         self._dispatcher = Dispatcher(operations, limits)
         self._welcome = handshake.Welcome(name=name, pid=os.getpid())
-        self._budgets = (Budget(limits.bytes_in, limits.small_frame), Budget(limits.bytes_out, limits.small_frame))
+        self._incoming = Budget(limits.bytes_in, limits.small_frame)
+        self._outgoing = Budget(limits.bytes_out, limits.small_frame)
 
     def serve(self, sock: socket.socket, seat: Seat) -> str:
         """Serve one peer until it goes or breaks a bound; returns why it ended, in one word."""
@@ -34,10 +35,12 @@ class Host:
         try:
             handshake.receive(channel, self._welcome, time.monotonic() + self._limits.greeting_time)
             return self._serve(channel, seat)
-        except (FrameRefused, TimeoutError, handshake.Silent):
+        except (FrameRefused, handshake.Silent):
             return "broken"
+        except (TooLate, TimeoutError):
+            return "late"
         except EOFError:
-            return "greeting" if seat.phase is Phase.GREETING else "closed"
+            return "closed"
         finally:
             channel.settle()
             channel.close()
@@ -54,10 +57,19 @@ class Host:
             channel.close()
 
     def _serve(self, channel: BoundedChannel, seat: Seat) -> str:
+        reply = 0
+
         def answer(operation: str, payload: bytes) -> Outcome:
+            nonlocal reply
             seat.enter(Phase.RUNNING, operation)
             try:
-                return self._dispatcher.answer(operation, payload)
+                outcome = self._dispatcher.answer(operation, payload)
+                try:
+                    # Not waited for: what waits would hold the reply all the same.
+                    reply = self._outgoing.take(len(outcome.payload), time.monotonic())
+                except TimeoutError:
+                    outcome = self._dispatcher.busy(operation)
+                return outcome
             finally:
                 seat.enter(Phase.REPLYING, operation)
 
@@ -68,8 +80,11 @@ class Host:
                 if not connection.serve(self._limits.idle_time):
                     return "idle"
                 channel.settle()
+                self._outgoing.give(reply)
+                reply = 0
         finally:
+            self._outgoing.give(reply)
             connection.close()
 
     def _channel(self, sock: socket.socket) -> BoundedChannel:
-        return BoundedChannel(DeadlineStream(sock), self._limits, frozenset({REQUEST}), self._budgets)
+        return BoundedChannel(DeadlineStream(sock), self._limits, frozenset({REQUEST}), self._incoming)

@@ -1,0 +1,159 @@
+"""A platform in a process of its own, and a peer that speaks to it in raw bytes."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from exop.remoting import ControlClient, ControlServer, Limits, operations
+from exop.remoting.sockets import dial
+
+SHORT = Limits(greeting_time=0.5, frame_time=0.5, idle_time=20.0, patience=0.2, queue_time=0.5, stop_time=1.0)
+HEADER = struct.Struct("!LB")
+
+
+class Target:
+    """The process, its socket, and what it costs."""
+
+    def __init__(self, process: subprocess.Popen[str], path: Path) -> None:
+        self.process = process
+        self.path = path
+
+    @classmethod
+    def start(cls, python: str, path: Path) -> Target:
+        """Start it and wait until it listens."""
+        command = [python, "-m", "tests.remoting.target", str(path)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "listening\n"
+        return cls(process, path)
+
+    def __enter__(self) -> Target:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(10)
+
+    def asks(self, client: ControlClient | None = None) -> bool:
+        """Whether a well-behaved client gets its answer."""
+        with client or ControlClient(self.path, timeout=5.0) as asking:
+            return bool(asking.call("echo", {"words": ["a", "b"]}) == {"text": "a b", "count": 2})
+
+    def peak(self) -> float:
+        """The most memory it had since `forget_peak`, in MiB."""
+        return self._status("VmHWM") / 1024
+
+    def forget_peak(self) -> float:
+        """Begin anew; returns what it has now."""
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+        return self._status("VmRSS") / 1024
+
+    def threads(self) -> int:
+        """How many threads it has."""
+        return self._status("Threads")
+
+    def _status(self, name: str) -> int:
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(next(line.split()[1] for line in text.splitlines() if line.startswith(name + ":")))
+
+
+class RawPeer:
+    """A connection to *path* that says whatever it is told."""
+
+    def __init__(self, path: Path, greet: bool = True) -> None:
+        self.sock = dial(path, 5.0)
+        self.sock.settimeout(5.0)
+        if greet:
+            self.greet()
+
+    def greet(self) -> bytes:
+        """Shake hands as a good peer does."""
+        from exop.remoting.codec import pack
+        from exop.remoting.handshake import Hello
+
+        self.send_frame(pack(Hello()))
+        return self.frame()
+
+    def send(self, data: bytes) -> None:
+        """Send bytes; a peer that has hung up is no failure of the test."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.sock.sendall(data)
+
+    def send_frame(self, body: bytes, compressed: int = 0) -> None:
+        """Send one frame."""
+        self.send(HEADER.pack(len(body), compressed) + body + b"\n")
+
+    def send_message(self, kind: int, *content: Any) -> None:
+        """Send one rpyc message, packed by rpyc's own brine."""
+        from rpyc.core import brine
+
+        self.send_frame(bytes([kind]) + brine.dump(content))
+
+    def ask(self, operation: str, payload: bytes, number: int = 0) -> None:
+        """Send one well-formed request."""
+        self.send_message(1, number, (100, (1, (operation, payload))))
+
+    def frame(self) -> bytes:
+        """Read one frame."""
+        length, _ = HEADER.unpack(self._read(HEADER.size))
+        return self._read(length + 1)[:-1]
+
+    def ended(self) -> bool:
+        """Read to the end; whether the platform has hung up before the time was over."""
+        try:
+            while self.sock.recv(65536):
+                pass
+        except ConnectionResetError:
+            return True
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Hang up."""
+        self.sock.close()
+
+    def __enter__(self) -> RawPeer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _read(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            piece = self.sock.recv(count - len(data))
+            if not piece:
+                raise EOFError
+            data += piece
+        return data
+
+
+def wait_until(condition: Any, seconds: float = 5.0) -> bool:
+    """Whether *condition* comes true before the time is over."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.002)
+    return True
+
+
+def main() -> None:
+    """Serve until the standard input ends."""
+    from tests.remoting.desk import Desk
+
+    with ControlServer(operations(Desk()), Path(sys.argv[1]), name="target", limits=SHORT):
+        print("listening", flush=True)  # noqa: T201
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()
