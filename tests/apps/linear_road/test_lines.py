@@ -1,0 +1,125 @@
+"""Reading files of integer rows."""
+
+import gzip
+import lzma
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from apps.linear_road import lines
+from apps.linear_road.lines import UnreadableInput, read_rows
+
+PAIR = pa.schema([("a", pa.int32()), ("b", pa.int32())])
+
+
+def read(path, skip=0):
+    """The good rows with their line numbers, and the bad ones."""
+    good, bad = [], []
+    for piece in read_rows(path, PAIR, skip):
+        good += zip(piece.lines.tolist(), *(column.to_pylist() for column in piece.batch.columns), strict=True)
+        bad += [(reject.line, reject.reason, reject.text) for reject in piece.rejects]
+    return good, bad
+
+
+@pytest.mark.parametrize("packed", [bytes, lzma.compress, gzip.compress])
+def test_packed_or_not_is_seen_from_the_first_bytes(tmp_path, packed):
+    """Plain, .xz and .gz files are read alike, whatever they are called."""
+    path = tmp_path / "numbers"
+    path.write_bytes(packed(b"1,2\n3,4\n"))
+    assert read(path) == ([(1, 1, 2), (2, 3, 4)], [])
+
+
+def test_parquet_by_name_or_place(tmp_path):
+    """Columns are taken by name, and by place when the names are others; what is no int32 is refused."""
+    path = tmp_path / "numbers.parquet"
+    pq.write_table(pa.table({"b": [2, 4, None], "a": [1, 1 << 40, 5]}), path)
+    good, bad = read(path)
+    assert good == [(1, 1, 2)]
+    assert [line for line, *_ in bad] == [2, 3]
+    pq.write_table(pa.table({"x": [1], "y": [2]}), path)
+    assert read(path)[0] == [(1, 1, 2)]
+
+
+BAD = {
+    "1": "2 fields expected, 1 found",
+    "1,2,3": "2 fields expected, 3 found",
+    "": "2 fields expected, 1 found",
+    "1,": "b is no integer",
+    "one,2": "a is no integer",
+    "0x1,2": "a is no integer",
+    "1.0,2": "a is no integer",
+    "1,4294967296": "b is out of range",
+    '"1",2': "a is no integer",
+    "1,2\r3,4": "2 fields expected, 3 found",
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_a_bad_line_is_handed_out_and_the_others_are_read(tmp_path, text):
+    """A bad line has its number, the reason and its text; it takes no other line with it."""
+    path = tmp_path / "numbers.csv"
+    path.write_bytes(f"1,2\n{text}\n3,4\n".encode())
+    assert read(path) == ([(1, 1, 2), (3, 3, 4)], [(2, BAD[text], text.encode())])
+
+
+@pytest.mark.parametrize("text", ["5,6", " 5 , 6", "+5,06", "5,6\r"])
+@pytest.mark.parametrize("beside", ["7,8", "bad"])
+def test_what_is_an_integer_does_not_depend_on_the_lines_beside(tmp_path, text, beside):
+    """Blanks, a sign, leading zeros and a carriage return at the end are taken on the fast and on the careful way."""
+    path = tmp_path / "numbers.csv"
+    path.write_bytes(f"{text}\n{beside}\n".encode())
+    assert read(path)[0][0] == (1, 5, 6)
+
+
+def test_the_last_line_needs_no_end(tmp_path):
+    """A file may end without a line end."""
+    path = tmp_path / "numbers.csv"
+    path.write_text("1,2\n3,4")
+    assert read(path)[0] == [(1, 1, 2), (2, 3, 4)]
+
+
+@pytest.mark.parametrize("skip", range(7))
+def test_reading_goes_on_after_a_line(tmp_path, monkeypatch, skip):
+    """What is skipped is neither read nor refused again; line numbers stay those of the file."""
+    monkeypatch.setattr(lines, "BLOCK", 8)
+    path = tmp_path / "numbers.csv"
+    path.write_text("1,1\nbad\n3,3\n4,4\nbad\n6,6\n")
+    good, bad = read(path, skip)
+    assert [row[0] for row in good] == [line for line in (1, 3, 4, 6) if line > skip]
+    assert [line for line, *_ in bad] == [line for line in (2, 5) if line > skip]
+
+
+def test_lines_longer_than_a_block_are_read(tmp_path, monkeypatch):
+    """A block without a line end is joined with the next."""
+    monkeypatch.setattr(lines, "BLOCK", 2)
+    path = tmp_path / "numbers.csv"
+    path.write_text("123,456\n78,9\n")
+    assert read(path)[0] == [(1, 123, 456), (2, 78, 9)]
+
+
+def test_a_file_without_line_ends_does_not_fill_the_memory(tmp_path, monkeypatch):
+    """Of an endless line only the beginning is kept, as one bad line."""
+    monkeypatch.setattr(lines, "BLOCK", 64)
+    monkeypatch.setattr(lines, "_LONGEST", 128)
+    path = tmp_path / "numbers.csv"
+    path.write_bytes(b"9" * 5_000 + b"\n1,2\n")
+    good, bad = read(path)
+    assert good == [(2, 1, 2)]
+    assert [(line, len(text) < 256) for line, _, text in bad] == [(1, True)]
+
+
+def test_a_broken_archive_is_one_clear_error(tmp_path):
+    """A file that breaks off as a whole is no bad line: the error names it."""
+    path = tmp_path / "numbers.xz"
+    path.write_bytes(lzma.compress(b"1,2\n" * 10_000)[:-20])
+    with pytest.raises(UnreadableInput, match=r"numbers\.xz cannot be read"):
+        read(path)
+
+
+def test_a_file_with_other_columns_is_one_clear_error(tmp_path):
+    """A Parquet file with too many columns is another file."""
+    path = tmp_path / "numbers.parquet"
+    pq.write_table(pa.table({"a": [1], "b": [2], "c": [3]}), path)
+    with pytest.raises(UnreadableInput, match="2 columns expected, 3 found"):
+        read(path)
