@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
+from typing import ClassVar, Protocol
 
 from exop.errors import MeshError, UnknownName, WiringError
 from exop.model.mesh import Mesh, Node
-from exop.model.ports import mismatch
+from exop.model.ports import PortType, mismatch
 
 
-def check(mesh: Mesh, buffered: Iterable[str]) -> None:
-    """Find what keeps a mesh from running. *buffered* are the channel kinds that change threads.
+class KindLike(Protocol):
+    """What must be known of a channel kind to check a mesh."""
+
+    buffered: ClassVar[bool]
+
+    @classmethod
+    def carries(cls, pushed: PortType) -> PortType:
+        """What consumers receive when *pushed* enters."""
+        ...
+
+
+def check(mesh: Mesh, kinds: Mapping[str, type[KindLike]]) -> None:
+    """Find what keeps a mesh from running. *kinds* are the channel kinds there are.
 
     Raises:
-        MeshError: an unknown port, an unconnected input, no slet at all.
+        MeshError: an unknown port or kind, an unconnected input, no slet at all.
         WiringError: two ports whose types do not fit, or a cycle without a queue.
     """
     if not mesh.nodes:
         raise MeshError(f"the application {mesh.name!r} has no slet; add one with app.add(name, slet)")
     for node in mesh.nodes.values():
         _check_ports(mesh, node)
-    for channel in mesh.channels:
-        check_join(mesh, channel)
-    cycle = unbuffered_cycle(mesh, frozenset(buffered))
+    for channel in mesh.channels.values():
+        if channel.kind not in kinds:
+            place = f"the channel {channel.name!r}: the platform"
+            raise UnknownName(place=place, kind="kind", name=channel.kind, known=kinds)
+        check_join(mesh, channel.name, kinds)
+    cycle = unbuffered_cycle(mesh, frozenset(name for name, kind in kinds.items() if kind.buffered))
     if cycle:
         path = " -> ".join(cycle)
         raise WiringError(
@@ -32,15 +47,16 @@ def check(mesh: Mesh, buffered: Iterable[str]) -> None:
         )
 
 
-def check_join(mesh: Mesh, channel: str) -> None:
+def check_join(mesh: Mesh, channel: str, kinds: Mapping[str, type[KindLike]]) -> None:
     """Compare the types of all ports that a channel joins.
 
     Raises:
         WiringError: what one port sends is not what another takes.
     """
+    kind = kinds[mesh.channels[channel].kind]
     for producer, out in mesh.producers(channel):
         for consumer, port in mesh.consumers(channel):
-            reason = mismatch(producer.slet.ports[out].type, consumer.slet.ports[port].type)
+            reason = mismatch(kind.carries(producer.slet.ports[out].type), consumer.slet.ports[port].type)
             if reason:
                 raise WiringError(
                     f"{producer.name}.{out} cannot feed {consumer.name}.{port} through {channel!r}: {reason}; "

@@ -86,6 +86,10 @@ class Mesh:
             raise UnknownName(place=f"the mesh {self.name!r}", kind="node", name=name, known=self.nodes)
         return self.nodes[name]
 
+    def at(self, revision: int) -> Self:
+        """The same mesh as revision *revision*."""
+        return replace(self, revision=revision)
+
     def add(self, node: Node, *channels: ChannelSpec) -> Self:
         """Add a node, and the channels that it brings."""
         if node.name in self.nodes:

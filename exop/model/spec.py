@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -65,6 +65,10 @@ class SletSpec:
     def identity(self) -> str:
         """The name under which a platform can resolve the code, or where an embedded slet stands."""
         return f"{self.plugin}:{self.name}" if self.plugin else f"{self.factory.__module__}:{self.name}"
+
+    def of(self, plugin: str) -> SletSpec:
+        """The same slet as the plugin called *plugin* offers it."""
+        return replace(self, plugin=plugin)
 
     @property
     def role(self) -> Role:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from exop.model.items import EndOfStream, Punctuation
+from exop.model.ports import PortType
 from exop.runtime.entry import Entry
 
 #: What a pull does: take the next items, or read what is stored.
@@ -54,6 +55,11 @@ class Channel(ABC):
     def read(self, port: str) -> list[Any]:
         """What a pulling port sees (`pull_mode = "read"`); channels that pass items on have nothing to read."""
         return []
+
+    @classmethod
+    def carries(cls, pushed: PortType) -> PortType:
+        """What consumers receive when *pushed* enters: the same, unless the kind makes something else of it."""
+        return pushed
 
     def open(self) -> None:
         """Called before the first item."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ class Deployment:
 
     Attributes:
         inserted: Queues that the wiring has put where drivers would meet, by the place where they stand.
+        reasons: Why each of them is there.
         merges: Where several producers meet in a channel.
         finished: Set when every component has ended.
     """
@@ -40,12 +42,15 @@ class Deployment:
         self.components: dict[str, Component] = {}
         self.channels: dict[str, Channel] = {}
         self.inserted: dict[str, QueueChannel] = {}
+        self.reasons: dict[str, str] = {}
         self.merges: dict[str, ControlMerge] = {}
         self.workers: dict[str, Worker] = {}
         self.loops: list[Callable[[], None]] = []
         self.finished = threading.Event()
         self.progress = threading.Condition()
         self._sampling = threading.Event()
+
+        self.started: float | None = None
 
     @property
     def name(self) -> str:
@@ -95,6 +100,7 @@ class Deployment:
 
     def start(self) -> None:
         """Let the items flow: everything behind the sources first, the sources last."""
+        self.started = time.monotonic()
         for component in self.components.values():
             component.on(Event.SUSPEND if component.node.suspended else Event.START)
         for worker in self.workers.values():
@@ -110,6 +116,27 @@ class Deployment:
         for component in self.components.values():
             if component.spec.role is Role.ALPHA and component.driver is not None:
                 component.driver.end()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until everything has ended; `False` when *timeout* seconds were not enough.
+
+        Raises:
+            ComponentFailed: a slet is suspended on an item, or an engine or driver broke.
+        """
+
+        def settled() -> bool:
+            return self.finished.is_set() or bool(self.failures()) or bool(self.crashed())
+
+        with self.progress:
+            if not self.progress.wait_for(settled, timeout):
+                return False
+        if self.finished.is_set():
+            return True
+        for name, crash in self.crashed():
+            raise ComponentFailed(node=name, phase="driving", problem=repr(crash)) from crash
+        broken = self.failures()[0]
+        problem = f"{type(broken.error).__name__}: {broken.error}"
+        raise ComponentFailed(node=broken.node.name, phase="running", problem=problem) from broken.error
 
     def stop(self, timeout: float = 5.0) -> bool:
         """Halt all drivers and close the slets, upstream first; tells whether all threads have left in time."""
@@ -136,6 +163,10 @@ class Deployment:
         states = [one.status for one in self.components.values()]
         if all(state in (State.ENDED, State.STOPPED, State.DESTROYED) for state in states):
             self.finished.set()
+        self.tell()
+
+    def tell(self) -> None:
+        """Wake those who wait for the application."""
         with self.progress:
             self.progress.notify_all()
 

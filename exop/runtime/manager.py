@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,10 +43,18 @@ class ComponentManager:
         self._ports: dict[tuple[str, str], Registration] = {}
         self.kinds: dict[str, type[Channel]] = {}
 
-    def create(self, application: str, node: Node) -> Component:
-        """Make an instance of a node's slet and register it with its ports; it is neither open nor connected."""
+    def create(self, application: str, node: Node, changed: Callable[[Component], None]) -> Component:
+        """Make an instance of a node's slet and register it with its ports; it is neither open nor connected.
+
+        *changed* is called after every change of its state.
+        """
         number = next(self._numbers)
-        component = Component(f"{application}/{node.name}#{number}", application, node, self._changed)
+
+        def on_change(one: Component) -> None:
+            self._changed(one)
+            changed(one)
+
+        component = Component(f"{application}/{node.name}#{number}", application, node, on_change)
         common = {names.APPLICATION: application, names.NODE: node.name, names.HOST: self._host}
         spec = node.slet
         whole = self._registry.register(

@@ -59,6 +59,7 @@ class ComponentMetrics:
         """
         estimated = round(self.seen / probes * singles) if probes else 0
         items = self.rows + estimated
+        typical = sorted(self.times)[len(self.times) // 2] if self.times else 0.0
         share = self.results / self.calls if self.calls else 0.0
         return {
             "items_in": items,
@@ -66,7 +67,7 @@ class ComponentMetrics:
             "batches": self.batches,
             "errors": self.errors,
             "skipped": self.skipped,
-            "busy_s": round(self.spent if whole else self.spent / self.calls * items if self.calls else 0.0, 6),
+            "busy_s": round(self.spent if whole else typical * items, 6),
             "service_ms": quantiles(self.times),
             "latency_ms": quantiles(self.latencies),
             "sampled": [] if whole else ["items_out", "busy_s", *(["items_in"] if estimated else [])],

@@ -1,1 +1,21 @@
 """The base library of slets and channels, registered through the same hooks as anyone's."""
+
+from typing import Any
+
+from exop.hooks import hookimpl
+
+
+@hookimpl
+def register_channels() -> list[type]:
+    """The channel kinds of the runtime."""
+    from exop.runtime.channels import BUILT_IN
+
+    return list(BUILT_IN)
+
+
+@hookimpl
+def register_slets() -> list[Any]:
+    """The stock slets."""
+    from exop.stock.slets import STOCK
+
+    return list(STOCK)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import GenericAlias
 from typing import Any, ClassVar, TypeVar
 
 from exop.errors import MeshError
 from exop.model.items import EndOfStream, Punctuation
+from exop.model.ports import PortType
 from exop.runtime.channel import Channel, Outlet, PullMode
 from exop.runtime.channels.latch import key_reader
 from exop.runtime.entry import Entry, fan_out, item_by_item
@@ -108,6 +111,11 @@ class WindowChannel(Channel):
         self._per_port = ports or {}
         self._windows: dict[str, PortWindow] = {}
         self._make("", self._sizes)
+
+    @classmethod
+    def carries(cls, pushed: PortType) -> PortType:
+        """Lists of what is pushed."""
+        return dataclasses.replace(pushed, item=GenericAlias(list, (pushed.item,)), form="item", schema=None)
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Each port behind its own window; a port that stays connected keeps its items."""

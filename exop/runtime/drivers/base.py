@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Any
 
+#: So many items of every driver are measured at first, so that short runs have figures too.
+FIRST = 32
 #: A local of each thread: the driver that the thread is, or works for.
 _LOCAL = threading.local()
 
@@ -52,7 +54,7 @@ class Driver:
     def __init__(self, name: str) -> None:
         self.name = name
         self.busy = False
-        self.attention = False
+        self.attention = True
         self.sleeping = False
         self.halting = False
         self.ending = False
@@ -63,6 +65,7 @@ class Driver:
         self.origin = 0.0
         self.held_by: str | None = None
         self._signal: SimpleQueue[None] = SimpleQueue()
+        self._first = FIRST
         self._flags = threading.Lock()
         self._closers = 0
         self._watchers: list[SimpleQueue[None]] = []
@@ -131,16 +134,21 @@ class Driver:
 
         Returns whether the next item is to be measured. The caller has set `busy`.
         """
+        self.stand_by()
+        with self._flags:
+            probe, self.probing = self.probing or self._first > 0, False
+            self._first = max(0, self._first - 1)
+            self._settle()
+        return probe
+
+    def stand_by(self) -> None:
+        """The safe point of a driver that has no item: park while closed, leave when halting, measure nothing."""
         while self._closers and not self.halting:
             self.rest()
             self._signal.get()
             self.busy = True
         if self.halting:
             raise Halted
-        with self._flags:
-            probe, self.probing = self.probing, False
-            self._settle()
-        return probe
 
     def rest(self) -> None:
         """Say that nothing is under way, and tell those who wait for it."""
@@ -169,7 +177,7 @@ class Driver:
         """Sleep, outside of any item, until somebody wakes the driver; not at all unless *idle()* holds."""
         self.rest()
         self.sleeping = True
-        if idle() and not self.attention:
+        if idle() and not (self._closers or self.halting or self.ending):
             self._signal.get()
         self.sleeping = False
 
@@ -184,7 +192,7 @@ class Driver:
             self.held_by = None
 
     def _settle(self) -> None:
-        self.attention = bool(self._closers or self.halting or self.ending or self.probing)
+        self.attention = bool(self._closers or self.halting or self.ending or self.probing or self._first)
 
 
 class ThreadDriver(Driver):

@@ -55,7 +55,7 @@ class Worker(ThreadDriver):
     def _sleep(self) -> None:
         self.busy = True
         if self.attention:
-            self.attend()  # a wish to measure is dropped: there is nothing to measure
+            self.stand_by()
         if self.idle is not None and self.empty:
             self.idle()
         self.doze(lambda: self.empty)

@@ -1,0 +1,217 @@
+"""`Application`: builds a mesh in Python; a mistake is told at the line that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from exop.errors import MeshError, UnknownName
+from exop.model.checks import check, check_join
+from exop.model.mesh import ChannelSpec, Mesh, Node
+from exop.model.signature import OUT
+from exop.model.slet import spec_of
+from exop.model.spec import Policy, SletSpec
+from exop.runtime.catalog import Catalog, known_slets
+from exop.runtime.channels import BUILT_IN
+from exop.runtime.manager import make_channel
+
+if TYPE_CHECKING:
+    from exop.platform import Platform
+
+
+@dataclass(frozen=True)
+class ChannelRef:
+    """A channel of an application that is being built; hand it to the ports that connect to it.
+
+    `name` is empty for what an ω-slet gives: it has no output.
+    """
+
+    application: str
+    name: str
+    node: str = ""
+
+
+class Application:
+    """An application builder in Python (paper §4.2): slets and channels, joined by name.
+
+    app = Application("numbers")
+    numbers = app.add("numbers", count_up, to=10)
+    app.add("console", show, item=numbers)
+    app.run()
+    """
+
+    def __init__(self, name: str) -> None:
+        if not name or not all(letter.isalnum() or letter in "-_." for letter in name):
+            raise MeshError(f"{name!r} is no name for an application; use letters, digits, '-', '_' and '.'")
+        self._mesh = Mesh(name)
+        self._catalog: Catalog | None = None
+        self._kinds = {kind.kind: kind for kind in BUILT_IN}
+
+    @property
+    def name(self) -> str:
+        """The application's name."""
+        return self._mesh.name
+
+    def on(self, host: str) -> _Placed:
+        """Place what is added next on another host: `app.on("edge-2").add(...)`."""
+        return _Placed(self, host)
+
+    def channel(self, name: str, kind: str = "direct", **settings: Any) -> ChannelRef:
+        """Add a channel of some kind; ports that are joined directly get one of their own without this.
+
+        Raises:
+            MeshError: the name is taken.
+            UnknownName, SettingError: the kind, or one of its settings.
+        """
+        if name in self._mesh.channels:
+            raise MeshError(f"{self.name} has a channel {name!r} already; choose another name")
+        spec = ChannelSpec(name, kind, settings)
+        make_channel(self._known_kinds(kind), spec)
+        self._mesh = replace(self._mesh, channels={**self._mesh.channels, name: spec})
+        return ChannelRef(self.name, name)
+
+    def add(self, name: str, slet: Any, *, on_error: Policy | None = None, **given: Any) -> ChannelRef:
+        """Add a slet under a name; keyword arguments give its ports their channels and its settings their values.
+
+        Args:
+            name: The node's name.
+            slet: A `@slet` function, a `Slet` class, or the identity of one that a plugin offers (`plugin:name`).
+            on_error: What happens to an item for which it raises; the slet's own choice by default.
+            given: `port=channel` for inputs and outputs, `setting=value` for all else.
+
+        Returns:
+            The channel of its output `out`; `output(name, port)` gives those of further ports.
+
+        Raises:
+            MeshError: the name is taken, or an input is not connected.
+            UnknownName: neither a port nor a setting has that name.
+            SettingError: a value that does not fit.
+            WiringError: two ports that do not fit.
+        """
+        return self._add(name, self._resolve(slet), on_error, given, None)
+
+    def output(self, node: str, port: str = OUT) -> ChannelRef:
+        """The channel of one output port of a node.
+
+        Raises:
+            UnknownName: no such node, or no such port.
+        """
+        found = self._mesh.node(node)
+        outputs = found.outputs()
+        if port not in outputs:
+            raise UnknownName(place=node, kind="output port", name=port, known=outputs)
+        return ChannelRef(self.name, outputs[port], node)
+
+    def build(self) -> Mesh:
+        """The mesh, checked as a whole.
+
+        Raises:
+            MeshError: what is missing; WiringError for a cycle without a queue.
+        """
+        kinds = set(channel.kind for channel in self._mesh.channels.values())
+        known = dict(self._kinds)
+        for kind in kinds - set(known):
+            known |= self._known_kinds(kind)
+        check(self._mesh, known)
+        return self._mesh
+
+    def run(self, platform: Platform | None = None) -> dict[str, Any]:
+        """Run embedded until the sources end and everything is drained; Ctrl-C ends the sources and drains.
+
+        Returns:
+            The figures of the run, as `platform.metrics` gives them.
+
+        Raises:
+            ComponentFailed: a slet could not open, or raised and nobody is there to repair it.
+        """
+        # The platform is not needed to build and check a mesh.
+        from exop.platform import Platform
+
+        if platform is not None:
+            return self._run(platform)
+        with Platform() as embedded:
+            return self._run(embedded)
+
+    def _run(self, platform: Platform) -> dict[str, Any]:
+        platform.apply(self.build())
+        try:
+            try:
+                platform.wait(self.name)
+            except KeyboardInterrupt:
+                platform.end(self.name)
+                platform.wait(self.name)
+            return platform.metrics(self.name)
+        finally:
+            platform.remove(self.name)
+
+    def _add(
+        self, name: str, spec: SletSpec, on_error: Policy | None, given: dict[str, Any], host: str | None
+    ) -> ChannelRef:
+        settings = {key: value for key, value in given.items() if key not in spec.ports}
+        complete = spec.configured(name, settings)
+        ports = {port: self._channel_of(name, port, given[port]) for port in spec.ports if port in given}
+        for port in spec.inputs:
+            if port.name not in ports:
+                raise MeshError(
+                    f"{name}.{port.name} is connected to nothing: app.add({name!r}, …, {port.name}=channel)"
+                )
+        fresh = []
+        for port in spec.outputs:
+            if port.name not in ports:
+                ports[port.name] = name if port.name == OUT else f"{name}.{port.name}"
+                if ports[port.name] in self._mesh.channels:
+                    raise MeshError(f"{self.name} has a channel {ports[port.name]!r} already; call the node otherwise")
+                fresh.append(ChannelSpec(ports[port.name]))
+        mesh = self._mesh.add(Node(name, spec, complete, ports, host, on_error=on_error), *fresh)
+        for channel in set(ports.values()):
+            check_join(mesh, channel, self._known_kinds(mesh.channels[channel].kind))
+        self._mesh = mesh
+        return ChannelRef(self.name, ports.get(OUT, ""), name)
+
+    def _channel_of(self, node: str, port: str, given: Any) -> str:
+        if isinstance(given, ChannelRef) and given.application == self.name and given.name:
+            return given.name
+        place = f"{node}.{port}"
+        if isinstance(given, ChannelRef) and not given.name:
+            raise MeshError(f"{place}: {given.node} is a sink, it has no output to connect to")
+        if isinstance(given, ChannelRef):
+            raise MeshError(f"{place}: the channel {given.name!r} belongs to the application {given.application!r}")
+        if isinstance(given, Sequence) and not isinstance(given, str):
+            raise MeshError(
+                f"{place}: a port connects to one channel; let the others push into one, "
+                f"c = app.channel('c'), and give each of them out=c"
+            )
+        if isinstance(given, str) and given in self._mesh.channels:
+            return given
+        raise MeshError(f"{place} is a port: give it a channel (what app.add or app.channel returned), not {given!r}")
+
+    def _resolve(self, slet: Any) -> SletSpec:
+        if not isinstance(slet, str):
+            return spec_of(slet)
+        catalog = self._installed()
+        if slet not in catalog.slets:
+            raise UnknownName(place="the installed plugins", kind="slet", name=slet, known=catalog.slets)
+        return catalog.slets[slet]
+
+    def _installed(self) -> Catalog:
+        if self._catalog is None:
+            self._catalog = known_slets()
+        return self._catalog
+
+    def _known_kinds(self, kind: str) -> dict[str, Any]:
+        """The built-in kinds; those of plugins only when one of them is asked for."""
+        return dict(self._kinds) if kind in self._kinds else {**self._kinds, **self._installed().kinds}
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """An application seen from one host: what is added through it is placed there."""
+
+    application: Application
+    host: str
+
+    def add(self, name: str, slet: Any, *, on_error: Policy | None = None, **given: Any) -> ChannelRef:
+        """As `Application.add`, placed on this host."""
+        app = self.application
+        return app._add(name, app._resolve(slet), on_error, given, self.host)

@@ -1,0 +1,281 @@
+"""The platform: the composition root. It puts the services together and hands each request to the one in charge."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from exop.errors import ExopError, PlanError, StaleMesh, UnknownName
+from exop.hooks import Plugins
+from exop.model.mesh import Mesh
+from exop.model.properties import HOST, KIND, NAME
+from exop.model.resolve import resolved
+from exop.model.spec import SletSpec
+from exop.registry import ServiceRegistry
+from exop.runtime.catalog import Catalog
+from exop.runtime.deployment import Deployment
+from exop.runtime.manager import ComponentManager
+from exop.runtime.status import application_status
+from exop.wiring import Deployer, WiringController
+
+if TYPE_CHECKING:
+    from exop.remoting import ControlServer
+    from exop.runtime.store import Store
+
+#: How long a thread may keep the interpreter while another one waits for it, in seconds. Python's own 5 ms would be
+#: the price of every hand-over between two busy drivers; below 1 ms the switching itself begins to cost.
+SWITCH_INTERVAL = 0.001
+
+
+class Platform:
+    """One running instance of ExoP, embedded in this process.
+
+        with Platform(state="state/") as platform:
+            mesh = platform.apply(app.build())
+            platform.wait(mesh.name)
+
+    Args:
+        state: A directory in which configuration, wiring and activity are kept; applications that ran are started
+            again from it. Without one everything is in memory.
+        name: How other platforms call this one; the host's name by default.
+        plugins: The plugins to use; by default those that are installed.
+        control: Answer `exop ps` and the like over a socket for the owner only; by default with a state directory.
+
+    Raises:
+        StateError: the state directory cannot be used.
+    """
+
+    def __init__(
+        self,
+        *,
+        state: str | os.PathLike[str] | None = None,
+        name: str | None = None,
+        plugins: Plugins | None = None,
+        control: bool | None = None,
+    ) -> None:
+        self.name = name or socket.gethostname()
+        self.registry = ServiceRegistry()
+        self.catalog = Catalog(plugins or Plugins())
+        self.state = Path(state) if state is not None else None
+        self.components = ComponentManager(self.registry, self.name)
+        self.wiring = WiringController(self.registry, self.components)
+        self._deployer = Deployer(self.components, self.wiring, self.name)
+        self._control = control if control is not None else state is not None
+        self._server: ControlServer | None = None
+        self._store: Store | None = None
+        self._deployments: dict[str, Deployment] = {}
+        self.failed_to_restart: dict[str, ExopError] = {}
+        self._applying = threading.RLock()
+        self._running = False
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> Self:
+        """Find the plugins, take the state directory, and start the applications that ran when it was left."""
+        if self._running:
+            return self
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL))
+        self.plugins.discover()
+        self._gather()
+        if self.state is not None:
+            # sqlite3 is paid for by those who keep state.
+            from exop.runtime.store import Store
+
+            self._store = Store(self.state)
+        self._running = True
+        try:
+            self._register_services()
+            if self._store is not None:
+                self._restart(self._store)
+            if self._control:
+                self._serve()
+        except BaseException:
+            self.close()
+            raise
+        for _ in self.plugins.ask("platform_started", platform=self):
+            pass
+        return self
+
+    def close(self) -> None:
+        """Stop every application and leave the state directory; they start again with the next platform there."""
+        if not self._running:
+            return
+        self._running = False
+        for _ in self.plugins.ask("platform_stopping", platform=self):
+            pass
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+        for deployment in list(self._deployments.values()):
+            self._deployer.undeploy(deployment)
+        self._deployments.clear()
+        self.wiring.close()
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def load(self, folder: str | os.PathLike[str]) -> str:
+        """Load a package folder as a plugin (an application's builder and slets) and return its name.
+
+        Raises:
+            PluginError: it is no package, or importing it failed.
+        """
+        name = self.plugins.load_folder(Path(folder))
+        self._gather()
+        if self._store is not None:
+            self._store.remember_plugin(name, self.plugins.folders[name])
+        return name
+
+    def slets(self) -> dict[str, SletSpec]:
+        """The slets that plugins offer, by identity (`plugin:name`)."""
+        return dict(self.catalog.slets)
+
+    def apply(self, mesh: Mesh) -> Mesh:
+        """Make *mesh* what runs: a new application is deployed. Returns the mesh with its revision.
+
+        Raises:
+            MeshError: the mesh cannot be; nothing has happened.
+            PlanError: it could not be made to run; nothing of it is left.
+            StaleMesh: somebody else has applied another revision meanwhile.
+        """
+        with self._applying:
+            self._check_running()
+            mesh = resolved(mesh, self.catalog.slets, durable=self._store is not None)
+            known = self._deployments.get(mesh.name)
+            if known is not None and not known.finished.is_set():
+                if mesh.revision != known.mesh.revision:
+                    raise StaleMesh(application=mesh.name, revision=mesh.revision, current=known.mesh.revision)
+                raise PlanError(
+                    f"the application {mesh.name!r} runs; end it first (platform.remove({mesh.name!r})), "
+                    f"or give the new one another name"
+                )
+            if known is not None:
+                self._deployer.undeploy(known)
+            mesh = dataclasses.replace(mesh, revision=max(mesh.revision, known.mesh.revision if known else 0) + 1)
+            if self._store is not None:
+                self._store.save(mesh, mesh.to_toml(), active=True)
+            try:
+                self._deployments[mesh.name] = self._deployer.deploy(mesh)
+            except BaseException:
+                self._deployments.pop(mesh.name, None)
+                if self._store is not None:
+                    self._store.set_active(mesh.name, active=False)
+                raise
+            return mesh
+
+    def mesh(self, application: str) -> Mesh:
+        """The mesh of a running application, as it is now.
+
+        Raises:
+            UnknownName: no such application runs here.
+        """
+        return self.deployment(application).mesh
+
+    def applications(self) -> list[str]:
+        """The names of the applications that are deployed."""
+        return sorted(self._deployments)
+
+    def deployment(self, application: str) -> Deployment:
+        """The running form of an application.
+
+        Raises:
+            UnknownName: no such application runs here.
+        """
+        if application not in self._deployments:
+            place = f"the platform {self.name!r}"
+            raise UnknownName(place=place, kind="application", name=application, known=self._deployments)
+        return self._deployments[application]
+
+    def end(self, application: str) -> None:
+        """Ask the sources of an application to end; what is under way is still processed."""
+        self.deployment(application).end_sources()
+
+    def remove(self, application: str, timeout: float = 5.0) -> bool:
+        """Stop an application at its safe points and undeploy it; tells whether all its threads have left in time."""
+        with self._applying:
+            deployment = self._deployments.pop(application, None)
+            if deployment is None:
+                self.deployment(application)
+                return False
+            if self._store is not None:
+                self._store.forget(application)
+            return self._deployer.undeploy(deployment, timeout)
+
+    def wait(self, application: str, timeout: float | None = None) -> bool:
+        """Wait until an application has finished; `False` when *timeout* seconds were not enough.
+
+        Raises:
+            ComponentFailed: a slet is suspended on an item, or an engine broke, and nothing else can go on.
+        """
+        deployment = self.deployment(application)
+        done = deployment.wait(timeout)
+        if done and self._store is not None:
+            self._store.set_active(application, active=False)
+        return done
+
+    def status(self, application: str | None = None) -> dict[str, Any]:
+        """What runs here, in plain data: the platform, or one application with its components and channels."""
+        if application is not None:
+            return application_status(self.deployment(application))
+        return {
+            "platform": self.name,
+            "pid": os.getpid(),
+            "state": str(self.state) if self.state else None,
+            "plugins": self.plugins.names(),
+            "broken_plugins": {name: str(error) for name, error in self.plugins.broken.items()},
+            "applications": {name: application_status(one) for name, one in sorted(self._deployments.items())},
+        }
+
+    def metrics(self, application: str) -> dict[str, Any]:
+        """The figures of an application's components and channels."""
+        status = self.status(application)
+        return {"nodes": {n: c["metrics"] for n, c in status["nodes"].items()}, "channels": status["channels"]}
+
+    @property
+    def plugins(self) -> Plugins:
+        """The plugins of this platform; `broken` names those that were left out."""
+        return self.catalog.plugins
+
+    def _gather(self) -> None:
+        self.catalog.gather()
+        self.components.kinds = self.catalog.kinds
+
+    def _check_running(self) -> None:
+        if not self._running:
+            raise PlanError("the platform is not running; use `with Platform() as platform:`, or call start()")
+
+    def _register_services(self) -> None:
+        """The platform's services stand in the registry like any other."""
+        for interface, service in (("ComponentManager", self.components), ("WiringController", self.wiring)):
+            self.registry.register(interface, service, {KIND: "platform", HOST: self.name, NAME: interface})
+
+    def _restart(self, store: Store) -> None:
+        """Deploy what ran when the state directory was left; one that fails does not keep the others from starting."""
+        for folder in store.plugins().values():
+            self.load(folder)
+        for stored in store.applications():
+            if not stored.active:
+                continue
+            try:
+                self.apply(dataclasses.replace(Mesh.from_toml(stored.topology, self.slets()), revision=stored.revision))
+            except ExopError as problem:
+                store.set_active(stored.name, active=True)
+                self.failed_to_restart[stored.name] = problem
+
+    def _serve(self) -> None:
+        # rpyc and its server are paid for by those who serve.
+        from exop.remoting.platform import serve
+
+        self._server = serve(self)

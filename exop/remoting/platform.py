@@ -1,0 +1,217 @@
+"""A platform seen from another process: what can be asked of it, and `connect()`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from exop.errors import PeerUnreachable
+from exop.model.filter import as_filter
+from exop.model.mesh import Mesh
+from exop.model.spec import SletSpec
+from exop.remoting.client import ControlClient, find_platforms
+from exop.remoting.declare import Request, operation, operations
+from exop.remoting.paging import Page, PageRequest, page
+from exop.remoting.service import ControlServer
+
+if TYPE_CHECKING:
+    from exop.registry import ServiceRegistry
+
+#: How often `wait` asks, in seconds.
+POLL = 0.2
+
+
+class Served(Protocol):
+    """What a platform must offer to be served; `exop.platform.Platform` tells what each does."""
+
+    name: str
+    state: Path | None
+    registry: ServiceRegistry
+
+    def status(self, application: str | None = None) -> dict[str, Any]: ...
+    def slets(self) -> dict[str, SletSpec]: ...
+    def mesh(self, application: str) -> Mesh: ...
+    def apply(self, mesh: Mesh) -> Mesh: ...
+    def end(self, application: str) -> None: ...
+    def remove(self, application: str, timeout: float = 5.0) -> bool: ...
+    def load(self, folder: str) -> str: ...
+
+
+class OfApplication(Request, frozen=True):
+    """Names an application."""
+
+    application: str
+
+
+class Topology(Request, frozen=True):
+    """A mesh as TOML; `revision` is the one it was read at, 0 for a new one."""
+
+    toml: str
+    revision: int = 0
+
+
+class ServicesRequest(PageRequest, frozen=True, kw_only=True):
+    """Services that a filter fits."""
+
+    filter: str = ""
+
+
+class Operations:
+    """The operations of one platform; each is short, and answers plain data."""
+
+    def __init__(self, platform: Served) -> None:
+        self._platform = platform
+
+    @operation
+    def status(self) -> dict[str, Any]:
+        """What runs here."""
+        return self._platform.status()
+
+    @operation
+    def application(self, request: OfApplication) -> dict[str, Any]:
+        """One application, with its components and channels."""
+        return self._platform.status(request.application)
+
+    @operation
+    def services(self, request: ServicesRequest) -> Page[dict[str, Any]]:
+        """The services in the registry, with their properties, by id."""
+        found = self._platform.registry.find(None, as_filter(request.filter or None))
+        rows = [
+            {"id": one.id, "interfaces": list(one.interfaces), "properties": _plain(one.properties)} for one in found
+        ]
+        return page(rows, request, key=lambda row: f"{row['id']:012d}")
+
+    @operation
+    def mesh(self, request: OfApplication) -> dict[str, Any]:
+        """The mesh of a running application: its topology and revision."""
+        mesh = self._platform.mesh(request.application)
+        return {"toml": mesh.to_toml(), "revision": mesh.revision}
+
+    @operation
+    def apply(self, request: Topology) -> dict[str, Any]:
+        """Make a mesh what runs."""
+        mesh = Mesh.from_toml(request.toml, self._platform.slets())
+        applied = self._platform.apply(mesh.at(request.revision))
+        return {"application": applied.name, "revision": applied.revision}
+
+    @operation
+    def end(self, request: OfApplication) -> None:
+        """Ask the sources of an application to end; what is under way is still processed."""
+        self._platform.end(request.application)
+
+    @operation
+    def remove(self, request: OfApplication) -> bool:
+        """Stop an application at its safe points and undeploy it."""
+        return self._platform.remove(request.application)
+
+
+def serve(platform: Served) -> ControlServer:
+    """Answer the operations of *platform* over a socket in its state directory, or in the run directory."""
+    address = platform.state / "control.sock" if platform.state is not None else None
+    server = ControlServer(lambda: operations(Operations(platform)), address, name=platform.name)
+    server.start()
+    return server
+
+
+class RemotePlatform:
+    """A running platform of this user, in another process: the interface of `Platform` over its control socket."""
+
+    def __init__(self, address: str | Path) -> None:
+        self.address = Path(address)
+        self._client = ControlClient(address)
+
+    def __enter__(self) -> Self:
+        self._client.platform()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def name(self) -> str:
+        """How the platform is called."""
+        return self._client.platform().name
+
+    def close(self) -> None:
+        """End the connection; the platform goes on."""
+        self._client.close()
+
+    def status(self, application: str | None = None) -> dict[str, Any]:
+        """What runs there, or one application."""
+        if application is None:
+            return dict(self._client.call("status"))
+        return dict(self._client.call("application", {"application": application}))
+
+    def metrics(self, application: str) -> dict[str, Any]:
+        """The figures of an application's components and channels."""
+        status = self.status(application)
+        return {"nodes": {n: c["metrics"] for n, c in status["nodes"].items()}, "channels": status["channels"]}
+
+    def applications(self) -> list[str]:
+        """The names of the applications that are deployed."""
+        return sorted(self.status()["applications"])
+
+    def services(self, query: str = "") -> Iterator[dict[str, Any]]:
+        """The services that a filter fits: `id`, `interfaces`, `properties`."""
+        return self._client.items("services", ServicesRequest(filter=query), dict[str, Any])
+
+    def mesh(self, application: str) -> Mesh:
+        """The mesh of a running application; its slets must be known here too (by an installed plugin)."""
+        from exop.runtime.catalog import known_slets
+
+        found = self._client.call("mesh", {"application": application})
+        return Mesh.from_toml(found["toml"], known_slets().slets).at(found["revision"])
+
+    def topology(self, application: str) -> str:
+        """The mesh of a running application, as TOML."""
+        return str(self._client.call("mesh", {"application": application})["toml"])
+
+    def apply(self, mesh: Mesh) -> Mesh:
+        """Make *mesh* what runs there; its slets are found by their identity, code does not travel."""
+        found = self._client.call("apply", {"toml": mesh.to_toml(), "revision": mesh.revision}, timeout=120.0)
+        return mesh.at(found["revision"])
+
+    def end(self, application: str) -> None:
+        """Ask the sources of an application to end; what is under way is still processed."""
+        self._client.call("end", {"application": application})
+
+    def remove(self, application: str) -> bool:
+        """Stop an application at its safe points and undeploy it."""
+        return bool(self._client.call("remove", {"application": application}, timeout=60.0))
+
+    def wait(self, application: str, timeout: float | None = None) -> bool:
+        """Wait until an application has finished; `False` when *timeout* seconds were not enough."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self.status(application)["state"] != "finished":
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            time.sleep(POLL)
+        return True
+
+
+def connect(target: str | Path | None = None) -> RemotePlatform:
+    """Connect to a running platform of this user.
+
+    Args:
+        target: Its state directory, its socket, its process id or its name; without one, the only platform that runs.
+
+    Raises:
+        PeerUnreachable: none answers there, or there are several and none was named.
+    """
+    if target is not None and (Path(target).is_dir() or Path(target).is_socket()):
+        return RemotePlatform(target)
+    running = [one for one in find_platforms() if not one.problem]
+    if target is not None:
+        running = [one for one in running if str(target) in (str(one.pid), one.name)]
+    if len(running) == 1:
+        return RemotePlatform(running[0].address)
+    if not running:
+        raise PeerUnreachable(address=str(target or "any socket of this user"), problem="no platform is running")
+    names = ", ".join(f"{one.pid} ({one.name})" for one in running)
+    raise PeerUnreachable(address="more than one socket", problem=f"several platforms run: {names}; name one of them")
+
+
+def _plain(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in properties.items()}

@@ -1,0 +1,65 @@
+"""What the plugins offer: slets by identity, channel kinds, builders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from exop.errors import PluginError
+from exop.hooks import Plugins
+from exop.model.slet import spec_of
+from exop.model.spec import SletSpec
+from exop.runtime.channel import Channel
+
+
+class Catalog:
+    """The slets and channel kinds of one platform, gathered from its plugins.
+
+    A plugin that offers something that is none is noted in `plugins.broken`, and its other offers count.
+    """
+
+    def __init__(self, plugins: Plugins) -> None:
+        self.plugins = plugins
+        self.slets: dict[str, SletSpec] = {}
+        self.kinds: dict[str, type[Channel]] = {}
+
+    def gather(self) -> None:
+        """Ask every plugin (again)."""
+        for plugin, kind in self._offers("register_channels"):
+            self._take(plugin, self._add_kind, kind)
+        for plugin, thing in self._offers("register_slets"):
+            self._take(plugin, self._add_slet, thing)
+
+    def builders(self) -> dict[str, list[Callable[..., Any]]]:
+        """The application builders, by plugin."""
+        found: dict[str, list[Callable[..., Any]]] = {}
+        for plugin, builder in self._offers("register_builders"):
+            found.setdefault(plugin, []).append(builder)
+        return found
+
+    def _add_kind(self, plugin: str, kind: type[Channel]) -> None:
+        self.kinds.setdefault(kind.kind, kind)
+
+    def _add_slet(self, plugin: str, thing: Any) -> None:
+        spec = spec_of(thing).of(plugin)
+        self.slets[spec.identity] = spec
+
+    def _offers(self, hook: str) -> Iterator[tuple[str, Any]]:
+        for plugin, offered in self.plugins.ask(hook):
+            for one in offered or ():
+                yield plugin, one
+
+    def _take(self, plugin: str, take: Callable[[str, Any], None], offer: Any) -> None:
+        try:
+            take(plugin, offer)
+        except Exception as problem:  # noqa: BLE001 (one bad offer does not take the platform down)
+            self.plugins.broken[plugin] = PluginError(plugin=plugin, problem=str(problem))
+
+
+def known_slets() -> Catalog:
+    """The catalog of the installed plugins: what `slet="plugin:name"` means where no platform runs yet."""
+    plugins = Plugins()
+    plugins.discover()
+    catalog = Catalog(plugins)
+    catalog.gather()
+    return catalog

@@ -1,0 +1,109 @@
+"""What is known of a running application, as plain data that crosses any border."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from exop.model.items import CONTROL
+from exop.runtime.channel import Channel
+from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.component import Component
+from exop.runtime.deployment import Deployment
+from exop.runtime.metrics import quantiles
+from exop.runtime.ports import DrivenOutput
+
+
+def application_status(deployment: Deployment) -> dict[str, Any]:
+    """An application: its state, how long it has run, its nodes and channels."""
+    mesh = deployment.mesh
+    return {
+        "name": mesh.name,
+        "revision": mesh.revision,
+        "state": state_of(deployment),
+        "running_s": round(time.monotonic() - deployment.started, 3) if deployment.started else 0.0,
+        "nodes": {name: component_status(one) for name, one in deployment.components.items()},
+        "channels": {name: channel_status(one) for name, one in deployment.channels.items()},
+        "inserted": {
+            name: channel_status(queue) | {"reason": deployment.reasons.get(name, "its consumer pulls")}
+            for name, queue in deployment.inserted.items()
+        },
+        "crashed": {name: repr(error) for name, error in deployment.crashed()},
+    }
+
+
+def state_of(deployment: Deployment) -> str:
+    """`finished`, `crashed`, `suspended` (a slet waits for help), `running`."""
+    if deployment.finished.is_set():
+        return "finished"
+    if deployment.crashed():
+        return "crashed"
+    return "suspended" if deployment.failures() else "running"
+
+
+def component_status(component: Component) -> dict[str, Any]:
+    """A component: what runs, its state, settings and figures; its error and kept item if it has one."""
+    node, spec = component.node, component.spec
+    found: dict[str, Any] = {
+        "id": component.id,
+        "slet": spec.identity,
+        "role": str(spec.role),
+        "state": str(component.status),
+        "policy": node.policy,
+        "atomic": spec.atomic,
+        "settings": {name: plain(value) for name, value in node.settings.items()},
+        "ports": dict(node.ports),
+        "metrics": component_figures(component),
+    }
+    if component.error is not None:
+        found["error"] = f"{type(component.error).__name__}: {component.error}"
+    kept = component.trouble.kept
+    if kept is not None:
+        found["kept"] = {"port": kept.port, "item": _shortened(kept.item), "traceback": kept.text}
+    if component.trouble.dead:
+        dead = component.trouble.dead
+        first = [{"port": one.port, "item": _shortened(one.item), "error": one.error} for one in list(dead)[:5]]
+        found["dead_letters"] = {"count": len(dead), "first": first}
+    return found
+
+
+def component_figures(component: Component) -> dict[str, Any]:
+    """The figures of a component, and those of the slet's own under `own`."""
+    driver, spec = component.driver, component.spec
+    whole = all(port.type.form != "item" for port in spec.inputs if not port.pulled) and bool(spec.inputs)
+    singles, probes = (driver.count, driver.probes) if driver is not None else (0, 0)
+    figures = component.metrics.figures(singles, probes, whole=whole)
+    if spec.iterated and driver is not None:
+        # What the platform iterates is counted where it leaves.
+        figures |= {"items_out": driver.count + driver.rows, "sampled": []}
+    if spec.own_driver:
+        figures["items_out"] = sum(port.rows for port in component.outputs.values() if isinstance(port, DrivenOutput))
+        figures["sampled"] = [name for name in figures["sampled"] if name != "items_out"]
+    own = component.instance.metrics() if component.instance is not None else {}
+    return figures | ({"own": {name: plain(value) for name, value in own.items()}} if own else {})
+
+
+def channel_status(channel: Channel) -> dict[str, Any]:
+    """A channel: its kind and figures; of a queue also how long measured items waited."""
+    found: dict[str, Any] = {"kind": channel.kind, **channel.metrics()}
+    if isinstance(channel, QueueChannel):
+        found["wait_ms"] = quantiles(channel.waits)
+        if channel.trouble:
+            found["trouble"] = channel.trouble
+    return found
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, dict):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [plain(one) for one in value]
+    return str(value)
+
+
+def _shortened(item: Any, most: int = 500) -> str:
+    text = repr(item) if not isinstance(item, CONTROL) else str(item)
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"

@@ -1,0 +1,164 @@
+"""What a platform remembers: the configuration, wiring and activity of every component, in its state directory."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from exop.errors import StateError
+from exop.model.mesh import Mesh
+
+#: The version of the tables; a directory of another version is refused, never changed.
+VERSION = 1
+
+SCHEMA = """
+CREATE TABLE platform (version INTEGER NOT NULL);
+CREATE TABLE plugins (name TEXT PRIMARY KEY, folder TEXT NOT NULL);
+CREATE TABLE applications (
+    name TEXT PRIMARY KEY, revision INTEGER NOT NULL, topology TEXT NOT NULL, active INTEGER NOT NULL);
+CREATE TABLE components (
+    application TEXT NOT NULL REFERENCES applications(name) ON DELETE CASCADE,
+    node TEXT NOT NULL, slet TEXT NOT NULL, settings TEXT NOT NULL, state TEXT NOT NULL,
+    PRIMARY KEY (application, node));
+CREATE TABLE wiring (
+    application TEXT NOT NULL REFERENCES applications(name) ON DELETE CASCADE,
+    node TEXT NOT NULL, port TEXT NOT NULL, channel TEXT NOT NULL,
+    PRIMARY KEY (application, node, port));
+"""
+
+
+@dataclass(frozen=True)
+class StoredApplication:
+    """An application as it was stored: its topology (TOML), and whether it ran."""
+
+    name: str
+    revision: int
+    topology: str
+    active: bool
+
+
+class Store:
+    """The state directory of one platform; it is locked while the platform runs.
+
+    Raises:
+        StateError: the directory cannot be made, read or written, is of another version, or another platform has it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock = self._locked(directory / "lock")
+        except OSError as problem:
+            raise StateError(
+                f"the state directory {directory} cannot be used: {problem.strerror}; give another one, --state DIR"
+            ) from problem
+        try:
+            self._database = self._opened(directory / "platform.sqlite")
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def save(self, mesh: Mesh, topology: str, *, active: bool) -> None:
+        """Store an application with its components and connections, in one transaction."""
+        with self._transaction() as database:
+            database.execute("DELETE FROM applications WHERE name = ?", (mesh.name,))
+            database.execute(
+                "INSERT INTO applications VALUES (?, ?, ?, ?)", (mesh.name, mesh.revision, topology, active)
+            )
+            for node in mesh.nodes.values():
+                settings = json.dumps(dict(node.settings), default=str)
+                state = "suspended" if node.suspended else "active"
+                database.execute(
+                    "INSERT INTO components VALUES (?, ?, ?, ?, ?)",
+                    (mesh.name, node.name, node.slet.identity, settings, state),
+                )
+                database.executemany(
+                    "INSERT INTO wiring VALUES (?, ?, ?, ?)",
+                    [(mesh.name, node.name, port, channel) for port, channel in node.ports.items()],
+                )
+
+    def set_active(self, application: str, *, active: bool) -> None:
+        """Note whether an application is to be started again by itself."""
+        with self._transaction() as database:
+            database.execute("UPDATE applications SET active = ? WHERE name = ?", (active, application))
+
+    def forget(self, application: str) -> None:
+        """Remove an application."""
+        with self._transaction() as database:
+            database.execute("DELETE FROM applications WHERE name = ?", (application,))
+
+    def remember_plugin(self, name: str, folder: Path) -> None:
+        """Note a plugin that was loaded from a folder, so that its slets are found again."""
+        with self._transaction() as database:
+            database.execute("INSERT OR REPLACE INTO plugins VALUES (?, ?)", (name, str(folder)))
+
+    def plugins(self) -> dict[str, Path]:
+        """The plugins that were loaded from folders."""
+        return {name: Path(folder) for name, folder in self._database.execute("SELECT name, folder FROM plugins")}
+
+    def applications(self) -> list[StoredApplication]:
+        """All stored applications, by name."""
+        rows = self._database.execute("SELECT name, revision, topology, active FROM applications ORDER BY name")
+        return [StoredApplication(name, revision, topology, bool(active)) for name, revision, topology, active in rows]
+
+    def close(self) -> None:
+        """Close the database and let go of the directory."""
+        self._database.close()
+        self._lock.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with self._database:
+                yield self._database
+        except sqlite3.Error as problem:
+            raise StateError(f"the state directory {self.directory} could not be written: {problem}") from problem
+
+    def _locked(self, path: Path) -> IO[str]:
+        lock = path.open("a+")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            lock.close()
+            raise StateError(
+                f"the state directory {self.directory} is in use by the platform with process id {holder}; "
+                f"stop that one, or give another directory, --state DIR"
+            ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        return lock
+
+    def _opened(self, path: Path) -> sqlite3.Connection:
+        try:
+            database = sqlite3.connect(path, check_same_thread=False)
+            database.execute("PRAGMA foreign_keys = ON")
+            database.execute("PRAGMA journal_mode = WAL")
+            found = database.execute("SELECT name FROM sqlite_master WHERE name = 'platform'").fetchone()
+            if found is None:
+                with database:
+                    database.executescript(SCHEMA)
+                    database.execute("INSERT INTO platform VALUES (?)", (VERSION,))
+            (version,) = database.execute("SELECT version FROM platform").fetchone()
+        except sqlite3.Error as problem:
+            raise StateError(
+                f"{path} is no state of ExoP, or it is damaged ({problem}); nothing was changed; "
+                f"move it away to start afresh, or give another directory, --state DIR"
+            ) from problem
+        if version != VERSION:
+            database.close()
+            raise StateError(
+                f"{path} is of version {version}, this release reads version {VERSION}; nothing was changed; "
+                f"use the release that wrote it, or give another directory, --state DIR"
+            )
+        return database

@@ -1,0 +1,90 @@
+"""The WiringController: binds ports to channels by their `connected-to` property, and keeps them bound (paper §4.4)."""
+
+from __future__ import annotations
+
+import threading
+
+from exop.errors import WiringError
+from exop.model.filter import where
+from exop.model.ports import mismatch
+from exop.model.properties import APPLICATION, CONNECTED_TO, KIND
+from exop.registry import ServiceReference, ServiceRegistry
+from exop.runtime.component import Component
+from exop.runtime.deployment import Deployment
+from exop.runtime.manager import CHANNEL, ComponentManager, channel_id
+from exop.wiring.circuit import Circuit, read_circuit
+from exop.wiring.compiler import Compiler
+from exop.wiring.layout import Layout, lay_out
+from exop.wiring.loops import end_of_loop, find_loops
+
+
+class WiringController:
+    """Connects and disconnects ports; compiles the connections of an application into bound calls.
+
+    A port names its channel in its `connected-to` property (connectors are omitted while both are local). A tracker
+    follows the ports: an application whose ports have changed is compiled anew by `settle`, while its drivers are
+    parked.
+    """
+
+    def __init__(self, registry: ServiceRegistry, manager: ComponentManager) -> None:
+        self._registry = registry
+        self._manager = manager
+        self._lock = threading.Lock()
+        self._stale: set[str] = set()
+        self._tracker = registry.track(
+            None, where({KIND: "port"}), added=self._touched, modified=self._touched, removed=self._touched
+        )
+
+    def connect(self, component: Component, port: str, channel: str) -> None:
+        """Connect one port to a channel of its application; a port has one target at a time."""
+        target = channel_id(component.application, channel)
+        self._manager.port(component, port).update({CONNECTED_TO: target})
+
+    def disconnect(self, component: Component, port: str) -> None:
+        """Connect a port to nothing."""
+        self._manager.port(component, port).update({CONNECTED_TO: None})
+
+    def stale(self, application: str) -> bool:
+        """Connections of the application have changed since they were compiled."""
+        with self._lock:
+            return application in self._stale
+
+    def circuit(self, application: str) -> Circuit:
+        """What is connected to what now, as the registry says."""
+        ports = self._registry.find(None, where({KIND: "port", APPLICATION: application}))
+        channels = self._registry.find(CHANNEL, where({APPLICATION: application}))
+        return read_circuit(ports, channels)
+
+    def settle(self, deployment: Deployment, timeout: float | None = None) -> Layout:
+        """Compile the connections of an application and bind them, all drivers parked meanwhile.
+
+        Raises:
+            WiringError: two connected ports whose types do not fit; nothing was bound.
+            ComponentFailed: a driver did not come to its safe point within *timeout* seconds.
+        """
+        with self._lock:
+            self._stale.discard(deployment.name)
+        circuit = self.circuit(deployment.name)
+        _check_types(circuit)
+        layout = lay_out(circuit)
+        with deployment.parked(timeout):
+            Compiler(deployment, circuit, layout).compile()
+            deployment.loops = [end_of_loop(deployment, circuit, loop) for loop in find_loops(circuit)]
+        return layout
+
+    def close(self) -> None:
+        """Stop following the ports."""
+        self._tracker.close()
+
+    def _touched(self, reference: ServiceReference) -> None:
+        with self._lock:
+            self._stale.add(str(reference.properties[APPLICATION]))
+
+
+def _check_types(circuit: Circuit) -> None:
+    for name, channel in circuit.channels.items():
+        for producer in circuit.producers[name]:
+            for consumer in circuit.consumers[name]:
+                reason = mismatch(channel.carries(producer.port.type), consumer.port.type)
+                if reason:
+                    raise WiringError(f"{producer.name} cannot feed {consumer.name} through {name!r}: {reason}")

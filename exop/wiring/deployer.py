@@ -1,0 +1,92 @@
+"""From a mesh to a running deployment, and away again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from exop.errors import PlanError
+from exop.model.checks import check
+from exop.model.lifecycle import State
+from exop.model.mesh import Mesh
+from exop.runtime.component import Component
+from exop.runtime.deployment import Deployment
+from exop.runtime.manager import ComponentManager
+from exop.wiring.controller import WiringController
+from exop.wiring.layout import Layout
+
+
+class Deployer:
+    """Deploys and undeploys whole meshes; each step that fails undoes the ones before it."""
+
+    def __init__(self, manager: ComponentManager, wiring: WiringController, host: str) -> None:
+        self._manager = manager
+        self._wiring = wiring
+        self._host = host
+
+    def deploy(self, mesh: Mesh) -> Deployment:
+        """Create, connect, open and start everything; the sources start when every slet is ready.
+
+        Raises:
+            MeshError: the mesh cannot be.
+            ComponentFailed: a slet could not be opened.
+            PlanError: a node is placed on a host that this platform does not reach.
+        """
+        check(mesh, self._manager.kinds)
+        self._check_hosts(mesh)
+        deployment = Deployment(mesh)
+        undo: list[Callable[[], None]] = []
+        try:
+            self._create(deployment, undo)
+            layout = self._wiring.settle(deployment)
+            self._adopt(deployment, layout, undo)
+            undo.append(deployment.close)
+            deployment.open()
+            deployment.start()
+        except BaseException:
+            while undo:
+                undo.pop()()
+            raise
+        return deployment
+
+    def undeploy(self, deployment: Deployment, timeout: float = 5.0) -> bool:
+        """Stop everything and take it out of the registry; tells whether every thread has left in time."""
+        left = deployment.stop(timeout)
+        for component in deployment.components.values():
+            self._remove(component)
+        for channel in (*deployment.channels.values(), *deployment.inserted.values()):
+            self._manager.destroy_channel(deployment.name, channel)
+        deployment.finished.set()
+        return left
+
+    def _create(self, deployment: Deployment, undo: list[Callable[[], None]]) -> None:
+        mesh = deployment.mesh
+        for spec in mesh.channels.values():
+            channel = self._manager.create_channel(mesh.name, spec)
+            deployment.channels[spec.name] = channel
+            undo.append(lambda channel=channel: self._manager.destroy_channel(mesh.name, channel))  # type: ignore[misc]
+        for node in mesh.nodes.values():
+            component = self._manager.create(mesh.name, node, deployment.changed)
+            deployment.components[node.name] = component
+            undo.append(lambda component=component: self._remove(component))  # type: ignore[misc]
+            for port, channel_name in node.ports.items():
+                self._wiring.connect(component, port, channel_name)
+
+    def _adopt(self, deployment: Deployment, layout: Layout, undo: list[Callable[[], None]]) -> None:
+        """Show the queues that the wiring has inserted in the registry too."""
+        for queue in deployment.inserted.values():
+            self._manager.adopt_channel(deployment.name, queue)
+            undo.append(lambda queue=queue: self._manager.destroy_channel(deployment.name, queue))  # type: ignore[misc]
+        deployment.reasons = dict(layout.inserted)
+
+    def _remove(self, component: Component) -> None:
+        if component.status not in (State.CREATED, State.STOPPED):
+            self._manager.stop(component)
+        self._manager.destroy(component)
+
+    def _check_hosts(self, mesh: Mesh) -> None:
+        for node in mesh.nodes.values():
+            if node.host not in (None, self._host, "local"):
+                raise PlanError(
+                    f"{node.name} is placed on {node.host!r}, and this platform ({self._host!r}) has no connection to "
+                    f"it; place it here by leaving out on({node.host!r})"
+                )
