@@ -1,4 +1,4 @@
-"""Reads the three files of a validation: input, history, output; plain, .gz, .xz or Parquet, told by the suffix."""
+"""Reads input, history and output of a validation: plain, gzip, xz or Parquet, told by the first bytes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gzip
 import lzma
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -13,8 +14,11 @@ from apps.linear_road.validation.values import Row
 from exop.errors import ExopError
 
 FIELDS = 15
-COPY_AGAIN = "write or copy it again"
+XZ, GZIP, PARQUET = b"\xfd7zXZ\x00", b"\x1f\x8b", b"PAR1"
+WITHOUT_INTEGERS = str.maketrans("", "", "0123456789-, ")
 INT32 = range(-(2**31), 2**31)
+#: The highest road, and the longest leap of the clock in seconds, that are no mistyped digit.
+LAST_XWAY, LEAP = 9_999, 3_600
 #: So many rejected lines are kept to be shown.
 EXAMPLES = 3
 
@@ -26,29 +30,35 @@ class UnreadableFile(ExopError):
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Number the lines of a text file from 1; the suffix tells how to unpack it."""
+    """Number the lines of a text file from 1, without their ends."""
+    with _readable(path):
+        head = _head(path)
+        packed = lzma.open if head == XZ else gzip.open if head.startswith(GZIP) else open
+        # a byte that is no text must spoil its line and not the run; a lone carriage return ends no line
+        with cast(TextIO, packed(path, "rt", encoding="utf-8", errors="replace", newline="\n")) as stream:
+            for number, line in enumerate(stream, start=1):
+                yield number, line.removesuffix("\n").rstrip("\r")
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return stream.read(len(XZ))
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Tell what is wrong with a file as one error that names it."""
     try:
-        with _opened(path) as stream:
-            yield from enumerate(stream, start=1)
+        yield
     except FileNotFoundError as error:
         raise UnreadableFile(path=path, problem="there is no such file", cure="look at the path") from error
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        raise UnreadableFile(path=path, problem=f"it cannot be read ({error})", cure=COPY_AGAIN) from error
-
-
-def _opened(path: Path) -> TextIO:
-    # a byte that is no text must spoil its line and not the run
-    match path.suffix:
-        case ".gz":
-            return cast(TextIO, gzip.open(path, "rt", encoding="utf-8", errors="replace"))
-        case ".xz":
-            return cast(TextIO, lzma.open(path, "rt", encoding="utf-8", errors="replace"))
-        case _:
-            return path.open(encoding="utf-8", errors="replace")
+        problem = f"it cannot be read ({getattr(error, 'strerror', None) or error})"
+        raise UnreadableFile(path=path, problem=problem, cure="write or copy it again") from error
 
 
 def integers(text: str, number: int) -> tuple[int, ...]:
-    """Split a line into exactly *number* decimal integers of 32 bits.
+    """Split a line into exactly *number* decimal integers of 32 bits, spaces around them allowed.
 
     Raises:
         ValueError: it is something else; the message says what.
@@ -56,72 +66,70 @@ def integers(text: str, number: int) -> tuple[int, ...]:
     fields = text.split(",")
     if len(fields) != number:
         raise ValueError(f"{len(fields)} fields, not {number}")
-    if "_" in text or not text.isascii():
+    if text.translate(WITHOUT_INTEGERS):
         raise ValueError("a field is no decimal integer")
     try:
         values = tuple(map(int, fields))
     except ValueError:
         raise ValueError("a field is no decimal integer") from None
-    if min(values) not in INT32 or max(values) not in INT32:
-        raise ValueError("a field does not fit into 32 bits")
+    return fitting(values)
+
+
+def fitting(values: tuple[int, ...]) -> tuple[int, ...]:
+    """Give back *values* if all fit into 32 bits.
+
+    Raises:
+        ValueError: one does not, or is missing (in a Parquet file).
+    """
+    if None in values or min(values) not in INT32 or max(values) not in INT32:
+        raise ValueError("a field is missing or does not fit into 32 bits")
     return values
 
 
 class Tuples:
     """The well-formed tuples of an input; malformed ones are left out and counted, as the application does.
 
-    Malformed is a line that is not 15 integers, of an unknown type, out of the order of time, or whose fields cannot
-    be (lane 7, segment 100). Any speed is taken: a reading of -3 occurs in real traffic files.
+    Malformed is a line that is not 15 integers, of an unknown type, out of the order of time, or from a place that
+    cannot be (lane 7, segment 100). Any speed is taken: a reading of -3 occurs in real traffic files.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._now = -1
         self.accepted = 0
         self.rejected = 0
         self.examples: list[str] = []
 
     def __iter__(self) -> Iterator[Row]:
-        now = 0
-        for number, source in self._source():
+        for number, source in rows_of(self._path, FIELDS):
             try:
-                row = integers(source, FIELDS) if isinstance(source, str) else source
-                problem = problem_of(row, now)
+                row = source if isinstance(source, tuple) else integers(source, FIELDS)
+                self._check(fitting(row))
             except ValueError as error:
-                problem = str(error)
-            if problem:
-                self._reject(number, problem)
-            else:
-                self.accepted += 1
-                now = row[1]
-                yield row
+                self._reject(f"line {number}: {error}")
+                continue
+            self.accepted += 1
+            self._now = row[1]
+            yield row
 
-    def _source(self) -> Iterator[tuple[int, str | Row]]:
-        if self._path.suffix == ".parquet":
-            return enumerate(parquet_rows(self._path, FIELDS), start=1)
-        return text_lines(self._path)
+    def _check(self, row: Row) -> None:
+        """Refuse what cannot be, after all that came before; a refused tuple does not move the clock."""
+        kind, time, vid, _, xway, lane, direction, segment = row[:8]
+        if kind not in (0, 2, 3, 4):
+            raise ValueError(f"type {kind} is unknown")
+        if time < 0 or vid < 0:
+            raise ValueError(f"there is no second {time} or no vehicle {vid}")
+        if time < self._now:
+            raise ValueError(f"second {time} comes after second {self._now}")
+        if self._now >= 0 and time > self._now + LEAP:
+            raise ValueError(f"second {time} leaps ahead of second {self._now}")
+        if kind == 0 and not (0 <= xway <= LAST_XWAY and 0 <= lane <= 4 and 0 <= direction <= 1 and 0 <= segment <= 99):
+            raise ValueError(f"there is no road {xway}, lane {lane}, direction {direction}, segment {segment}")
 
-    def _reject(self, number: int, problem: str) -> None:
+    def _reject(self, example: str) -> None:
         self.rejected += 1
         if len(self.examples) < EXAMPLES:
-            self.examples.append(f"line {number}: {problem}")
-
-
-def problem_of(row: Row, now: int) -> str | None:
-    """Say what cannot be about a tuple that follows second *now*; None: it is well-formed."""
-    kind, time, vid, _, xway, lane, direction, segment, position, qid = row[:10]
-    if not 0 <= kind <= 4:
-        return f"type {kind} is none of 0..4"
-    if time < now:
-        return f"second {time} comes after second {now}"
-    if vid < 0:
-        return f"vehicle {vid}"
-    if kind == 0 and not (
-        xway >= 0 and 0 <= lane <= 4 and 0 <= direction <= 1 and 0 <= segment <= 99 and 0 <= position <= 527_999
-    ):
-        return f"there is no road {xway}, lane {lane}, direction {direction}, segment {segment}, position {position}"
-    if kind in (2, 3) and qid < 0:
-        return f"question {qid}"
-    return None
+            self.examples.append(example)
 
 
 def read_history(path: Path) -> dict[tuple[int, int, int], int]:
@@ -131,34 +139,35 @@ def read_history(path: Path) -> dict[tuple[int, int, int], int]:
         UnreadableFile: a line is something else: an incomplete history would make right answers wrong.
     """
     sums: dict[tuple[int, int, int], int] = {}
-    for vid, day, xway, toll in _history_rows(path):
+    for number, source in rows_of(path, 4):
+        try:
+            vid, day, xway, toll = fitting(source) if isinstance(source, tuple) else integers(source, 4)
+        except ValueError as error:
+            problem = f"line {number}: {error}"
+            raise UnreadableFile(path=path, problem=problem, cure="a line is VID,Day,XWay,Toll") from error
         sums[vid, day, xway] = sums.get((vid, day, xway), 0) + toll
     return sums
 
 
-def _history_rows(path: Path) -> Iterator[Row]:
-    if path.suffix == ".parquet":
-        yield from parquet_rows(path, 4)
-        return
-    for number, text in text_lines(path):
-        try:
-            yield integers(text, 4)
-        except ValueError as error:
-            problem = f"line {number}: {error}"
-            raise UnreadableFile(path=path, problem=problem, cure="a line is VID,Day,XWay,Toll") from error
+def rows_of(path: Path, columns: int) -> Iterator[tuple[int, str | tuple[int, ...]]]:
+    """Number the rows of a file from 1: lines of text, or the values of a Parquet file."""
+    with _readable(path):
+        parquet = _head(path).startswith(PARQUET)
+    return enumerate(parquet_rows(path, columns), start=1) if parquet else text_lines(path)
 
 
-def parquet_rows(path: Path, columns: int) -> Iterator[Row]:
-    """The rows of a Parquet file whose first *columns* columns are the fields, in their order."""
+def parquet_rows(path: Path, columns: int) -> Iterator[tuple[int, ...]]:
+    """The rows of a Parquet file; its columns are the fields, in their order."""
     import pyarrow as pa  # only for this format
     import pyarrow.parquet as pq
 
+    cure = f"give {columns} columns of integers, in the order of the fields"
     try:
         with pq.ParquetFile(path) as file:
-            if len(file.schema_arrow) != columns:
-                problem = f"{len(file.schema_arrow)} columns, not {columns}"
-                raise UnreadableFile(path=path, problem=problem, cure="the columns are the fields, in their order")
+            kinds = file.schema_arrow.types
+            if len(kinds) != columns or not all(map(pa.types.is_integer, kinds)):
+                raise UnreadableFile(path=path, problem=f"its columns are {', '.join(map(str, kinds))}", cure=cure)
             for batch in file.iter_batches():
                 yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
     except (OSError, pa.ArrowException) as error:
-        raise UnreadableFile(path=path, problem=f"it cannot be read ({error})", cure=COPY_AGAIN) from error
+        raise UnreadableFile(path=path, problem=f"it cannot be read ({error})", cure=cure) from error

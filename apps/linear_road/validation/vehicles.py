@@ -8,16 +8,12 @@ from apps.linear_road.validation.values import ENTRY_LANE, EXIT_LANE, Report, Se
 
 #: A balance may be as of any moment of the last so many seconds (rule 11).
 OLDEST_BALANCE = 60
-#: A vehicle reports every 30 s. On the entry ramp after a longer silence than this it has begun another trip, even
-#: if the exit of the last one was never reported.
-LONGEST_SILENCE = 60
 
 
 @dataclass(slots=True)
 class Vehicle:
     """What must be remembered of one vehicle."""
 
-    time: int
     lane: int
     segment: Segment
     pending: int = 0
@@ -45,20 +41,19 @@ class Vehicles:
         The toll told on entering a segment is charged by the report that shows the vehicle in another one, also when
         that report is from the exit ramp there (rule 8). Leaving by the ramp of the segment itself is free. The first
         report of a trip charges nothing, and is answered even from the segment that the last trip ended in (rule 7).
+        Only lane 4 ends a trip: a vehicle that fell silent on a travel lane and comes back is on the same one.
         """
         vehicle = self._known.get(report.vid)
         if vehicle is None:
-            self._known[report.vid] = Vehicle(report.time, report.lane, report.segment)
+            self._known[report.vid] = Vehicle(report.lane, report.segment)
             return True
-        starts = report.lane == ENTRY_LANE and (
-            vehicle.lane == EXIT_LANE or report.time > vehicle.time + LONGEST_SILENCE
-        )
+        starts = vehicle.lane == EXIT_LANE  # and report.lane is 0, or it were a stray
         entered = starts or report.segment != vehicle.segment
         if entered and not starts:
             _charge(vehicle, report.time)
         if entered:
             vehicle.pending = 0
-        vehicle.time, vehicle.lane, vehicle.segment = report.time, report.lane, report.segment
+        vehicle.lane, vehicle.segment = report.lane, report.segment
         return entered and report.lane != EXIT_LANE
 
     def told(self, vid: int, toll: int) -> None:
