@@ -1,0 +1,1 @@
+"""The traffic of the generator: cars, congestion, incidents, questions; the same for the same seed, byte for byte."""
