@@ -124,10 +124,16 @@ class Loop:
             self.answers.balances(balances)
 
 
-def run(source: Path, history: Path, output: Path, speed: float = 1e9) -> dict[str, int | float | str]:
-    """Run a whole file through the slets; returns the figures of the source and of the sink."""
+def run(
+    source: Path, history: Path, output: Path, speed: float = 1e9, batch: int = 16_384
+) -> dict[str, int | float | str]:
+    """Run a whole file through the slets, in batches of at most so many rows or one second.
+
+    Returns:
+        The figures of the source and of the sink.
+    """
     loop = Loop(history, output)
-    traffic = Traffic(input=source, speed=speed, position=Position(), clock=Straight(loop.answers.clock))
+    traffic = Traffic(input=source, speed=speed, batch=batch, position=Position(), clock=Straight(loop.answers.clock))
     loop.run(traffic)
     return traffic.metrics() | loop.answers.metrics()
 
