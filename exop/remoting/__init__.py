@@ -8,8 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from exop.remoting.client import ControlClient, RunningPlatform, find_platforms
+    from exop.remoting.client import ControlClient
     from exop.remoting.declare import NoRequest, Operation, Request, operation, operations
+    from exop.remoting.finding import RunningPlatform, find_platforms
     from exop.remoting.limits import Limits
     from exop.remoting.paging import Page, PageRequest, page
     from exop.remoting.rundir import control_address
@@ -24,9 +25,9 @@ _HOMES = {
     "Page": "paging",
     "PageRequest": "paging",
     "Request": "declare",
-    "RunningPlatform": "client",
+    "RunningPlatform": "finding",
     "control_address": "rundir",
-    "find_platforms": "client",
+    "find_platforms": "finding",
     "operation": "declare",
     "operations": "declare",
     "page": "paging",

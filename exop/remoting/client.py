@@ -6,15 +6,14 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
-from exop.errors import CallTimeout, ConnectionLost, MessageTooLarge, PeerRefused, PeerUnreachable, RemotingError
+from exop.errors import CallTimeout, ConnectionLost, MessageTooLarge, PeerRefused, PeerUnreachable
 from exop.remoting.budget import Budget
 from exop.remoting.limits import DEFAULT_LIMITS, Limits
-from exop.remoting.rundir import Entry, find_entries, socket_path
+from exop.remoting.rundir import socket_path
 from exop.remoting.sockets import dial, peer_of
 
 if TYPE_CHECKING:
@@ -211,9 +210,7 @@ class _Link:
 
     def stale(self) -> bool:
         """Whether the platform has closed it, or says something that nobody asked for."""
-        from rpyc.lib import Timeout
-
-        return bool(self._channel.stream.poll(Timeout(0)))
+        return bool(self._channel.stream.readable())
 
     def ask(self, operation: str, payload: bytes, deadline: float) -> bytes:
         """Send one request and wait for its answer."""
@@ -222,32 +219,3 @@ class _Link:
             return self.connection.request(operation, payload, max(0.0, deadline - time.monotonic()))
         finally:
             self._channel.settle()
-
-
-@dataclass(frozen=True, slots=True)
-class RunningPlatform:
-    """A platform of this user that listens."""
-
-    pid: int
-    address: Path
-    name: str = ""
-    exop: str = ""
-    problem: str = ""
-    """Why it does not answer; empty when it does."""
-
-
-def find_platforms(timeout: float = 1.0) -> list[RunningPlatform]:
-    """The running platforms of this user, those included that do not answer within *timeout*.
-
-    What dead processes have left in the run directory is removed on the way.
-    """
-    return [_asked(entry, timeout) for entry in find_entries()]
-
-
-def _asked(entry: Entry, timeout: float) -> RunningPlatform:
-    try:
-        with ControlClient(entry.address, timeout=timeout) as client:
-            welcome = client.platform()
-    except RemotingError as error:
-        return RunningPlatform(entry.pid, entry.address, problem=str(error))
-    return RunningPlatform(welcome.pid, entry.address, welcome.name, welcome.exop)

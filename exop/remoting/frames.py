@@ -44,6 +44,12 @@ class DeadlineStream(SocketStream):  # type: ignore[misc]
         poll.register(self.sock, select.POLLIN)
         return bool(poll.poll(None if left is None else left * 1000))
 
+    def readable(self) -> bool:
+        """Whether something has come, or the peer has closed; without waiting."""
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        return bool(poll.poll(0))
+
     def read_until(self, count: int, deadline: float) -> memoryview:
         """Read exactly *count* bytes, or raise EOFError when the peer ends or *deadline* passes before."""
         data = memoryview(bytearray(count))

@@ -11,8 +11,9 @@ from exop.errors import PeerUnreachable
 from exop.model.filter import as_filter
 from exop.model.mesh import Mesh
 from exop.model.spec import SletSpec
-from exop.remoting.client import ControlClient, find_platforms
+from exop.remoting.client import ControlClient
 from exop.remoting.declare import Request, operation, operations
+from exop.remoting.finding import find_platforms
 from exop.remoting.paging import Page, PageRequest, page
 from exop.remoting.service import ControlServer
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,11 +16,12 @@ from typing import TYPE_CHECKING
 
 from exop.remoting.limits import DEFAULT_LIMITS, Limits
 from exop.remoting.rundir import claim, socket_path
-from exop.remoting.seat import Phase, Seat
+from exop.remoting.seats import Seats
 from exop.remoting.sockets import Listener, peer_of
 
 if TYPE_CHECKING:
     from exop.remoting.declare import Operation
+    from exop.remoting.seat import Seat
     from exop.remoting.session import Host
 
     Operations = Mapping[str, Operation] | Callable[[], Mapping[str, Operation]]
@@ -55,7 +55,7 @@ class ControlServer:
         self._limits = limits
         self._lock = threading.RLock()
         self._stopping = threading.Event()
-        self._seats: set[Seat] = set()
+        self._seats = Seats(limits)
         self._counts: Counter[str] = Counter()
         self._host: Host | None = None
         self._listener: Listener | None = None
@@ -102,20 +102,13 @@ class ControlServer:
             if self._listener is None or self._acceptor is None or self._stopping.is_set():
                 return
             self._stopping.set()
+        self._seats.begin_closing()
         self._listener.sock.shutdown(socket.SHUT_RDWR)
         self._acceptor.join()
         self._undo_entry()
         self._listener.close()
-        seats = self._taken()
-        for seat in seats:
-            seat.hang_up(socket.SHUT_RD)
-        started = time.monotonic()
-        self._await(seats, started + min(self._limits.patience, self._limits.stop_time))
-        for seat in self._others():
-            seat.hang_up()
-        self._await(seats, started + self._limits.stop_time)
-        for seat in self._others():
-            _log.warning("operation %r still runs after the control server has stopped", seat.operation)
+        for operation in self._seats.close():
+            _log.warning("operation %r still runs after the control server has stopped", operation)
 
     def __enter__(self) -> ControlServer:
         self.start()
@@ -147,53 +140,26 @@ class ControlServer:
         if not peer.trusted:
             _log.warning("a control connection of user %d (process %d) was declined", peer.uid, peer.pid)
             self._decline(sock, f"it serves its owner only, and you are user {peer.uid}")
-        elif not self._make_room():
+        elif not self._seats.make_room():
             self._decline(sock, f"all its {self._limits.connections} connections are at work; try again")
         else:
-            self._seat(sock)
-
-    def _seat(self, sock: socket.socket) -> None:
-        seat = Seat(sock)
-        seat.thread = threading.Thread(target=self._serve, args=(sock, seat), name="exop-control-peer", daemon=True)
-        with self._lock:
-            self._counts["accepted"] += 1
-            self._seats.add(seat)
-        seat.thread.start()
+            self._count("accepted")
+            self._seats.fill(sock, self._serve)
 
     def _serve(self, sock: socket.socket, seat: Seat) -> None:
-        reason = "failed"
         try:
-            reason = self._hosted().serve(sock, seat)
+            self._count("ended." + self._hosted().serve(sock, seat))
         except Exception:  # noqa: BLE001 - it ends this connection and no other
             _log.exception("a control connection failed")
-        finally:
-            sock.close()
-            seat.leave()
-            with self._lock:
-                self._seats.discard(seat)
-                self._counts[f"ended.{reason}"] += 1
+            self._count("ended.failed")
+
+    def _count(self, event: str) -> None:
+        with self._lock:
+            self._counts[event] += 1
 
     def _decline(self, sock: socket.socket, problem: str) -> None:
-        with self._lock:
-            self._counts["declined"] += 1
+        self._count("declined")
         self._hosted().decline(sock, problem)
-
-    def _make_room(self) -> bool:
-        """Whether one more fits. For it a connection that does nothing is closed, the silent ones first.
-
-        While all have done something a moment ago, it waits a moment: the newcomer waits in the queue of the socket.
-        """
-        deadline = time.monotonic() + 2 * self._limits.patience
-        while len(seats := self._taken()) >= self._limits.connections:
-            idle = [seat for seat in seats if seat.may_go(self._limits.patience)]
-            if idle:
-                longest = min(idle, key=lambda seat: (seat.phase is not Phase.GREETING, seat.since))
-                longest.hang_up()
-                # Its thread is waited for: connections and threads never exceed their bound, not even in a flood.
-                self._await([longest], deadline)
-            if time.monotonic() >= deadline or (not idle and self._stopping.wait(self._limits.patience / 10)):
-                return len(self._taken()) < self._limits.connections
-        return True
 
     def _hosted(self) -> Host:
         with self._lock:
@@ -204,16 +170,3 @@ class ControlServer:
                 table = self._operations() if callable(self._operations) else self._operations
                 self._host = Host(table, self._name, self._limits)
             return self._host
-
-    def _taken(self) -> list[Seat]:
-        with self._lock:
-            return list(self._seats)
-
-    def _others(self) -> list[Seat]:
-        """The connections left, without the one that runs this very call."""
-        return [seat for seat in self._taken() if seat.thread is not threading.current_thread()]
-
-    def _await(self, seats: list[Seat], deadline: float) -> None:
-        for seat in seats:
-            if seat.thread is not None and seat.thread is not threading.current_thread():
-                seat.thread.join(max(0.0, deadline - time.monotonic()))

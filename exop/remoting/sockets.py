@@ -46,6 +46,8 @@ class Listener:
     def close(self) -> None:
         """Stop listening and remove the file, unless somebody has put another in its place."""
         self.sock.close()
+        if not self.path.parent.is_dir():
+            return
         with locked(self.path.parent):
             if _inode(self.path) == self.inode:
                 self.path.unlink()
@@ -115,7 +117,9 @@ def holder(path: Path) -> Peer | None:
     """
     try:
         with dial(path, _PROBE_TIME) as sock:
-            return peer_of(sock)
+            peer = peer_of(sock)
+        # A forked child may hold the socket of a dead platform open; nobody would ever answer there.
+        return peer if _runs(peer.pid) else None
     except (ConnectionRefusedError, FileNotFoundError, NotADirectoryError):
         return None
     except BlockingIOError:
@@ -168,6 +172,17 @@ def locked(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def _runs(pid: int) -> bool:
+    """Whether the process is there. The kernel names one of another container 0, which here means ourselves."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _inode(path: Path) -> int:

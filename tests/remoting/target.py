@@ -59,6 +59,10 @@ class Target:
         """How many threads it has."""
         return self._status("Threads")
 
+    def is_quiet(self) -> bool:
+        """Whether no connection is left: its own two threads remain."""
+        return self.threads() == 2
+
     def _status(self, name: str) -> int:
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(next(line.split()[1] for line in text.splitlines() if line.startswith(name + ":")))

@@ -141,6 +141,26 @@ def test_killed_platform(tmp_path: Path) -> None:
         assert ControlClient(server.address).call("ready") is True
 
 
+def test_child_of_a_dead_platform(tmp_path: Path) -> None:
+    """A forked child that holds the socket of a dead platform open stands in nobody's way."""
+    path = tmp_path / "control.sock"
+    code = (
+        "import os, sys; from pathlib import Path; from exop.remoting.sockets import listen\n"
+        "listener = listen(Path(sys.argv[1]))\n"
+        "if os.fork() == 0:\n"
+        "    print('held', flush=True)\n"
+        "    sys.stdin.read()\n"
+        "os._exit(0)\n"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        process.wait(5)
+        with ControlServer(operations(Desk()), path) as server:
+            assert ControlClient(server.address).call("ready") is True
+
+
 def test_others_socket_is_not_removed(tmp_path: Path) -> None:
     """Closing removes the own socket, not one that has been put in its place."""
     listener = listen(tmp_path / "a.sock")

@@ -1,0 +1,39 @@
+"""Which platforms of this user run: every entry of the run directory is asked for its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from exop.errors import RemotingError
+from exop.remoting.client import ControlClient
+from exop.remoting.rundir import Entry, find_entries
+
+
+@dataclass(frozen=True, slots=True)
+class RunningPlatform:
+    """A platform of this user that listens."""
+
+    pid: int
+    address: Path
+    name: str = ""
+    exop: str = ""
+    problem: str = ""
+    """Why it does not answer; empty when it does."""
+
+
+def find_platforms(timeout: float = 1.0) -> list[RunningPlatform]:
+    """The running platforms of this user, those included that do not answer within *timeout*.
+
+    What dead processes have left in the run directory is removed on the way.
+    """
+    return [_asked(entry, timeout) for entry in find_entries()]
+
+
+def _asked(entry: Entry, timeout: float) -> RunningPlatform:
+    try:
+        with ControlClient(entry.address, timeout=timeout) as client:
+            welcome = client.platform()
+    except RemotingError as error:
+        return RunningPlatform(entry.pid, entry.address, problem=str(error))
+    return RunningPlatform(welcome.pid, entry.address, welcome.name, welcome.exop)
