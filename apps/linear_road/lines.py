@@ -81,6 +81,18 @@ def read_rows(path: Path, schema: pa.Schema, skip: int = 0) -> Iterator[Rows]:
         raise UnreadableInput(path=path, problem=problem) from problem
 
 
+def check_readable(path: Path) -> None:
+    """Open the file and leave it.
+
+    Raises:
+        UnreadableInput: it cannot be opened.
+    """
+    try:
+        path.open("rb").close()
+    except OSError as problem:
+        raise UnreadableInput(path=path, problem=problem) from problem
+
+
 def _opened(path: Path, head: bytes) -> IO[bytes]:
     if head.startswith(b"\xfd7zXZ\x00"):
         return lzma.open(path)

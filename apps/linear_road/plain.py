@@ -142,7 +142,7 @@ def main(arguments: list[str]) -> None:
     """Run the module's command."""
     started, used = time.perf_counter(), time.process_time()
     source, history, output, *speed = arguments
-    figures = run(Path(source), Path(history), Path(output), *(float(one) for one in speed))
+    figures = run(Path(source), Path(history), Path(output), speed=float(speed[0]) if speed else 1e9)
     for name, figure in figures.items():
         print(f"{name:16} {figure}")
     print(f"{time.perf_counter() - started:.2f} s, {time.process_time() - used:.2f} s of CPU")

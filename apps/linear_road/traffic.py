@@ -13,7 +13,7 @@ from exop import Memento, OutputPort, Punctuation, Slet
 from .checks import Order, checked
 from .clock import Clock
 from .columns import Ints, column
-from .lines import Reject, Rows, read_rows
+from .lines import Reject, Rows, check_readable, read_rows
 from .schema import TUPLES, Tuples
 
 log = logging.getLogger(__name__)
@@ -58,6 +58,7 @@ class Traffic(Slet, name="traffic"):
     sleep = staticmethod(time.sleep)
 
     def __enter__(self) -> "Traffic":
+        check_readable(self.input)
         self._announced: Clock | None = None
         self._late = 0.0
         return self

@@ -7,6 +7,7 @@ import pytest
 
 from apps.linear_road import lines
 from apps.linear_road.clock import Clock
+from apps.linear_road.lines import UnreadableInput
 from apps.linear_road.traffic import Position, Traffic
 from exop import Punctuation
 from tests.apps.linear_road.batches import Collected
@@ -173,3 +174,9 @@ def test_a_new_speed_goes_on_from_where_the_clock_is(tmp_path):
     assert released(traffic) == ["1", "<1", "1", "<2"]
     assert traffic.clock.items == [Clock(1000.0, 1, 2.0)]
     assert wall.time == pytest.approx(1000.5)
+
+
+def test_a_missing_input_is_told_when_the_source_opens(tmp_path):
+    """Nothing starts without the input; the error names the path."""
+    with pytest.raises(UnreadableInput, match=r"nowhere\.csv cannot be read"):
+        source(tmp_path / "nowhere.csv", Wall())
