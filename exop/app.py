@@ -109,7 +109,7 @@ class Application:
         Raises:
             MeshError: what is missing; WiringError for a cycle without a queue.
         """
-        kinds = set(channel.kind for channel in self._mesh.channels.values())
+        kinds = {channel.kind for channel in self._mesh.channels.values()}
         known = dict(self._kinds)
         for kind in kinds - set(known):
             known |= self._known_kinds(kind)

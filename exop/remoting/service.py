@@ -35,10 +35,16 @@ class ControlServer:
 
     The operations may be given as a function: it is called when the first peer comes. *name* is what a peer is shown.
 
-    >>> with ControlServer(operations(greet), tmp / "control.sock") as server:
+    >>> from pathlib import Path
+    >>> from tempfile import mkdtemp
+    >>> from exop.remoting import ControlClient, operation, operations
+    >>> @operation
+    ... def ready() -> bool:
+    ...     return True
+    >>> with ControlServer(operations(ready), Path(mkdtemp()) / "control.sock") as server:
     ...     with ControlClient(server.address) as client:
-    ...         client.call("greet", {"whom": "you"})
-    'hello you'
+    ...         client.call("ready")
+    True
     """
 
     def __init__(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exop.model.items import EndOfStream, Punctuation
 from exop.runtime.convert import to_items
+
+if TYPE_CHECKING:
+    from exop.runtime.fuse import Link
 
 Push = Callable[[Any], None]
 Control = Callable[[Punctuation | EndOfStream], None]
@@ -15,16 +18,20 @@ Control = Callable[[Punctuation | EndOfStream], None]
 class Entry:
     """The way into a slet's port or a channel: for one item, for several, for control items.
 
-    `probe` is the same way with instruments on it; a driver takes it for the few items that are measured.
+    `probe` is the same way with instruments on it; a driver takes it for the few items that are measured. `link` is
+    there when the way leads into a slet that can be fused with the one before it.
     """
 
-    __slots__ = ("control", "probe", "push", "push_batch")
+    __slots__ = ("control", "link", "probe", "push", "push_batch")
 
-    def __init__(self, push: Push, push_batch: Push, control: Control, probe: Entry | None = None) -> None:
+    def __init__(
+        self, push: Push, push_batch: Push, control: Control, probe: Entry | None = None, link: Link | None = None
+    ) -> None:
         self.push = push
         self.push_batch = push_batch
         self.control = control
         self.probe: Entry = probe or self
+        self.link = link
 
 
 def _discard(_: Any) -> None:

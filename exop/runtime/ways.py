@@ -10,11 +10,11 @@ from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.lifecycle import Event, State
 from exop.model.ports import PortSpec
 from exop.model.signature import OUT
-from exop.runtime.calls import PLAIN, careful, sender
 from exop.runtime.convert import to_columns, to_items, weight
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.entry import NOWHERE, Control, Entry, Push
 from exop.runtime.failure import stuck_at
+from exop.runtime.fuse import Link, fused, sender
 
 if TYPE_CHECKING:
     from exop.runtime.component import Component
@@ -33,15 +33,23 @@ def way_into(component: Component, port: PortSpec) -> Entry:
 
 
 def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry) -> Entry:
-    push, push_batch = _pushes(component, port, call, to)
-    metrics, form, item = component.metrics, port.type.form, port.type.item
+    """The way in for the shape of this port: fused with what follows where only single items are meant."""
+    metrics, form = component.metrics, port.type.form
+    if _is_plain(component, port):
+        result = component.spec.results[port.name]
+        stuck, resend = stuck_at(component, port.name), sender(result, to, batches=False)
+        link = Link(call, result, to, stuck, resend, metrics, port.type.item)
+        push, push_batch = fused(link)
+        return Entry(push, push_batch, _control(component, port, push), link=link)
+    push = _careful(component, port, call, to)
     if form == "item":
 
         def push_items(batch: Any) -> None:
-            rows = batch if isinstance(batch, list) else to_items(batch, item)
-            metrics.rows += len(rows)
+            items = to_items(batch, port.type.item)
+            metrics.rows += len(items)
             metrics.batches += 1
-            push_batch(rows)
+            for item in items:
+                push(item)
 
         return Entry(push, push_items, _control(component, port, push))
 
@@ -57,28 +65,40 @@ def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: E
     return Entry(push_one, push_whole, _control(component, port, push))
 
 
-def _pushes(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry) -> tuple[Push, Push]:
-    """The closures for the shape of this port's results."""
+def _is_plain(component: Component, port: PortSpec) -> bool:
+    """Single items in, single items out by one port: no control items, batches, or further ports to look after."""
     spec = component.spec
-    result = spec.results[port.name]
-    stuck = stuck_at(component, port.name)
     out = next((one.type for one in spec.outputs if one.name == OUT), None)
     mixed = out is not None and (out.punctuation or out.end or out.form != "item")
     further = not spec.own_driver and any(one.name != OUT for one in spec.outputs)
-    if not (mixed or further or port.type.punctuation or port.type.end):
-        return PLAIN[result](call, to, stuck)
-    send = sender(result, to, batches=out is not None and out.form != "item")
-    lazy = result == "many"
+    return not (mixed or further or port.type.punctuation or port.type.end or port.type.form != "item")
 
-    def call_whole(item: Any) -> Any:
-        found = call(item)
-        return [*found] if lazy else found
+
+def _careful(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry) -> Push:
+    """Any shape: what the slet returned is looked at piece by piece, and its further ports are flushed."""
+    spec = component.spec
+    result = spec.results[port.name]
+    out = next((one.type for one in spec.outputs if one.name == OUT), None)
+    send = sender(result, to, batches=out is not None and out.form != "item")
+    stuck, lazy = stuck_at(component, port.name), result == "many"
+    further = not spec.own_driver and any(one.name != OUT for one in spec.outputs)
 
     def send_all(payload: Any) -> None:
         component.flush_outputs()
         send(payload)
 
-    return careful(call_whole, send_all if further else send, stuck)
+    send_result = send_all if further else send
+
+    def push(item: Any) -> None:
+        try:
+            found = call(item)
+            found = [*found] if lazy else found
+        except Exception as error:  # noqa: BLE001 (whatever a slet raises; the policy decides)
+            stuck(item, error, send_result)
+            return
+        send_result(found)
+
+    return push
 
 
 def _converting(component: Component, port: PortSpec) -> Callable[[Any], Any]:

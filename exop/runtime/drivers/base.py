@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 #: So many items of every driver are measured at first, so that short runs have figures too.
-FIRST = 32
+FIRST = 16
 #: A local of each thread: the driver that the thread is, or works for.
 _LOCAL = threading.local()
 

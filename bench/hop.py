@@ -1,0 +1,162 @@
+"""What does one hop from slet to slet cost, against `self.next.push(self.f(x))`?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+from bench.harness import Result, Side, compare
+from exop import Application, Batch, Memento, Platform, slet
+
+FLOOR = "self.next.push(self.f(x))"
+
+
+class Sum(Memento):
+    """What the stateful operator keeps."""
+
+    total: int = 0
+
+
+@slet
+def plus_one(x: int) -> int:
+    """Do the work of the stateless hop."""
+    return x + 1
+
+
+@slet
+def add_up(x: int, state: Sum, *, step: int = 1) -> int:
+    """Do the work of the stateful hop: it reads a setting and writes its state."""
+    state.total += x
+    return x + step
+
+
+@slet
+def one_of(x: int) -> Iterator[int]:
+    """Do the work of the hop that may emit any number."""
+    yield x + 1
+
+
+@slet
+def count(x: int, state: Sum) -> None:
+    """Count what arrives."""
+    state.total += 1
+
+
+class Chain:
+    """The floor: an object that calls the next one, with the function and its state as attributes."""
+
+    def __init__(self, f: Callable[[int], int], following: Chain | Counter) -> None:
+        self.f = f
+        self.next = following
+
+    def push(self, x: int) -> None:
+        """Work, then call the next one."""
+        self.next.push(self.f(x))
+
+
+class Counter:
+    """The end of the floor's chain."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def push(self, x: int) -> None:
+        """Count."""
+        self.total += 1
+
+
+class Adder:
+    """The stateful operator of the floor: a method with its state and setting on the object."""
+
+    def __init__(self, step: int) -> None:
+        self.total = 0
+        self.step = step
+
+    def add(self, x: int) -> int:
+        """Do the same work as `add_up`."""
+        self.total += x
+        return x + self.step
+
+
+def measure(
+    *,
+    hops: Annotated[int, "slets in the chain, the sink not counted"] = 10,
+    items: Annotated[int, "items per run"] = 20_000,
+    rounds: Annotated[int, "how many pairs of runs"] = 15,
+) -> Iterator[Result]:
+    """Run the same work through a chain of objects and through ExoP, in pairs; ns of CPU per item and hop."""
+    stateless = plain_chain(lambda: plus_one, hops, items)
+    stateful = plain_chain(lambda: Adder(1).add, hops, items)
+    with Platform() as platform:
+        for name, work, floor in (("stateless", plus_one, stateless), ("stateful", add_up, stateful)):
+            candidate = through_exop(platform, work, hops, items, batch=0)
+            yield compare(f"hop/item/{name}", "ns", floor=floor, candidate=candidate, against=FLOOR, rounds=rounds)
+        candidate = through_exop(platform, one_of, hops, items, batch=0)
+        yield compare("hop/item/iterator", "ns", floor=stateless, candidate=candidate, against=FLOOR, rounds=rounds)
+        for name, work, floor in (("stateless", plus_one, stateless), ("stateful", add_up, stateful)):
+            candidate = through_exop(platform, work, hops, items, batch=32)
+            yield compare(f"hop/batch32/{name}", "ns", floor=floor, candidate=candidate, against=FLOOR, rounds=rounds)
+
+
+def plain_chain(work: Callable[[], Callable[[int], int]], hops: int, items: int) -> Side:
+    """The floor: the same source, iterated into a chain of objects."""
+
+    def run() -> float:
+        counter = Counter()
+        head: Chain | Counter = counter
+        for _ in range(hops):
+            head = Chain(work(), head)
+        begin = time.thread_time_ns()
+        for item in numbers(items):
+            head.push(item)
+        took = time.thread_time_ns() - begin
+        if counter.total != items:
+            raise RuntimeError(f"the floor has counted {counter.total} of {items} items")
+        return took / items / (hops + 1)
+
+    return run
+
+
+def numbers(items: int) -> Iterator[int]:
+    """Yield small numbers from a pool, so that making them costs nothing."""
+    pool = list(range(1024))
+    while items > 0:
+        yield from pool[:items]
+        items -= len(pool)
+
+
+def through_exop(platform: Platform, work: Any, hops: int, items: int, *, batch: int) -> Side:
+    """The same work as slets of an application; its source reads the clock of the thread that drives the chain."""
+    times: list[int] = []
+
+    @slet
+    def singles() -> Iterator[int]:
+        begin = time.thread_time_ns()
+        yield from numbers(items)
+        times.append(time.thread_time_ns() - begin)
+
+    @slet
+    def batches() -> Iterator[Batch[int]]:
+        pool = [Batch(range(at, at + batch)) for at in range(0, 1024, batch)]
+        begin = time.thread_time_ns()
+        for number in range(items // batch):
+            yield pool[number % len(pool)]
+        times.append(time.thread_time_ns() - begin)
+
+    def run() -> float:
+        app = Application("hop")
+        channel = app.add("source", batches if batch else singles)
+        for number in range(hops):
+            channel = app.add(f"hop{number}", work, x=channel)
+        app.add("sink", count, x=channel)
+        platform.apply(app.build())
+        platform.wait("hop")
+        state = platform.deployment("hop").components["sink"].state
+        sent = items // batch * batch if batch else items
+        if not isinstance(state, Sum) or state.total != sent:
+            raise RuntimeError(f"the sink has counted {state} of {sent} items")
+        platform.remove("hop")
+        return times.pop() / sent / (hops + 1)
+
+    return run

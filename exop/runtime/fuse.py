@@ -1,0 +1,164 @@
+"""Fusing a chain of directly joined slets into one function: a hop is then a call of the slet and nothing else.
+
+A chain of objects or closures pays a second call per hop, and a batch a list per hop. Here the source of one function
+is written for the shapes of the slets in the chain, compiled once per sequence of shapes, and given the chain's own
+slets as globals. Each slet is called inside its own `try`, which costs nothing until it raises; then its handler
+(`stuck`) takes the item, and what a later try yields goes on by the ordinary way of the slet that follows (`send`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from exop.model.items import CONTROL
+from exop.model.spec import Result
+from exop.runtime.convert import to_items
+from exop.runtime.metrics import ComponentMetrics
+
+if TYPE_CHECKING:
+    from exop.runtime.entry import Entry, Push
+
+#: So many slets are fused into one function at the most; a longer chain is a chain of such functions.
+LONGEST = 16
+#: Stands for "no item yet".
+NOTHING = object()
+
+
+@dataclass(frozen=True, eq=False)
+class Link:
+    """One slet in a chain: how it is called, the shape of its results, where they go, and what takes a failed item.
+
+    `resend` sends what a later try of a failed item has returned.
+    """
+
+    call: Callable[[Any], Any]
+    result: Result
+    to: Entry
+    stuck: Callable[[Any, Exception, Push], None]
+    resend: Push
+    metrics: ComponentMetrics
+    item: Any = dict
+
+
+def fused(first: Link) -> tuple[Push, Push]:
+    """The fused ways in, for one item and for a batch, through *first* and the slets directly behind it."""
+    links = [first]
+    while len(links) < LONGEST and links[-1].to.link is not None:
+        links.append(links[-1].to.link)
+    shapes = tuple(link.result for link in links)
+    whole = next((number + 1 for number, shape in enumerate(shapes) if shape != "one"), len(shapes))
+    return _made(_item_code(shapes), links), _made(_batch_code(shapes[:whole]), links[:whole])
+
+
+def _made(code: CodeType, links: Sequence[Link]) -> Push:
+    """Run generated code with the slets of one chain as its globals."""
+    last = links[-1].to
+    names: dict[str, Any] = {"tail": last.push, "tail_batch": last.push_batch, "NOTHING": NOTHING}
+    names |= {"to_items": to_items, "item": links[0].item}
+    for number, link in enumerate(links):
+        names |= {f"call{number}": link.call, f"stuck{number}": link.stuck, f"resend{number}": link.resend}
+        names |= {f"next{number}": link.to.push, f"metrics{number}": link.metrics}
+    exec(code, names)
+    made: Push = names["push"]
+    return made
+
+
+@lru_cache(maxsize=512)
+def _item_code(shapes: tuple[Result, ...]) -> CodeType:
+    lines = ["def push(x0):"]
+    for number, shape in enumerate(shapes):
+        lines += [f"    {line}" for line in _step(number, shape, "return")]
+    if shapes[-1] != "none":
+        lines.append(f"    tail(x{len(shapes)})")
+    return compile("\n".join(lines), f"<fused {'-'.join(shapes)}>", "exec")
+
+
+def _step(number: int, shape: Result, leave: str) -> list[str]:
+    """One slet of the item function: call it, and go on with the only item it gave; further ones are sent apart."""
+    here, following = f"x{number}", f"x{number + 1}"
+    failed = ["except Exception as error:", f"    stuck{number}({here}, error, resend{number})", f"    {leave}"]
+    if shape == "none":
+        return ["try:", f"    call{number}({here})", *failed]
+    if shape != "many":
+        steps = ["try:", f"    {following} = call{number}({here})", *failed]
+        return steps if shape == "one" else [*steps, f"if {following} is None:", f"    {leave}"]
+    # Most calls give one item: it is kept without a list.
+    return [
+        "try:",
+        f"    {following} = NOTHING; more = None",
+        f"    for each in call{number}({here}):",
+        f"        if {following} is NOTHING:",
+        f"            {following} = each",
+        "        elif more is None:",
+        f"            more = [{following}, each]",
+        "        else:",
+        "            more.append(each)",
+        *failed,
+        "if more is not None:",
+        "    for each in more:",
+        f"        next{number}(each)",
+        f"    {leave}",
+        f"if {following} is NOTHING:",
+        f"    {leave}",
+    ]
+
+
+@lru_cache(maxsize=512)
+def _batch_code(shapes: tuple[Result, ...]) -> CodeType:
+    """The batch function: item by item through slets that give exactly one, and a last one of any shape."""
+    last = len(shapes) - 1
+    lines = [
+        "def push(batch):",
+        "    items = batch if isinstance(batch, list) else to_items(batch, item)",
+        "    size = len(items)",
+    ]
+    lines += [f"    metrics{n}.rows += size; metrics{n}.batches += 1" for n in range(len(shapes))]
+    lines += ["    out = []; keep = out.append", "    for x0 in items:"]
+    for number, shape in enumerate(shapes):
+        here, following = f"x{number}", f"x{number + 1}"
+        call = f"call{number}({here})"
+        work = {"one": f"{following} = {call}", "optional": f"{following} = {call}", "none": call}
+        lines += [
+            "        try:",
+            f"            {work.get(shape, f'{following} = [*{call}]')}",
+            "        except Exception as error:",
+            "            if out:",
+            "                tail_batch(out)",
+            "                out = []; keep = out.append",
+            f"            stuck{number}({here}, error, resend{number})",
+            "            continue",
+        ]
+    result = f"x{last + 1}"
+    if shapes[-1] == "one":
+        lines.append(f"        keep({result})")
+    elif shapes[-1] == "optional":
+        lines += [f"        if {result} is not None:", f"            keep({result})"]
+    elif shapes[-1] == "many":
+        lines.append(f"        out += {result}")
+    lines += ["    if out:", "        tail_batch(out)"]
+    return compile("\n".join(lines), f"<fused batch {'-'.join(shapes)}>", "exec")
+
+
+def sender(result: Result, to: Entry, *, batches: bool) -> Push:
+    """What sends on whatever a slet returned: control items as such, batches by one call, nothing for `None`."""
+    push_payload = to.push_batch if batches else to.push
+
+    def send_one(payload: Any) -> None:
+        if payload is None:
+            return
+        if isinstance(payload, CONTROL):
+            to.control(payload)
+        else:
+            push_payload(payload)
+
+    def send_many(payloads: Any) -> None:
+        for payload in payloads:
+            send_one(payload)
+
+    if result == "none":
+        return lambda _payload: None
+    return send_many if result == "many" else send_one
