@@ -5,9 +5,13 @@ import random
 import pytest
 
 from apps.linear_road import plain
+from apps.linear_road.accounts import Balance
 from apps.linear_road.clock import Clock
+from apps.linear_road.notifications import AccidentNotification, TollNotification
 from apps.linear_road.plain import Loop, Straight
+from apps.linear_road.tolls import Tolls
 from apps.linear_road.traffic import Position, Traffic
+from apps.linear_road.trips import Trips
 
 
 def drive(vid, rng, minutes):
@@ -42,9 +46,26 @@ def lines(path):
     )
 
 
-def answered(traffic, output, overdue=0.0, **settings):
+class Replacing(Loop):
+    """A loop in which every slet is replaced, with a copy of its memento, every eleven seconds."""
+
+    def _complete(self, second):
+        super()._complete(second)
+        if second.time % 11:
+            return
+        self.trips = Trips(phases=self.trips.__self__.phases.copied()).tuples
+        self.standing, self.minutes = self.standing.copied(), self.minutes.copied()
+        self.whereabouts = self.whereabouts.copied()
+        self.tolls = Tolls(figures=self.tolls.figures.copied())
+        told = self.toll_notification
+        self.toll_notification = TollNotification(owed=told.owed.copied(), charges=told.charges)
+        self.accident_notification = AccidentNotification(warned=self.accident_notification.warned.copied())
+        self.balance = Balance(ledger=self.balance.ledger.copied())
+
+
+def answered(traffic, output, overdue=0.0, kind=Loop, **settings):
     """The answers of a run on a clock that only sleeping moves; it begins with so many seconds overdue."""
-    loop = Loop(traffic / "history.csv", output)
+    loop = kind(traffic / "history.csv", output)
     position = Position(clock=Clock(1000.0 - overdue, 0, 1.0))
     source = Traffic(input=traffic / "in.csv", position=position, clock=Straight(loop.answers.clock), **settings)
     wall = [1000.0]
@@ -68,3 +89,9 @@ def test_a_run_tells_its_figures(traffic, tmp_path):
     figures = plain.run(traffic / "in.csv", traffic / "history.csv", tmp_path / "out")
     assert figures["rows"] == sum(1 for _ in (traffic / "in.csv").open())
     assert figures["type0/answers"] == sum(1 for line in (tmp_path / "out").open() if line[0] == "0")
+
+
+def test_all_state_is_in_the_mementos(traffic, tmp_path):
+    """Replacing every slet again and again, with nothing but a copy of its memento, changes no answer."""
+    usual = answered(traffic, tmp_path / "usual")
+    assert answered(traffic, tmp_path / "replaced", kind=Replacing) == usual
