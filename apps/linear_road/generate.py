@@ -47,7 +47,6 @@ def generate(settings: Settings, out: Path, history: Path, progress: Progress) -
             progress.show(_bar(minute, settings.minutes, rows, monotonic() - begun))
         past = simulation.questions.history()
         history_file.write(past)
-    progress.clear()
     questions = simulation.questions
     return {
         "settings": asdict(settings),
@@ -101,7 +100,8 @@ def command(arguments: Sequence[str]) -> int:
     """Generate, and say what came out."""
     options = vars(parser().parse_args(arguments))
     as_json, out, history = options.pop("json"), options.pop("out"), options.pop("history")
-    facts = generate(Settings(**options), out, history, Progress())
+    with Progress() as progress:
+        facts = generate(Settings(**options), out, history, progress)
     print(json.dumps(facts, indent=2) if as_json else _sentence(facts))
     return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn, TextIO
+from typing import NoReturn, Self, TextIO
 
 from exop.errors import ExopError
 
@@ -15,12 +15,18 @@ MISTAKE = 2
 
 
 class Progress:
-    """One line that is written over and over; silent when nobody looks, so that logs stay readable."""
+    """One line that is written over and over, and removed in the end; silent when nobody looks (a log)."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
         self._seen = self._stream.isatty()
         self._width = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()
 
     def show(self, text: str) -> None:
         """Replace the line by *text*."""

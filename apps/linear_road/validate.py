@@ -38,13 +38,13 @@ def validate(traffic: Path, history: Path, output: Path, options: argparse.Names
 
 def _watched(tuples: Tuples, until: int | None) -> Iterator[Row]:
     """Show the simulated minute while the reference works; stop after second *until*."""
-    progress, minute = Progress(), -1
-    for row in takewhile(lambda row: until is None or row[1] <= until, tuples):
-        if row[1] // 60 != minute:
-            minute = row[1] // 60
-            progress.show(f"minute {minute + 1}: {tuples.accepted} tuples answered by the reference")
-        yield row
-    progress.clear()
+    minute = -1
+    with Progress() as progress:
+        for row in takewhile(lambda row: until is None or row[1] <= until, tuples):
+            if row[1] // 60 != minute:
+                minute = row[1] // 60
+                progress.show(f"minute {minute + 1}: {tuples.accepted:,} tuples answered by the reference")
+            yield row
 
 
 def parser() -> argparse.ArgumentParser:

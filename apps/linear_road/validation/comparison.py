@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from apps.linear_road.validation.given import Given, GivenAnswers, key_of
+from apps.linear_road.validation.given import Given, GivenAnswers, described, key_of
 from apps.linear_road.validation.values import AccidentAlert, Answer, Balance, Expenditure, TollNotice
 from apps.linear_road.validation.verdict import Verdict
 
@@ -35,10 +35,9 @@ class Comparison:
         """Look for every expected answer, then report every given one that nobody expected."""
         for answer in expected:
             self._judge(answer)
-        for kind, line, answered in self._given.left():
-            self._verdict.types[kind].note(
-                "repeated" if answered else "extra", f"line {line.line}: {_show(kind, line)}"
-            )
+        for key, line, answered in self._given.left():
+            what = "repeated" if answered else "extra"
+            self._verdict.types[key[0]].note(what, f"line {line.line}: {described(key)}")
 
     def _judge(self, answer: Answer) -> None:
         kind = key_of(answer)[0]
@@ -96,8 +95,3 @@ class Comparison:
             self._verdict.types[2].note("right, but an older balance")
         if not answer.time - 60 <= given.values[0] <= answer.time:
             self._verdict.types[2].note("ResultTime not in the last 60 s")
-
-
-def _show(kind: int, line: Given) -> str:
-    values = "".join(f", {value:g}" for value in line.values)
-    return f"type {kind} for second {line.time}{values}"

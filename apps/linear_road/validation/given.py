@@ -19,6 +19,8 @@ FORMS = {
     2: "2,Time,Emit,ResultTime,QID,Bal",
     3: "3,Time,Emit,QID,Bal",
 }
+#: The fields that tell the question, in the order of the key.
+KEYS = {0: ("VID", "Time"), 1: ("Time", "XWay", "Seg", "Dir", "VID"), 2: ("QID",), 3: ("QID",)}
 
 
 class Given(NamedTuple):
@@ -68,11 +70,16 @@ class GivenAnswers:
             del self._open[key]
         return chosen
 
-    def left(self) -> Iterator[tuple[int, Given, bool]]:
-        """What nobody took: type, line, and whether its question was answered by another line."""
+    def left(self) -> Iterator[tuple[Key, Given, bool]]:
+        """What nobody took: question, line, and whether the question was answered by another line."""
         for key, lines in self._open.items():
             for line in lines:
-                yield key[0], line, key in self._taken
+                yield key, line, key in self._taken
+
+
+def described(key: Key) -> str:
+    """A question in words."""
+    return ", ".join(f"{name} {value}" for name, value in zip(KEYS[key[0]], key[1:], strict=True))
 
 
 def key_of(answer: Answer) -> Key:
