@@ -18,6 +18,8 @@ from .vehicles import runs, vehicle_numbers
 STOPPED: Final = 4
 _NOWHERE: Final = -1
 _LANES: Final = 8
+#: Positions are compared, not checked: as 32 bits without a sign, a negative one is just another place.
+_ANY_POSITION: Final = np.int64(0xFFFFFFFF)
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def _events(reports: pa.RecordBatch, standing: Standing) -> list[tuple[int, ...]
     """Move the vehicles on; the accidents that this detected or cleared, in the order of the reports."""
     vids, xway, direction, lane, position = columns(reports, "vid", "xway", "dir", "lane", "pos")
     vehicles = vehicle_numbers(vids, standing.sparse)
-    places = (((xway * 2 + direction) * _LANES + lane).astype(np.int64) << 32) | position
+    places = (((xway * 2 + direction) * _LANES + lane).astype(np.int64) << 32) | (position & _ANY_POSITION)
     size = int(vehicles.max()) + 1
     standing.place = grown(standing.place, size, _NOWHERE)
     standing.reports = grown(standing.reports, size, 0)

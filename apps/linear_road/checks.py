@@ -1,21 +1,17 @@
 """Which input lines are taken for real: known types, places that exist, time that does not go backwards."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
 from .columns import Ints, Mask, columns
 from .lines import Rows
-from .segments import DIRECTIONS, EXIT_LANE, FEET, LAST_XWAY, SEGMENTS
+from .segments import DIRECTIONS, EXIT_LANE, LAST_XWAY, SEGMENTS
 
 TYPES: Final = (0, 2, 3, 4)
 #: A leap ahead of more than an hour is a broken number: waiting for it would end the run, and make all the rest late.
 LEAP: Final = 3600
-#: A smaller leap is one as well when the next row is back where the one before was.
-SPIKE: Final = 60
-LAST_SECOND: Final = (1 << 31) - 1
 
 
 @dataclass
@@ -47,11 +43,10 @@ def _disorder(seconds: Ints, order: Order) -> tuple[Mask, list[str]]:
     """Go through the rows one by one: a refused row does not move the clock."""
     wrong = np.zeros(len(seconds), np.bool_)
     reasons = []
-    for row, (second, after) in enumerate(pairwise([*seconds.tolist(), LAST_SECOND])):
-        leap = second - order.latest if order.latest >= 0 else 0
-        if leap < 0:
+    for row, second in enumerate(seconds.tolist()):
+        if second < order.latest:
             reasons.append(f"time goes backwards, from {order.latest}")
-        elif leap > LEAP or (leap > SPIKE and order.latest <= after < second):
+        elif order.latest >= 0 and second - order.latest > LEAP:
             reasons.append(f"time leaps ahead, from {order.latest}")
         else:
             order.latest = second
@@ -65,7 +60,6 @@ def _possible(rows: Rows) -> Rows:
     kind, time, vid, xway, lane, direction, segment = columns(
         rows.batch, "type", "time", "vid", "xway", "lane", "dir", "seg"
     )
-    position, qid = columns(rows.batch, "pos", "qid")
     report = kind == 0
     tests = {
         "type is unknown": ~np.isin(kind, TYPES),
@@ -75,8 +69,6 @@ def _possible(rows: Rows) -> Rows:
         "lane is out of range": report & _outside(lane, EXIT_LANE + 1),
         "dir is out of range": report & _outside(direction, DIRECTIONS),
         "seg is out of range": report & _outside(segment, SEGMENTS),
-        "pos is out of range": report & _outside(position, SEGMENTS * FEET),
-        "qid is negative": ~report & (qid < 0),
     }
     bad = np.logical_or.reduce(list(tests.values()))
     reasons = [next(reason for reason, failed in tests.items() if failed[row]) for row in np.flatnonzero(bad).tolist()]

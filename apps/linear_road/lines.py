@@ -135,7 +135,7 @@ class _Parser:
         self.read = pa.csv.ReadOptions(column_names=schema.names, use_threads=False, block_size=1 << 30)
         self.split = pa.csv.ParseOptions(quote_char=False, ignore_empty_lines=False)
         self.convert = pa.csv.ConvertOptions(column_types=schema, null_values=[], strings_can_be_null=False)
-        self.clean = re.compile(rb" *[-+]?[0-9]{1,9} *(?:, *[-+]?[0-9]{1,9} *){%d}\r?" % (len(schema) - 1))
+        self.clean = re.compile(rb" *-?[0-9]{1,9} *(?:, *-?[0-9]{1,9} *){%d}\r?" % (len(schema) - 1))
 
     def parse(self, data: bytes, first: int, count: int) -> Rows:
         """Parse *count* whole lines, of which the first has the number *first*."""
@@ -164,7 +164,7 @@ class _Parser:
         texts = data.split(b"\n")[:-1]
         for line, text in enumerate(texts, first):
             if self.clean.fullmatch(text) or (reason := self._wrong(text)) is None:
-                good.append(text.replace(b"+", b""))
+                good.append(text)
                 lines.append(line)
             else:
                 rejects.append(Reject(line, reason, text.rstrip(b"\r")))
@@ -179,7 +179,7 @@ class _Parser:
         if len(fields) != len(self.schema):
             return f"{len(self.schema)} fields expected, {len(fields)} found"
         for name, value in zip(self.schema.names, fields, strict=True):
-            if not re.fullmatch(rb" *[-+]?[0-9]+ *", value):
+            if not re.fullmatch(rb" *-?[0-9]+ *", value):
                 return f"{name} is no integer"
             if int(value) not in _INT32:
                 return f"{name} is out of range"

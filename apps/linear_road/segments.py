@@ -10,8 +10,6 @@ from .columns import Ints, columns
 
 MINUTE: Final = 60
 SEGMENTS: Final = 100
-#: The length of a segment.
-FEET: Final = 5280
 DIRECTIONS: Final = 2
 EAST: Final = 0
 EXIT_LANE: Final = 4

@@ -26,19 +26,21 @@ def judged(*rows, order=None):
         ({"lane": 5}, "lane is out of range"),
         ({"dir": 2}, "dir is out of range"),
         ({"seg": 100}, "seg is out of range"),
-        ({"pos": 528_000}, "pos is out of range"),
-        ({"type": 2, "vid": 1, "time": 0}, "qid is negative"),
     ],
 )
 def test_what_cannot_be_is_refused(row, reason):
-    """An unknown type, and numbers that name no vehicle, moment, place or question."""
+    """An unknown type, and numbers that name no vehicle, moment or segment."""
     assert judged(row) == ([], [(1, reason)])
 
 
 def test_what_only_looks_odd_passes():
-    """Speeds are taken as they are, and a question needs no place."""
+    """Speeds and positions are taken as they are, and a question needs no place."""
     assert (
-        judged({"spd": -3}, {"type": 2, "time": 0, "vid": 1, "qid": 0}, {"type": 4, "time": 0, "vid": 0, "qid": 1})[1]
+        judged(
+            {"spd": -3, "pos": -7},
+            {"type": 2, "time": 0, "vid": 1, "qid": 0},
+            {"type": 4, "time": 0, "vid": 0, "qid": 1},
+        )[1]
         == []
     )
 
@@ -50,9 +52,8 @@ def test_time_does_not_go_backwards():
 
 
 def test_a_broken_second_does_not_stop_the_run():
-    """A leap ahead that the next row takes back, or of more than an hour, is refused instead of all that follows."""
-    assert judged({"time": 10}, {"time": 500}, {"time": 11})[0] == [10, 11]
-    assert judged({"time": 10}, {"time": 900_000}, {"time": 900_001})[0] == [10]
+    """A leap ahead of more than an hour is refused, instead of all that follows."""
+    assert judged({"time": 10}, {"time": 900_000}, {"time": 11})[0] == [10, 11]
 
 
 def test_a_gap_is_no_leap():

@@ -49,6 +49,7 @@ BAD = {
     "one,2": "a is no integer",
     "0x1,2": "a is no integer",
     "1.0,2": "a is no integer",
+    "+1,2": "a is no integer",
     "1,4294967296": "b is out of range",
     '"1",2': "a is no integer",
     "1,2\r3,4": "2 fields expected, 3 found",
@@ -63,10 +64,10 @@ def test_a_bad_line_is_handed_out_and_the_others_are_read(tmp_path, text):
     assert read(path) == ([(1, 1, 2), (3, 3, 4)], [(2, BAD[text], text.encode())])
 
 
-@pytest.mark.parametrize("text", ["5,6", " 5 , 6", "+5,06", "5,6\r"])
+@pytest.mark.parametrize("text", ["5,6", " 5 , 6", "5,06", "5,6\r"])
 @pytest.mark.parametrize("beside", ["7,8", "bad"])
 def test_what_is_an_integer_does_not_depend_on_the_lines_beside(tmp_path, text, beside):
-    """Blanks, a sign, leading zeros and a carriage return at the end are taken on the fast and on the careful way."""
+    """Blanks, leading zeros and a carriage return at the end are taken on the fast and on the careful way."""
     path = tmp_path / "numbers.csv"
     path.write_bytes(f"{text}\n{beside}\n".encode())
     assert read(path)[0][0] == (1, 5, 6)
