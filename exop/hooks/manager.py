@@ -16,6 +16,7 @@ import pluggy
 
 from exop.errors import PluginError
 from exop.hooks import specs
+from exop.logs import logger
 
 GROUP = "exop"
 
@@ -103,10 +104,7 @@ class Plugins:
         error = PluginError(plugin=name, problem=f"{type(problem).__name__}: {problem}")
         error.__cause__ = problem
         self.broken[name] = error
-        # structlog costs 70 ms: only those who have something to say import it.
-        import structlog
-
-        structlog.get_logger("exop.plugins").warning("plugin left out", plugin=name, problem=str(error.problem))
+        logger("exop.plugins").warning("plugin left out", plugin=name, problem=str(error.problem))
 
 
 def import_folder(folder: Path) -> ModuleType:

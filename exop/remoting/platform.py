@@ -5,113 +5,34 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from exop.errors import PeerUnreachable
-from exop.model.filter import as_filter
 from exop.model.mesh import Mesh
-from exop.model.spec import SletSpec
 from exop.remoting.client import ControlClient
-from exop.remoting.declare import Request, operation, operations
 from exop.remoting.finding import find_platforms
-from exop.remoting.paging import Page, PageRequest, page
 from exop.remoting.service import ControlServer
 
 if TYPE_CHECKING:
-    from exop.registry import ServiceRegistry
+    from exop.remoting.declare import Operation
+    from exop.remoting.operations import Served
 
 #: How often `wait` asks, in seconds.
 POLL = 0.2
 
 
-class Served(Protocol):
-    """What a platform must offer to be served; `exop.platform.Platform` tells what each does."""
-
-    name: str
-    state: Path | None
-    registry: ServiceRegistry
-
-    def status(self, application: str | None = None) -> dict[str, Any]: ...
-    def slets(self) -> dict[str, SletSpec]: ...
-    def mesh(self, application: str) -> Mesh: ...
-    def apply(self, mesh: Mesh) -> Mesh: ...
-    def end(self, application: str) -> None: ...
-    def remove(self, application: str, timeout: float = 5.0) -> bool: ...
-    def load(self, folder: str) -> str: ...
-
-
-class OfApplication(Request, frozen=True):
-    """Names an application."""
-
-    application: str
-
-
-class Topology(Request, frozen=True):
-    """A mesh as TOML; `revision` is the one it was read at, 0 for a new one."""
-
-    toml: str
-    revision: int = 0
-
-
-class ServicesRequest(PageRequest, frozen=True, kw_only=True):
-    """Services that a filter fits."""
-
-    filter: str = ""
-
-
-class Operations:
-    """The operations of one platform; each is short, and answers plain data."""
-
-    def __init__(self, platform: Served) -> None:
-        self._platform = platform
-
-    @operation
-    def status(self) -> dict[str, Any]:
-        """What runs here."""
-        return self._platform.status()
-
-    @operation
-    def application(self, request: OfApplication) -> dict[str, Any]:
-        """One application, with its components and channels."""
-        return self._platform.status(request.application)
-
-    @operation
-    def services(self, request: ServicesRequest) -> Page[dict[str, Any]]:
-        """The services in the registry, with their properties, by id."""
-        found = self._platform.registry.find(None, as_filter(request.filter or None))
-        rows = [
-            {"id": one.id, "interfaces": list(one.interfaces), "properties": _plain(one.properties)} for one in found
-        ]
-        return page(rows, request, key=lambda row: f"{row['id']:012d}")
-
-    @operation
-    def mesh(self, request: OfApplication) -> dict[str, Any]:
-        """The mesh of a running application: its topology and revision."""
-        mesh = self._platform.mesh(request.application)
-        return {"toml": mesh.to_toml(), "revision": mesh.revision}
-
-    @operation
-    def apply(self, request: Topology) -> dict[str, Any]:
-        """Make a mesh what runs."""
-        mesh = Mesh.from_toml(request.toml, self._platform.slets())
-        applied = self._platform.apply(mesh.at(request.revision))
-        return {"application": applied.name, "revision": applied.revision}
-
-    @operation
-    def end(self, request: OfApplication) -> None:
-        """Ask the sources of an application to end; what is under way is still processed."""
-        self._platform.end(request.application)
-
-    @operation
-    def remove(self, request: OfApplication) -> bool:
-        """Stop an application at its safe points and undeploy it."""
-        return self._platform.remove(request.application)
-
-
 def serve(platform: Served) -> ControlServer:
     """Answer the operations of *platform* over a socket in its state directory, or in the run directory."""
     address = platform.state / "control.sock" if platform.state is not None else None
-    server = ControlServer(lambda: operations(Operations(platform)), address, name=platform.name)
+
+    def table() -> Mapping[str, Operation]:
+        # Typed requests cost 20 ms to declare: the first peer pays them, not the platform that starts.
+        from exop.remoting.declare import operations
+        from exop.remoting.operations import Operations
+
+        return operations(Operations(platform))
+
+    server = ControlServer(table, address, name=platform.name)
     server.start()
     return server
 
@@ -156,6 +77,8 @@ class RemotePlatform:
 
     def services(self, query: str = "") -> Iterator[dict[str, Any]]:
         """The services that a filter fits: `id`, `interfaces`, `properties`."""
+        from exop.remoting.operations import ServicesRequest
+
         return self._client.items("services", ServicesRequest(filter=query), dict[str, Any])
 
     def mesh(self, application: str) -> Mesh:
@@ -212,7 +135,3 @@ def connect(target: str | Path | None = None) -> RemotePlatform:
         raise PeerUnreachable(address=str(target or "any socket of this user"), problem="no platform is running")
     names = ", ".join(f"{one.pid} ({one.name})" for one in running)
     raise PeerUnreachable(address="more than one socket", problem=f"several platforms run: {names}; name one of them")
-
-
-def _plain(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in properties.items()}

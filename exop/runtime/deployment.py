@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from exop.errors import ComponentFailed
+from exop.logs import logger
 from exop.model.lifecycle import Event, State
 from exop.model.mesh import Mesh
 from exop.model.spec import Role
@@ -204,8 +205,4 @@ def _closed(component: Component) -> None:
 
 
 def _report(component: Component, error: Exception) -> None:
-    # structlog costs 70 ms: only those who have something to say import it.
-    import structlog
-
-    log: Any = structlog.get_logger("exop.runtime")
-    log.error("closing failed", node=component.node.name, component=component.id, error=repr(error))
+    logger("exop.runtime").error("closing failed", node=component.node.name, component=component.id, error=repr(error))

@@ -54,7 +54,7 @@ class Store:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = self._locked(directory / "lock")
         except OSError as problem:
             raise StateError(

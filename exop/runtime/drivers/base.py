@@ -239,7 +239,4 @@ class ThreadDriver(Driver):
 
 def report_crash(driver: ThreadDriver, error: Exception) -> None:
     """Log the error that ended a driver."""
-    # structlog costs 70 ms: only those who have something to say import it.
-    import structlog
-
-    structlog.get_logger("exop.runtime").error("a driver has crashed", driver=driver.name, exc_info=error)
+    logger("exop.runtime").error("a driver has crashed", driver=driver.name, exc_info=error)

@@ -1,0 +1,104 @@
+"""What a running platform can be asked: short typed functions that answer plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from exop.model.filter import as_filter
+from exop.model.mesh import Mesh
+from exop.model.spec import SletSpec
+from exop.remoting.declare import Request, operation
+from exop.remoting.paging import Page, PageRequest, page
+
+if TYPE_CHECKING:
+    from exop.registry import ServiceRegistry
+
+
+class Served(Protocol):
+    """What a platform must offer to be served; `exop.platform.Platform` tells what each does."""
+
+    name: str
+    state: Path | None
+    registry: ServiceRegistry
+
+    def status(self, application: str | None = None) -> dict[str, Any]: ...
+    def slets(self) -> dict[str, SletSpec]: ...
+    def mesh(self, application: str) -> Mesh: ...
+    def apply(self, mesh: Mesh) -> Mesh: ...
+    def end(self, application: str) -> None: ...
+    def remove(self, application: str, timeout: float = 5.0) -> bool: ...
+    def load(self, folder: str) -> str: ...
+
+
+class OfApplication(Request, frozen=True):
+    """Names an application."""
+
+    application: str
+
+
+class Topology(Request, frozen=True):
+    """A mesh as TOML; `revision` is the one it was read at, 0 for a new one."""
+
+    toml: str
+    revision: int = 0
+
+
+class ServicesRequest(PageRequest, frozen=True, kw_only=True):
+    """Services that a filter fits."""
+
+    filter: str = ""
+
+
+class Operations:
+    """The operations of one platform; each is short, and answers plain data."""
+
+    def __init__(self, platform: Served) -> None:
+        self._platform = platform
+
+    @operation
+    def status(self) -> dict[str, Any]:
+        """What runs here."""
+        return self._platform.status()
+
+    @operation
+    def application(self, request: OfApplication) -> dict[str, Any]:
+        """One application, with its components and channels."""
+        return self._platform.status(request.application)
+
+    @operation
+    def services(self, request: ServicesRequest) -> Page[dict[str, Any]]:
+        """The services in the registry, with their properties, by id."""
+        found = self._platform.registry.find(None, as_filter(request.filter or None))
+        rows = [
+            {"id": one.id, "interfaces": list(one.interfaces), "properties": _plain(one.properties)} for one in found
+        ]
+        return page(rows, request, key=lambda row: f"{row['id']:012d}")
+
+    @operation
+    def mesh(self, request: OfApplication) -> dict[str, Any]:
+        """The mesh of a running application: its topology and revision."""
+        mesh = self._platform.mesh(request.application)
+        return {"toml": mesh.to_toml(), "revision": mesh.revision}
+
+    @operation
+    def apply(self, request: Topology) -> dict[str, Any]:
+        """Make a mesh what runs."""
+        mesh = Mesh.from_toml(request.toml, self._platform.slets())
+        applied = self._platform.apply(mesh.at(request.revision))
+        return {"application": applied.name, "revision": applied.revision}
+
+    @operation
+    def end(self, request: OfApplication) -> None:
+        """Ask the sources of an application to end; what is under way is still processed."""
+        self._platform.end(request.application)
+
+    @operation
+    def remove(self, request: OfApplication) -> bool:
+        """Stop an application at its safe points and undeploy it."""
+        return self._platform.remove(request.application)
+
+
+def _plain(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in properties.items()}
