@@ -217,6 +217,7 @@ MALFORMED = [
     "0,90,3,30,0,5,0,10,53500,-1,-1,-1,-1,-1,-1",
     "0,90,3,30,0,1,2,10,53500,-1,-1,-1,-1,-1,-1",
     "0,90,3,30,0,1,0,100,53500,-1,-1,-1,-1,-1,-1",
+    "0,90,3,30,10000,1,0,10,53500,-1,-1,-1,-1,-1,-1",
     "0,59,3,30,0,1,0,10,53500,-1,-1,-1,-1,-1,-1",
     "0,9000,3,30,0,1,0,10,53500,-1,-1,-1,-1,-1,-1",
     "0,90,3,30,0,1,0,10,53500,-1,-1,-1,-1,-1,\ufffd",
@@ -232,6 +233,14 @@ def test_a_malformed_line_is_ignored_counted_and_named(case, capsys, line):
     code, found = case.judge(capsys)
     assert (code, found["input"]["rejected"]) == (0, 1)
     assert found["input"]["examples"][0].startswith(f"line {place + 1}: ")
+
+
+@pytest.mark.parametrize(("second", "accepted"), [(60, 1), (60 + 3600, 1), (60 + 3601, 0), (59, 0)])
+def test_time_may_pause_for_an_hour(case, second, accepted):
+    """A longer leap is a broken number: taking it for real would lose all that follows."""
+    tuples = [f"0,{time},1,30,0,1,0,10,53500,-1,-1,-1,-1,-1,-1\n" for time in (60, second)]
+    case.traffic.write_text("".join(tuples))
+    assert len(list(Tuples(case.traffic))) == 1 + accepted
 
 
 def test_spaces_and_foreign_line_ends_are_no_mistake(case, capsys):
