@@ -134,6 +134,23 @@ def read_result(annotation: Any) -> tuple[Result, PortType | None]:
     return "one", port_type(annotation)
 
 
+def read_settings(function: Callable[..., Any]) -> dict[str, Setting]:
+    """The keyword-only parameters of a plain function (an application builder) as settings.
+
+    Raises:
+        SletError: one has no type, or it takes something else; the message says what to write.
+    """
+    name = getattr(function, "__qualname__", repr(function))
+    hints = _hints(function, name)
+    settings = {}
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is not parameter.KEYWORD_ONLY:
+            cure = "put `*, ` before the first parameter, so that all of them are given by name"
+            raise SletError(slet=name, problem=f"{parameter.name!r} is not keyword-only", cure=cure)
+        settings[parameter.name] = _setting(parameter.name, _annotation(name, parameter.name, hints), parameter.default)
+    return settings
+
+
 def _methods(cls: type, name: str) -> tuple[dict[str, Result], dict[str, tuple[PortSpec, PortType | None]]]:
     results: dict[str, Result] = {}
     found: dict[str, tuple[PortSpec, PortType | None]] = {}

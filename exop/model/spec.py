@@ -94,25 +94,34 @@ class SletSpec:
             UnknownName: a setting that the slet does not have.
             SettingError: a value that does not fit its type, or a required one that is missing.
         """
-        # msgspec costs 20 ms to import: only those who configure something pay it.
-        import msgspec
-
         for name in given:
             if name not in self.settings:
                 raise UnknownName(place=place, kind="setting", name=name, known=[*self.settings, *self.ports])
-        values: dict[str, Any] = {}
-        for setting in self.settings.values():
-            if setting.name not in given:
-                if setting.required:
-                    raise SettingError(place=place, setting=setting.name, problem=f"it has no default: give {setting}")
-                values[setting.name] = setting.default
-                continue
-            value = given[setting.name]
-            try:
-                values[setting.name] = _converted(value, setting.type, msgspec.convert)
-            except (msgspec.ValidationError, TypeError, ValueError) as problem:
-                raise SettingError(place=place, setting=setting.name, problem=f"{value!r}: {problem}") from None
-        return values
+        return configured(place, self.settings, given)
+
+
+def configured(place: str, settings: Mapping[str, Setting], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Check and convert *given* values of known *settings*; returns them complete, with the defaults.
+
+    Raises:
+        SettingError: a value that does not fit its type, or a required one that is missing.
+    """
+    # msgspec costs 20 ms to import: only those who configure something pay it.
+    import msgspec
+
+    values: dict[str, Any] = {}
+    for setting in settings.values():
+        if setting.name not in given:
+            if setting.required:
+                raise SettingError(place=place, setting=setting.name, problem=f"it has no default: give {setting}")
+            values[setting.name] = setting.default
+            continue
+        value = given[setting.name]
+        try:
+            values[setting.name] = _converted(value, setting.type, msgspec.convert)
+        except (msgspec.ValidationError, TypeError, ValueError) as problem:
+            raise SettingError(place=place, setting=setting.name, problem=f"{value!r}: {problem}") from None
+    return values
 
 
 def _converted(value: Any, wanted: Any, convert: Callable[..., Any]) -> Any:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
 
 from exop.errors import ComponentFailed
 from exop.logs import logger

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from exop.logs import logger
+
 #: So many items of every driver are measured at first, so that short runs have figures too.
 FIRST = 16
 #: A local of each thread: the driver that the thread is, or works for.
