@@ -1,0 +1,96 @@
+"""`make demo`: Linear Road with its data pipeline on Spark, from traffic to verdict.
+
+    python -m apps.linear_road.demo [--pipeline spark|native] [--minutes M] [--speed N] [--seed S] [--into FOLDER]
+
+Generates traffic, runs the application through `exop run` with live progress, has the validator judge every answer,
+and draws the response times and the mesh.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from apps.linear_road.generate import generate
+from apps.linear_road.terminal import Progress, run_command
+from apps.linear_road.traffic_model.settings import Settings
+from apps.linear_road.validate import parser as validate_parser
+from apps.linear_road.validate import validate
+
+HERE = Path(__file__).parent
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python -m apps.linear_road.demo", description=(__doc__ or "").split("\n")[0])
+    made.add_argument("--pipeline", choices=("spark", "native"), default="spark", help="who runs the data pipeline")
+    made.add_argument("--minutes", type=int, default=20, help="minutes of traffic on one road (20)")
+    made.add_argument("--speed", type=float, default=12.0, help="how many times faster than real time (12)")
+    made.add_argument("--seed", type=int, default=1, help="another seed is other traffic (1)")
+    made.add_argument("--into", type=Path, default=Path("demo"), help="the folder for all files (demo)")
+    return made
+
+
+def command(arguments: Sequence[str]) -> int:
+    """Run the demo; 0 when every answer is right and in time."""
+    options = parser().parse_args(arguments)
+    begun = time.monotonic()
+    options.into.mkdir(parents=True, exist_ok=True)
+    traffic, history, output = (options.into / name for name in ("traffic.csv", "history.csv", "answers.csv"))
+    _say(f"1  {options.minutes} minutes of traffic on one road, seed {options.seed}")
+    with Progress() as progress:
+        facts = generate(Settings(xways=1, minutes=options.minutes, seed=options.seed), traffic, history, progress)
+    print(f"   {facts['rows']:,} tuples, {len(facts['accidents'])} accidents, {facts['vehicles']:,} vehicles")
+    _say(f"2  Linear Road at {options.speed:g} times real time, data pipeline: {options.pipeline}")
+    code = _run(options, traffic, history, output)
+    if code:
+        print(f"   the run failed with exit code {code}", file=sys.stderr)
+        return code
+    _say("3  every answer against the validator's slow and simple reference")
+    verdict = validate(
+        traffic, history, output, validate_parser().parse_args([str(traffic), str(history), str(output)])
+    )
+    print(verdict.text())
+    _say("4  pictures")
+    _draw(options.into, traffic, history, output, options.pipeline)
+    print(f"\n{'PASSED' if verdict.exit_code == 0 else 'FAILED'} after {time.monotonic() - begun:.0f} s")
+    return verdict.exit_code
+
+
+def _run(options: argparse.Namespace, traffic: Path, history: Path, output: Path) -> int:
+    """Run the application as a user would, in a process of its own."""
+    arguments = [f"input={traffic}", f"history={history}", f"output={output}", f"pipeline={options.pipeline}"]
+    line = [sys.executable, "-m", "exop", "run", str(HERE), *arguments, f"speed={options.speed:g}"]
+    process = subprocess.Popen(line)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        process.wait()  # it got the same Ctrl-C, and drains
+        raise
+
+
+def _draw(into: Path, traffic: Path, history: Path, output: Path, pipeline: str) -> None:
+    # matplotlib takes a second to load: only those who draw wait for it.
+    from apps.linear_road.builder import linear_road
+    from apps.linear_road.pictures import draw_mesh, draw_response_times
+
+    mesh = linear_road(
+        input=traffic, history=history, output=output, pipeline="native" if pipeline == "native" else "spark"
+    ).build()
+    for picture in (
+        draw_response_times(output, into / "response-times.png"),
+        draw_mesh(mesh, into / "mesh.png"),
+    ):
+        print(f"   {picture}")
+
+
+def _say(text: str) -> None:
+    print(f"\n{text}", flush=True)
+
+
+if __name__ == "__main__":
+    run_command("demo", command, sys.argv[1:])

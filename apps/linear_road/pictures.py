@@ -1,0 +1,119 @@
+"""Two pictures of a run: how long the answers took, and what ran."""
+
+from __future__ import annotations
+
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+
+from apps.linear_road.answers import LIMITS
+from exop import Mesh
+from exop.model.checks import successors
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+NAMES = {0: "toll", 1: "accident", 2: "balance", 3: "expenditure"}
+#: By output type, the columns of the question's second and of the emit time.
+COLUMNS = {0: (2, 3), 1: (1, 2), 2: (1, 2), 3: (1, 2)}
+COLORS = {"alpha": "#c7e0c1", "pi": "#dbe6f4", "omega": "#f4dfd0"}
+SPARK = "#fbd78b"
+
+
+def read_response_times(output: Path) -> dict[int, Any]:
+    """For each type of answer an array of (second of the question, response time in seconds)."""
+    found: dict[int, list[tuple[float, float]]] = {kind: [] for kind in NAMES}
+    with output.open() as lines:
+        for line in lines:
+            fields = line.split(",")
+            kind = int(fields[0])
+            asked, emitted = (float(fields[column]) for column in COLUMNS[kind])
+            found[kind].append((asked, emitted - asked))
+    return {kind: np.array(points).reshape(-1, 2) for kind, points in found.items()}
+
+
+def draw_response_times(output: Path, picture: Path) -> Path:
+    """Draw the response time of every answer over the simulated time, with the limits; returns *picture*."""
+    times = read_response_times(output)
+    figure, axes = plt.subplots(len(NAMES), 1, figsize=(10, 9), sharex=True)
+    for axis, (kind, name) in zip(axes, NAMES.items(), strict=True):
+        points = times[kind]
+        axis.axhline(LIMITS[kind], color="#b03030", linewidth=1, linestyle="--")
+        axis.text(0, LIMITS[kind], f" limit {LIMITS[kind]:g} s", color="#b03030", va="bottom", fontsize=8)
+        if len(points):
+            axis.plot(points[:, 0] / 60, points[:, 1], ".", markersize=1.5, alpha=0.4, color="#28548f", rasterized=True)
+            facts = np.quantile(points[:, 1], [0.5, 0.99, 1.0])
+            facts_text = (
+                f"{len(points):,} answers: median {facts[0]:.2f} s, 99 % {facts[1]:.2f} s, max {facts[2]:.2f} s"
+            )
+            axis.set_title(f"{name}: {facts_text}", loc="left", fontsize=10)
+        else:
+            axis.set_title(f"{name}: no answers", loc="left", fontsize=10)
+        axis.set_ylim(0, LIMITS[kind] * 1.2)
+        axis.set_ylabel("seconds")
+        axis.grid(alpha=0.2)
+    axes[-1].set_xlabel("minute of the traffic")
+    figure.suptitle("Linear Road: response times, from the moment the question was due until its answer was out")
+    figure.tight_layout()
+    figure.savefig(picture, dpi=120)
+    plt.close(figure)
+    return picture
+
+
+def draw_mesh(mesh: Mesh, picture: Path) -> Path:
+    """Draw the slets from left to right as the data flows; Spark's in their own colour. Returns *picture*."""
+    places = _places(mesh)
+    figure, axis = plt.subplots(figsize=(14, 5))
+    for name, followers in successors(mesh, lambda _channel: True).items():
+        for follower in followers:
+            (x0, y0), (x1, y1) = places[name], places[follower]
+            arrow = {
+                "arrowstyle": "-|>",
+                "color": "#777777",
+                "shrinkA": 34,
+                "shrinkB": 38,
+                "connectionstyle": "arc3,rad=.06",
+            }
+            axis.annotate("", (x1, y1), (x0, y0), arrowprops=arrow)
+    for name, (x, y) in places.items():
+        slet = mesh.nodes[name].slet
+        spark = "spark" in slet.factory.__module__
+        color = SPARK if spark else COLORS[str(slet.role)]
+        box = {"boxstyle": "round,pad=0.5", "facecolor": color, "edgecolor": "#555555"}
+        text = name.replace("_", "\n") + ("\n(Spark)" if spark else "")
+        axis.text(x, y, text, ha="center", va="center", fontsize=9, bbox=box)
+    axis.set_xlim(-0.6, max(x for x, _ in places.values()) + 0.6)
+    axis.set_ylim(min(y for _, y in places.values()) - 0.7, max(y for _, y in places.values()) + 0.7)
+    axis.axis("off")
+    axis.set_title(f"The mesh of {mesh.name}: α green, π blue, ω red; on Spark orange")
+    figure.tight_layout()
+    figure.savefig(picture, dpi=120)
+    plt.close(figure)
+    return picture
+
+
+def _places(mesh: Mesh) -> dict[str, tuple[float, float]]:
+    """Columns by the longest way from a source, rows in the order of the mesh."""
+    following = successors(mesh, lambda _channel: True)
+    before: dict[str, set[str]] = {name: set() for name in mesh.nodes}
+    for name, followers in following.items():
+        for follower in followers:
+            before[follower].add(name)
+    column: dict[str, int] = {}
+    try:
+        order = list(TopologicalSorter(before).static_order())
+    except CycleError:
+        order = list(mesh.nodes)
+    for name in order:
+        column[name] = max((column[other] + 1 for other in before[name] if other in column), default=0)
+    rows: dict[int, list[str]] = {}
+    for name in mesh.nodes:
+        rows.setdefault(column[name], []).append(name)
+    return {
+        name: (float(number), (len(names) - 1) / 2 - index + 0.25 * (number % 2))
+        for number, names in rows.items()
+        for index, name in enumerate(names)
+    }
