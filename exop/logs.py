@@ -51,7 +51,7 @@ def logger(name: str) -> Any:
     if not _choice.processors:
         _choice.processors.extend(_processors())
     wrapper = structlog.make_filtering_bound_logger(_choice.level)
-    return structlog.wrap_logger(_Stderr(), _choice.processors, wrapper, logger=name)
+    return structlog.wrap_logger(_Stderr(), _choice.processors, wrapper).bind(logger=name)
 
 
 def is_json() -> bool:

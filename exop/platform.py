@@ -11,8 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from exop.errors import ExopError, PlanError, StaleMesh, UnknownName
+from exop.errors import ExopError, PlanError, PluginError, StaleMesh, UnknownName
 from exop.hooks import Plugins
+from exop.model.lifecycle import Event
 from exop.model.mesh import Mesh
 from exop.model.properties import HOST, KIND, NAME
 from exop.model.resolve import resolved
@@ -198,6 +199,19 @@ class Platform:
             raise UnknownName(place=place, kind="application", name=application, known=self._deployments)
         return self._deployments[application]
 
+    def resume(self, application: str, node: str) -> None:
+        """Let items into a suspended or failed node again; the item that it is suspended on is tried first.
+
+        Raises:
+            UnknownName: no such application, or node.
+            LifecycleError: it is not suspended.
+        """
+        deployment = self.deployment(application)
+        deployment.mesh.node(node)
+        component = deployment.components[node]
+        component.lifecycle.on(Event.RESUME)  # raises unless it is suspended
+        self.components.resume(component)
+
     def end(self, application: str) -> None:
         """Ask the sources of an application to end; what is under way is still processed."""
         self.deployment(application).end_sources()
@@ -235,6 +249,7 @@ class Platform:
             "state": str(self.state) if self.state else None,
             "plugins": self.plugins.names(),
             "broken_plugins": {name: str(error) for name, error in self.plugins.broken.items()},
+            "failed_to_restart": {name: str(error) for name, error in self.failed_to_restart.items()},
             "applications": {name: application_status(one) for name, one in sorted(self._deployments.items())},
         }
 
@@ -263,8 +278,11 @@ class Platform:
 
     def _restart(self, store: Store) -> None:
         """Deploy what ran when the state directory was left; one that fails does not keep the others from starting."""
-        for folder in store.plugins().values():
-            self.load(folder)
+        for name, folder in store.plugins().items():
+            try:
+                self.load(folder)
+            except PluginError as problem:
+                self.plugins.broken[name] = problem
         for stored in store.applications():
             if not stored.active:
                 continue

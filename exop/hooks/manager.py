@@ -70,7 +70,9 @@ class Plugins:
         """
         folder = folder.resolve()
         name = folder.name
-        if self._manager.has_plugin(name):
+        known = self._manager.get_plugin(name)
+        if known is not None and folder in Path(getattr(known, "__file__", None) or "").resolve().parents:
+            self.folders[name] = folder
             return name
         try:
             self.register(name, import_folder(folder))

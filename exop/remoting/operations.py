@@ -27,6 +27,7 @@ class Served(Protocol):
     def slets(self) -> dict[str, SletSpec]: ...
     def mesh(self, application: str) -> Mesh: ...
     def apply(self, mesh: Mesh) -> Mesh: ...
+    def resume(self, application: str, node: str) -> None: ...
     def end(self, application: str) -> None: ...
     def remove(self, application: str, timeout: float = 5.0) -> bool: ...
     def load(self, folder: str) -> str: ...
@@ -36,6 +37,13 @@ class OfApplication(Request, frozen=True):
     """Names an application."""
 
     application: str
+
+
+class OfNode(Request, frozen=True):
+    """Names a node of an application."""
+
+    application: str
+    node: str
 
 
 class Topology(Request, frozen=True):
@@ -88,6 +96,11 @@ class Operations:
         mesh = Mesh.from_toml(request.toml, self._platform.slets())
         applied = self._platform.apply(mesh.at(request.revision))
         return {"application": applied.name, "revision": applied.revision}
+
+    @operation
+    def resume(self, request: OfNode) -> None:
+        """Let items into a suspended component again; the one that it is suspended on is tried first."""
+        self._platform.resume(request.application, request.node)
 
     @operation
     def end(self, request: OfApplication) -> None:

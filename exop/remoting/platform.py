@@ -97,6 +97,14 @@ class RemotePlatform:
         found = self._client.call("apply", {"toml": mesh.to_toml(), "revision": mesh.revision}, timeout=120.0)
         return mesh.at(found["revision"])
 
+    def apply_topology(self, toml: str, revision: int = 0) -> str:
+        """Make a topology file what runs there, and return the application's name; its slets are known there alone."""
+        return str(self._client.call("apply", {"toml": toml, "revision": revision}, timeout=120.0)["application"])
+
+    def resume(self, application: str, node: str) -> None:
+        """Let items into a suspended node again; the one that it is suspended on is tried first."""
+        self._client.call("resume", {"application": application, "node": node})
+
     def end(self, application: str) -> None:
         """Ask the sources of an application to end; what is under way is still processed."""
         self._client.call("end", {"application": application})

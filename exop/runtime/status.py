@@ -53,6 +53,7 @@ def component_status(component: Component) -> dict[str, Any]:
         "atomic": spec.atomic,
         "settings": {name: plain(value) for name, value in node.settings.items()},
         "ports": dict(node.ports),
+        "inputs": [port.name for port in spec.inputs],
         "metrics": component_figures(component),
     }
     if component.error is not None:
