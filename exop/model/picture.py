@@ -1,0 +1,178 @@
+"""The picture of a mesh: as Mermaid, as DOT, as plain data. Drawn from a mesh, or from what a platform says of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from exop.model.mesh import DIRECT, Mesh
+
+Format = Literal["mermaid", "dot"]
+
+#: By role: the letter of the paper, the brackets of Mermaid, the shape of DOT, the colour.
+_ROLES: Final = {
+    "alpha": ("α", '(["', '"])', "cds", "#d5f0d5"),
+    "pi": ("π", '["', '"]', "box", "#dce8fa"),
+    "omega": ("ω", '[["', '"]]', "box3d", "#fae0cc"),
+}
+_CHANNEL: Final = "#f2f2f2"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A node as it is drawn: its role, its slet, its input and output ports with their channels."""
+
+    role: str
+    slet: str
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    outputs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Link:
+    """An arrow between two nodes or channels; `queued`: the wiring has put a queue there."""
+
+    source: str
+    target: str
+    label: str = ""
+    queued: bool = False
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What is drawn of an application.
+
+    Attributes:
+        nodes: By name.
+        channels: The kind of each channel.
+        inserted: The queues that the wiring inserts, by the place where they stand: `channel -> node.port`, or
+            `-> channel`; and why.
+    """
+
+    name: str
+    nodes: Mapping[str, Shown]
+    channels: Mapping[str, str]
+    inserted: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of_mesh(mesh: Mesh, inserted: Mapping[str, str] | None = None) -> Picture:
+        """The picture of a mesh, whether it runs or not."""
+        nodes = {
+            name: Shown(str(node.slet.role), node.slet.identity, node.inputs(), node.outputs())
+            for name, node in mesh.nodes.items()
+        }
+        return Picture(mesh.name, nodes, {one.name: one.kind for one in mesh.channels.values()}, dict(inserted or {}))
+
+    @staticmethod
+    def of_status(status: Mapping[str, Any]) -> Picture:
+        """The picture of an application that runs somewhere, from its status; the code of its slets is not needed."""
+        nodes = {}
+        for name, node in status["nodes"].items():
+            inputs = {port: channel for port, channel in node["ports"].items() if port in node["inputs"]}
+            outputs = {port: channel for port, channel in node["ports"].items() if port not in node["inputs"]}
+            nodes[name] = Shown(node["role"], node["slet"], inputs, outputs)
+        channels = {name: channel["kind"] for name, channel in status["channels"].items()}
+        inserted = {place: queue["reason"] for place, queue in status["inserted"].items()}
+        return Picture(status["name"], nodes, channels, inserted)
+
+    def drawn(self) -> list[str]:
+        """The channels that are drawn as things of their own: those that keep something, and where several meet."""
+        return [name for name, kind in self.channels.items() if kind != DIRECT or len(self._producers(name)) > 1]
+
+    def links(self) -> Iterator[Link]:
+        """All arrows: straight from slet to slet where the channel between them is not drawn."""
+        drawn = set(self.drawn())
+        for channel in self.channels:
+            producers, consumers = self._producers(channel), self._consumers(channel)
+            for consumer, port in consumers:
+                queued = f"{channel} -> {consumer}.{port}" in self.inserted
+                taken = port if len(self.nodes[consumer].inputs) > 1 else ""
+                if channel in drawn:
+                    yield Link(f"channel {channel}", consumer, taken, queued)
+                    continue
+                for producer, out in producers:
+                    given = "" if out == "out" else out
+                    label = " → ".join(dict.fromkeys(text for text in (given, taken) if text))
+                    yield Link(producer, consumer, label, queued)
+            if channel in drawn:
+                for producer, out in producers:
+                    queued = f"-> {channel}" in self.inserted
+                    yield Link(producer, f"channel {channel}", "" if out == "out" else out, queued)
+
+    def as_data(self) -> dict[str, Any]:
+        """The picture as plain data."""
+        return {
+            "application": self.name,
+            "nodes": {
+                name: {"role": node.role, "slet": node.slet, "in": dict(node.inputs), "out": dict(node.outputs)}
+                for name, node in self.nodes.items()
+            },
+            "channels": {name: {"kind": kind} for name, kind in self.channels.items()},
+            "inserted": dict(self.inserted),
+        }
+
+    def draw(self, form: Format) -> str:
+        """The picture as text of another program."""
+        return to_mermaid(self) if form == "mermaid" else to_dot(self)
+
+    def _producers(self, channel: str) -> list[tuple[str, str]]:
+        return [(name, port) for name, node in self.nodes.items() for port, to in node.outputs.items() if to == channel]
+
+    def _consumers(self, channel: str) -> list[tuple[str, str]]:
+        return [(name, port) for name, node in self.nodes.items() for port, to in node.inputs.items() if to == channel]
+
+
+def to_mermaid(picture: Picture) -> str:
+    """A Mermaid flow chart, as GitHub and many editors show it."""
+    ids = _ids(picture)
+    lines = ["flowchart LR"]
+    for name, node in picture.nodes.items():
+        letter, opening, closing, _, _ = _ROLES[node.role]
+        label = f"{letter} {_mermaid(name)}<br/><small>{_mermaid(node.slet)}</small>"
+        lines.append(f"  {ids[name]}{opening}{label}{closing}:::{node.role}")
+    for channel in picture.drawn():
+        label = f"{_mermaid(channel)}<br/><small>{_mermaid(picture.channels[channel])}</small>"
+        lines.append(f'  {ids[f"channel {channel}"]}[("{label}")]:::channel')
+    for link in picture.links():
+        text = _mermaid(", ".join(part for part in (link.label, "queue" if link.queued else "") if part))
+        arrow = "-.->" if link.queued else "-->"
+        lines.append(f"  {ids[link.source]} {arrow}{f'|{text}|' if text else ''} {ids[link.target]}")
+    for role, (_, _, _, _, colour) in _ROLES.items():
+        lines.append(f"  classDef {role} fill:{colour},stroke:#555,color:#111")
+    lines.append(f"  classDef channel fill:{_CHANNEL},stroke:#999,color:#111")
+    return "\n".join(lines) + "\n"
+
+
+def to_dot(picture: Picture) -> str:
+    """A graph for Graphviz: `exop mesh APP --format dot | dot -Tsvg`."""
+    ids = _ids(picture)
+    lines = [f"digraph {_quoted(picture.name)} {{", "  rankdir=LR", '  node [fontname="sans-serif", style=filled]']
+    for name, node in picture.nodes.items():
+        letter, _, _, shape, colour = _ROLES[node.role]
+        label = _quoted(f"{letter} {name}\n{node.slet}")
+        lines.append(f'  {ids[name]} [label={label}, shape={shape}, fillcolor="{colour}"]')
+    for channel in picture.drawn():
+        label = _quoted(f"{channel}\n{picture.channels[channel]}")
+        lines.append(f'  {ids[f"channel {channel}"]} [label={label}, shape=cylinder, fillcolor="{_CHANNEL}"]')
+    for link in picture.links():
+        text = ", ".join(part for part in (link.label, "queue" if link.queued else "") if part)
+        style = f"label={_quoted(text)}" + (", style=dashed" if link.queued else "")
+        lines.append(f"  {ids[link.source]} -> {ids[link.target]} [{style}]")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _ids(picture: Picture) -> dict[str, str]:
+    """Identifiers that no name can break."""
+    names = {name: f"n{number}" for number, name in enumerate(picture.nodes, 1)}
+    return names | {f"channel {name}": f"c{number}" for number, name in enumerate(picture.drawn(), 1)}
+
+
+def _mermaid(text: str) -> str:
+    escaped = text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
+    return escaped.replace("|", "#124;")
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

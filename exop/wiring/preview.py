@@ -1,0 +1,58 @@
+"""Where the wiring would put queues: found without opening, registering or starting anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from exop.model.checks import check
+from exop.model.mesh import Mesh
+from exop.runtime.channel import Channel
+from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.component import Component
+from exop.runtime.manager import make_channel
+from exop.wiring.circuit import Circuit, Join
+from exop.wiring.layout import edge_key, lay_out
+
+PULLS = "its consumer pulls"
+
+
+def preview(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> dict[str, str]:
+    """Check a mesh and tell which queues the wiring would insert: by place, why.
+
+    Raises:
+        MeshError: the mesh cannot be.
+    """
+    check(mesh, kinds)
+    circuit = _circuit(mesh, kinds)
+    inserted = dict(lay_out(circuit).inserted)
+    for name, joins in circuit.consumers.items():
+        for join in joins:
+            if join.port.pulled and _needs_queue(circuit.channels[name], len(joins)):
+                inserted.setdefault(edge_key(name, join), PULLS)
+    return inserted
+
+
+def _needs_queue(channel: Channel, consumers: int) -> bool:
+    """A port that takes items needs a queue of its own, unless it is alone at one."""
+    alone = isinstance(channel, QueueChannel) and consumers == 1
+    return channel.pull_mode == "take" and not alone
+
+
+def _circuit(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> Circuit:
+    """What would be connected to what; the components are made, but neither opened nor registered."""
+
+    def unchanged(_: Any) -> None:
+        """Nobody follows a component that never runs."""
+
+    channels = {name: make_channel(kinds, spec) for name, spec in mesh.channels.items()}
+    circuit = Circuit(channels, {name: [] for name in channels}, {name: [] for name in channels})
+    for node in mesh.nodes.values():
+        component = Component(node.name, mesh.name, node, unchanged)
+        for port in node.slet.inputs:
+            circuit.consumers[node.ports[port.name]].append(Join(component, port))
+        for port in node.slet.outputs:
+            if port.name in node.ports:
+                circuit.producers[node.ports[port.name]].append(Join(component, port))
+                circuit.leaving[component.id, port.name] = node.ports[port.name]
+    return circuit
