@@ -10,10 +10,10 @@ from exop import hookimpl
 
 @hookimpl
 def register_slets() -> list[Any]:
-    """The slets of the mesh."""
-    from .builder import native_slets
+    """The slets of the mesh, those of both pipelines."""
+    from .builder import native_slets, spark_slets
 
-    return native_slets()
+    return [*native_slets(), *spark_slets()]
 
 
 @hookimpl

@@ -1,6 +1,7 @@
 """The application builder: Linear Road as a mesh of slets and channels (paper, figure 7)."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -110,10 +111,17 @@ def _check_files(traffic: Path, history: Path, output: Path) -> None:
 
 
 def _spark() -> DataPipeline:
-    # Spark is loaded by those who ask for it.
+    if find_spec("exop_spark") is None:
+        raise BuilderError("pipeline=spark needs the plugin exop-spark; install it, or run with pipeline=native")
+    # The queries are loaded by those who ask for them.
     from . import spark
 
     return DataPipeline(spark.positions, spark.statistics, spark.accidents)
+
+
+def spark_slets() -> list[Any]:
+    """The data pipeline on Spark, where the plugin for it is installed."""
+    return [*_spark()] if find_spec("exop_spark") else []
 
 
 def native_slets() -> list[Callable[..., Any]]:

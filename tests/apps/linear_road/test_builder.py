@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from apps import linear_road as package
+from apps.linear_road import builder
 from apps.linear_road.builder import linear_road, native_slets
 from exop.errors import BuilderError, MeshError
 from exop.model.slet import spec_of
@@ -95,6 +96,14 @@ def test_the_hooks_offer_builder_and_slets():
     assert package.register_builders() == [linear_road]
     names = [spec_of(slet).name for slet in package.register_slets()]
     assert len(set(names)) == len(names) >= len(native_slets())
+
+
+def test_without_the_plugin_spark_is_told_to_be_missing(files, monkeypatch):
+    """The Spark pipeline never turns into the native one silently; the other slets are offered all the same."""
+    monkeypatch.setattr(builder, "find_spec", lambda name: None)
+    with pytest.raises(BuilderError, match="needs the plugin exop-spark"):
+        linear_road(**files)
+    assert len(package.register_slets()) == len(native_slets())
 
 
 def test_a_wrong_wiring_is_refused(files):
