@@ -21,6 +21,7 @@ from exop.runtime.entry import NOWHERE, Entry
 from exop.runtime.failure import Kept, Trouble
 from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput
+from exop.runtime.unwind import Unwind
 
 Changed = Callable[["Component"], None]
 
@@ -99,7 +100,8 @@ class Component:
         if Event.RESUME in self.lifecycle.allowed():
             self.on(Event.RESUME)
         self.trouble.kept = None
-        for driver in list(self.trouble.holders):
+        holders, self.trouble.holders = self.trouble.holders, []
+        for driver in holders:
             driver.wake()
 
     def configure(self, node: Node) -> None:
@@ -118,9 +120,14 @@ class Component:
 
     def flush_outputs(self) -> None:
         """Send what the slet pushed by its further ports."""
-        for output in self.outputs.values():
-            if isinstance(output, BufferedOutput):
+        outputs = iter([output for output in self.outputs.values() if isinstance(output, BufferedOutput)])
+        try:
+            for output in outputs:
                 output.flush()
+        except Unwind as unwound:
+            for output in outputs:
+                output.leave(unwound)
+            raise
 
     def bind(self, to: Mapping[str, Entry]) -> None:
         """Bind the output ports to what follows them; called while nothing is in flight here."""
@@ -132,15 +139,29 @@ class Component:
 
     def forward(self, mark: Punctuation | EndOfStream) -> None:
         """Send a control item by every output port."""
-        for name in [port.name for port in self.spec.outputs]:
-            self.to.get(name, NOWHERE).control(mark)
+        entries = iter(self._leaving())
+        try:
+            for entry in entries:
+                entry.control(mark)
+        except Unwind as unwound:
+            for entry in entries:
+                unwound.then(entry, "control", [mark])
+            raise
 
     def finish(self) -> None:
         """The stream has ended here: say so downstream."""
-        self.flush_outputs()
-        self.forward(EndOfStream())
         if Event.END in self.lifecycle.allowed():
             self.on(Event.END)
+        try:
+            self.flush_outputs()
+        except Unwind as unwound:
+            for entry in self._leaving():
+                unwound.then(entry, "control", [EndOfStream()])
+            raise
+        self.forward(EndOfStream())
+
+    def _leaving(self) -> list[Entry]:
+        return [self.to.get(port.name, NOWHERE) for port in self.spec.outputs]
 
     def _make(self) -> None:
         """Make the instance, its ports and its driver."""

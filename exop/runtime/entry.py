@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from exop.model.items import EndOfStream, Punctuation
-from exop.runtime.convert import to_items
+from exop.runtime.unwind import Unwind, Way
 
 if TYPE_CHECKING:
     from exop.runtime.fuse import Link
@@ -18,18 +18,30 @@ Control = Callable[[Punctuation | EndOfStream], None]
 class Entry:
     """The way into a slet's port or a channel: for one item, for several, for control items.
 
+    `place` names where it leads (`node.port`, a channel), whatever is compiled there at the time. `show` and `pass_on`
+    are the two halves of `control` where a slet sees control items: the slet is shown it, and it goes on.
     `probe` is the same way with instruments on it; a driver takes it for the few items that are measured. `link` is
     there when the way leads into a slet that can be fused with the one before it.
     """
 
-    __slots__ = ("control", "link", "probe", "push", "push_batch")
+    __slots__ = ("control", "link", "pass_on", "place", "probe", "push", "push_batch", "show")
 
     def __init__(
-        self, push: Push, push_batch: Push, control: Control, probe: Entry | None = None, link: Link | None = None
+        self,
+        push: Push,
+        push_batch: Push,
+        control: Control,
+        *,
+        place: str = "",
+        probe: Entry | None = None,
+        link: Link | None = None,
     ) -> None:
         self.push = push
         self.push_batch = push_batch
         self.control = control
+        self.show = control
+        self.pass_on = control
+        self.place = place
         self.probe: Entry = probe or self
         self.link = link
 
@@ -40,6 +52,8 @@ def _discard(_: Any) -> None:
 
 NOWHERE = Entry(_discard, _discard, _discard)
 
+_WAYS: tuple[Way, ...] = ("push", "push_batch", "control")
+
 
 def fan_out(targets: Sequence[Entry], *, probing: bool = True) -> Entry:
     """One way into several targets, each of which gets everything, in their order."""
@@ -48,52 +62,46 @@ def fan_out(targets: Sequence[Entry], *, probing: bool = True) -> Entry:
     if len(targets) == 1:
         return targets[0]
     probe = fan_out([target.probe for target in targets], probing=False) if probing else None
-    if len(targets) == 2:
-        return _both(targets[0], targets[1], probe)
-    pushes = tuple(target.push for target in targets)
-    batches = tuple(target.push_batch for target in targets)
-    controls = tuple(target.control for target in targets)
-
-    def push(item: Any) -> None:
-        for each in pushes:
-            each(item)
-
-    def push_batch(batch: Any) -> None:
-        for each in batches:
-            each(batch)
-
-    def control(mark: Punctuation | EndOfStream) -> None:
-        for each in controls:
-            each(mark)
-
-    return Entry(push, push_batch, control, probe)
+    push, push_batch, control = (_to_all(targets, way) for way in _WAYS)
+    return Entry(push, push_batch, control, probe=probe)
 
 
-def _both(one: Entry, other: Entry, probe: Entry | None) -> Entry:
-    """Two targets are so common that they have a loop-free form."""
-    push_one, push_other = one.push, other.push
-    batch_one, batch_other = one.push_batch, other.push_batch
+def _to_all(targets: Sequence[Entry], way: Way) -> Callable[[Any], None]:
+    """Hand a payload to every target by one of their callables."""
+    calls = tuple(getattr(target, way) for target in targets)
 
-    def push(item: Any) -> None:
-        push_one(item)
-        push_other(item)
+    def to_all(payload: Any) -> None:
+        done = 0
+        try:
+            for call in calls:
+                done += 1
+                call(payload)
+        except Unwind as unwound:
+            for target in targets[done:]:
+                unwound.then(target, way, [payload])
+            raise
 
-    def push_batch(batch: Any) -> None:
-        batch_one(batch)
-        batch_other(batch)
+    if len(calls) != 2:
+        return to_all
+    first, second = calls
 
-    def control(mark: Punctuation | EndOfStream) -> None:
-        one.control(mark)
-        other.control(mark)
+    def to_both(payload: Any) -> None:
+        try:
+            first(payload)
+        except Unwind as unwound:
+            unwound.then(targets[1], way, [payload])
+            raise
+        second(payload)
 
-    return Entry(push, push_batch, control, probe)
+    return to_both
 
 
-def item_by_item(push: Push) -> Push:
-    """A batch entry for something that takes single items only."""
-
-    def push_batch(batch: Any) -> None:
-        for item in to_items(batch):
-            push(item)
-
-    return push_batch
+def in_turn(entry: Entry, payloads: Iterable[Any], way: Way = "push") -> None:
+    """Push several payloads one after the other; those that are left when the driver unwinds are kept."""
+    rest, push = iter(payloads), getattr(entry, way)
+    try:
+        for payload in rest:
+            push(payload)
+    except Unwind as unwound:
+        unwound.then(entry, way, rest)
+        raise

@@ -6,11 +6,14 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import exop.errors as errors
+from exop import errors
+from exop.model.items import CONTROL
+from exop.model.ports import PortSpec
 from exop.runtime.drivers.base import Driver, current_driver
-from exop.runtime.entry import Push
+from exop.runtime.entry import NOWHERE, Entry, Push
+from exop.runtime.unwind import Unwind, Way, Work
 
 if TYPE_CHECKING:
     from exop.runtime.component import Component
@@ -52,33 +55,35 @@ class Trouble:
     holders: list[Driver] = field(default_factory=list)
 
 
-def stuck_at(component: Component, port: str) -> Callable[[Any, Exception, Push], None]:
-    """The handler that the compiled way into *port* calls with an item for which the slet raised."""
+def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, Exception, Push], None]:
+    """The handler that the compiled way into *port* calls with an item for which the slet raised.
+
+    It returns when the item is dealt with, and unwinds the driver when the slet is suspended on it.
+    """
+    name = port.name
+    lazy = component.spec.results.get(name) == "many"
 
     def stuck(item: Any, error: Exception, send: Push) -> None:
-        component.forget_outputs()
         tries = 0
         while True:
+            component.forget_outputs()
             component.metrics.errors += 1
-            error.add_note(f"in the slet {component.node.name!r}, port {port!r}, for the item {item!r:.500}")
+            error.add_note(f"in the slet {component.node.name!r}, port {name!r}, for the item {item!r:.500}")
             policy = component.node.policy
             if policy == "skip":
                 component.metrics.skipped += 1
                 return
             if policy == "dead-letter":
-                component.trouble.dead.append(DeadLetter(port, item, "".join(traceback.format_exception(error))))
+                component.trouble.dead.append(DeadLetter(name, item, "".join(traceback.format_exception(error))))
                 return
-            if policy == "retry" and tries < TRIES:
-                _back_off(BACK_OFF * 2**tries)
-                tries += 1
-            else:
-                _suspend(component, Kept(port, item, error))
-                tries = 0
+            if policy == "suspend" or tries == TRIES:
+                _suspend(component, port, Kept(name, item, error))
+            _back_off(BACK_OFF * 2**tries)
+            tries += 1
             try:
-                result = component.tried[port](item)
-                result = [*result] if component.spec.results.get(port) == "many" else result
+                result = component.tried[name](item)
+                result = [*result] if lazy else result
             except Exception as again:  # noqa: BLE001 (the policy decides anew)
-                component.forget_outputs()
                 error = again
                 continue
             send(result)
@@ -87,23 +92,32 @@ def stuck_at(component: Component, port: str) -> Callable[[Any, Exception, Push]
     return stuck
 
 
+def anchor(component: Component, port: PortSpec) -> Entry:
+    """Stands for the way into a port, whatever is compiled there when it is used."""
+    return Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, place=f"{component.node.name}.{port.name}")
+
+
 def _back_off(seconds: float) -> None:
     driver = current_driver()
     if driver is not None:
-        driver.wait_for(lambda: False, timeout=seconds)
+        driver.wait_for(lambda: driver.closed, timeout=seconds)
 
 
-def _suspend(component: Component, kept: Kept) -> None:
-    """Wait, as a safe point, until somebody resumes the component."""
+def _suspend(component: Component, port: PortSpec, kept: Kept) -> NoReturn:
+    """Keep the item and take the driver back to its safe point, until somebody resumes the component."""
     driver = current_driver()
     if driver is None:  # pushed by hand, outside of any driver: the caller is told
         raise errors.ComponentFailed(
             node=component.node.name, phase=f"taking an item at {kept.port!r}", problem=repr(kept.error)
         ) from kept.error
-    component.trouble.kept = kept
-    component.trouble.holders.append(driver)
+    trouble = component.trouble
+    trouble.kept = kept
+    trouble.holders.append(driver)
     component.failed(kept.error)
-    try:
-        driver.hold(f"{component.node.name} is suspended", until=lambda: component.trouble.kept is None)
-    finally:
-        component.trouble.holders.remove(driver)
+    single = port.type.form == "item"
+    way: Way = "show" if isinstance(kept.item, CONTROL) else "push" if single else "push_batch"
+    raise Unwind(
+        f"{component.node.name} is suspended on an item",
+        lambda: trouble.kept is not kept,
+        Work(anchor(component, port), way, kept.item),
+    )

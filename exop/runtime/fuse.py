@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 from exop.model.items import CONTROL
 from exop.model.spec import Result
 from exop.runtime.convert import to_items
+from exop.runtime.entry import in_turn
 from exop.runtime.metrics import ComponentMetrics
+from exop.runtime.unwind import Unwind, Way
 
 if TYPE_CHECKING:
     from exop.runtime.entry import Entry, Push
@@ -32,7 +34,7 @@ NOTHING = object()
 class Link:
     """One slet in a chain: how it is called, the shape of its results, where they go, and what takes a failed item.
 
-    `resend` sends what a later try of a failed item has returned.
+    `resend` sends what a later try of a failed item has returned; `anchor` stands for the way into the slet.
     """
 
     call: Callable[[Any], Any]
@@ -41,6 +43,7 @@ class Link:
     stuck: Callable[[Any, Exception, Push], None]
     resend: Push
     metrics: ComponentMetrics
+    anchor: Entry
     item: Any = dict
 
 
@@ -58,10 +61,10 @@ def _made(code: CodeType, links: Sequence[Link]) -> Push:
     """Run generated code with the slets of one chain as its globals."""
     last = links[-1].to
     names: dict[str, Any] = {"tail": last.push, "tail_batch": last.push_batch, "NOTHING": NOTHING}
-    names |= {"to_items": to_items, "item": links[0].item}
+    names |= {"to_items": to_items, "item": links[0].item, "in_turn": in_turn, "Unwind": Unwind}
     for number, link in enumerate(links):
         names |= {f"call{number}": link.call, f"stuck{number}": link.stuck, f"resend{number}": link.resend}
-        names |= {f"next{number}": link.to.push, f"metrics{number}": link.metrics}
+        names |= {f"after{number}": link.to, f"here{number}": link.anchor, f"metrics{number}": link.metrics}
     exec(code, names)
     made: Push = names["push"]
     return made
@@ -99,8 +102,7 @@ def _step(number: int, shape: Result, leave: str) -> list[str]:
         "            more.append(each)",
         *failed,
         "if more is not None:",
-        "    for each in more:",
-        f"        next{number}(each)",
+        f"    in_turn(after{number}, more)",
         f"    {leave}",
         f"if {following} is NOTHING:",
         f"    {leave}",
@@ -117,35 +119,44 @@ def _batch_code(shapes: tuple[Result, ...]) -> CodeType:
         "    size = len(items)",
     ]
     lines += [f"    metrics{n}.rows += size; metrics{n}.batches += 1" for n in range(len(shapes))]
-    lines += ["    out = []; keep = out.append", "    for x0 in items:"]
+    lines += ["    out = []; keep = out.append", "    rest = iter(items)", "    try:", "        for x0 in rest:"]
     for number, shape in enumerate(shapes):
         here, following = f"x{number}", f"x{number + 1}"
         call = f"call{number}({here})"
         work = {"one": f"{following} = {call}", "optional": f"{following} = {call}", "none": call}
         lines += [
-            "        try:",
-            f"            {work.get(shape, f'{following} = [*{call}]')}",
-            "        except Exception as error:",
-            "            if out:",
-            "                tail_batch(out)",
-            "                out = []; keep = out.append",
-            f"            stuck{number}({here}, error, resend{number})",
-            "            continue",
+            "            try:",
+            f"                {work.get(shape, f'{following} = [*{call}]')}",
+            "            except Exception as error:",
+            "                if out:",
+            "                    try:",
+            "                        tail_batch(out)",
+            "                    except Unwind as unwound:",
+            f"                        unwound.then(here{number}, 'push', [{here}])",
+            "                        raise",
+            "                    out = []; keep = out.append",
+            f"                stuck{number}({here}, error, resend{number})",
+            "                continue",
         ]
     result = f"x{last + 1}"
     if shapes[-1] == "one":
-        lines.append(f"        keep({result})")
+        lines.append(f"            keep({result})")
     elif shapes[-1] == "optional":
-        lines += [f"        if {result} is not None:", f"            keep({result})"]
+        lines += [f"            if {result} is not None:", f"                keep({result})"]
     elif shapes[-1] == "many":
-        lines.append(f"        out += {result}")
+        lines.append(f"            out += {result}")
+    lines += ["    except Unwind as unwound:", "        unwound.then(here0, 'push', rest)", "        raise"]
     lines += ["    if out:", "        tail_batch(out)"]
     return compile("\n".join(lines), f"<fused batch {'-'.join(shapes)}>", "exec")
 
 
-def sender(result: Result, to: Entry, *, batches: bool) -> Push:
-    """What sends on whatever a slet returned: control items as such, batches by one call, nothing for `None`."""
+def sender(result: Result, to: Entry, *, batches: bool) -> tuple[Push, Callable[[Unwind, Any], None]]:
+    """What sends on whatever a slet returned: control items as such, batches by one call, nothing for `None`.
+
+    The second function leaves the same for later, when the driver unwinds before it could be sent.
+    """
     push_payload = to.push_batch if batches else to.push
+    plain_way: Way = "push_batch" if batches else "push"
 
     def send_one(payload: Any) -> None:
         if payload is None:
@@ -156,9 +167,21 @@ def sender(result: Result, to: Entry, *, batches: bool) -> Push:
             push_payload(payload)
 
     def send_many(payloads: Any) -> None:
-        for payload in payloads:
-            send_one(payload)
+        rest = iter(payloads)
+        try:
+            for payload in rest:
+                send_one(payload)
+        except Unwind as unwound:
+            leave(unwound, rest)
+            raise
 
-    if result == "none":
-        return lambda _payload: None
-    return send_many if result == "many" else send_one
+    def leave(unwound: Unwind, payloads: Any) -> None:
+        for payload in payloads if result == "many" else (payloads,):
+            if payload is not None and result != "none":
+                unwound.then(to, "control" if isinstance(payload, CONTROL) else plain_way, [payload])
+
+    def send_nothing(_: Any) -> None:
+        """A sink has nothing to send."""
+
+    send = {"none": send_nothing, "many": send_many}.get(result, send_one)
+    return send, leave

@@ -13,6 +13,7 @@ from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.entry import NOWHERE, Entry
 from exop.runtime.packet import Kind, Packet
+from exop.runtime.unwind import Unwind, Way
 
 
 class BufferedOutput(OutputPort[Any]):
@@ -22,15 +23,15 @@ class BufferedOutput(OutputPort[Any]):
         self.spec = spec
         self.entry: Entry = NOWHERE
         self._fail = fail
-        self._pending: list[tuple[bool, Any]] = []
+        self._pending: list[tuple[Way, Any]] = []
 
     def push(self, item: Any) -> None:
         """Keep one item until the method has returned."""
-        self._pending.append((False, item))
+        self._pending.append((_way(item), item))
 
     def push_batch(self, batch: Any) -> None:
         """Keep a batch until the method has returned."""
-        self._pending.append((True, batch))
+        self._pending.append(("push_batch", batch))
 
     def end(self) -> None:
         """Nothing to do: the platform ends the ports of the slets that it drives."""
@@ -44,11 +45,20 @@ class BufferedOutput(OutputPort[Any]):
         if not self._pending:
             return
         pending, self._pending = self._pending, []
-        for is_batch, payload in pending:
-            if is_batch:
-                self.entry.push_batch(payload)
-            else:
-                _way(self.entry, payload)(payload)
+        rest = iter(pending)
+        try:
+            for way, payload in rest:
+                getattr(self.entry, way)(payload)
+        except Unwind as unwound:
+            for way, payload in rest:
+                unwound.then(self.entry, way, [payload])
+            raise
+
+    def leave(self, unwound: Unwind) -> None:
+        """Let the driver send later what was kept."""
+        for way, payload in self._pending:
+            unwound.then(self.entry, way, [payload])
+        self._pending = []
 
     def forget(self) -> None:
         """The slet raised: nothing of this item leaves."""
@@ -92,7 +102,7 @@ class DrivenOutput(OutputPort[Any]):
 
     # The entry is read only after the safe point: the port may have been bound anew while its driver was parked.
     def _send(self, payload: Any) -> None:
-        _way(self.entry, payload)(payload)
+        getattr(self.entry, _way(payload))(payload)
 
     def _send_batch(self, batch: Any) -> None:
         self.entry.push_batch(batch)
@@ -162,5 +172,5 @@ class PulledInput(InputPort[Any]):
         self._seen(self.spec.name, mark)
 
 
-def _way(entry: Entry, payload: Any) -> Callable[[Any], None]:
-    return entry.control if isinstance(payload, CONTROL) else entry.push
+def _way(payload: Any) -> Way:
+    return "control" if isinstance(payload, CONTROL) else "push"

@@ -12,9 +12,10 @@ from exop.model.ports import PortSpec
 from exop.model.signature import OUT
 from exop.runtime.convert import to_columns, to_items, weight
 from exop.runtime.drivers.base import current_driver
-from exop.runtime.entry import NOWHERE, Control, Entry, Push
-from exop.runtime.failure import stuck_at
+from exop.runtime.entry import NOWHERE, Entry, Push, in_turn
+from exop.runtime.failure import anchor, stuck_at
 from exop.runtime.fuse import Link, fused, sender
+from exop.runtime.unwind import Unwind, Way, Work
 
 if TYPE_CHECKING:
     from exop.runtime.component import Component
@@ -37,10 +38,12 @@ def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: E
     metrics, form = component.metrics, port.type.form
     if _is_plain(component, port):
         result = component.spec.results[port.name]
-        stuck, resend = stuck_at(component, port.name), sender(result, to, batches=False)
-        link = Link(call, result, to, stuck, resend, metrics, port.type.item)
+        resend, _ = sender(result, to, batches=False)
+        link = Link(
+            call, result, to, stuck_at(component, port), resend, metrics, anchor(component, port), port.type.item
+        )
         push, push_batch = fused(link)
-        return Entry(push, push_batch, _control(component, port, push), link=link)
+        return _seeing(component, port, Entry(push, push_batch, push, link=link), push)
     push = _careful(component, port, call, to)
     if form == "item":
 
@@ -48,10 +51,10 @@ def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: E
             items = to_items(batch, port.type.item)
             metrics.rows += len(items)
             metrics.batches += 1
-            for item in items:
-                push(item)
+            in_turn(entry, items)
 
-        return Entry(push, push_items, _control(component, port, push))
+        entry = _seeing(component, port, Entry(push, push_items, push), push)
+        return entry
 
     def push_one(one: Any) -> None:
         metrics.rows += 1
@@ -62,7 +65,7 @@ def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: E
         metrics.batches += 1
         push(batch)
 
-    return Entry(push_one, push_whole, _control(component, port, push))
+    return _seeing(component, port, Entry(push_one, push_whole, push), push)
 
 
 def _is_plain(component: Component, port: PortSpec) -> bool:
@@ -79,12 +82,16 @@ def _careful(component: Component, port: PortSpec, call: Callable[[Any], Any], t
     spec = component.spec
     result = spec.results[port.name]
     out = next((one.type for one in spec.outputs if one.name == OUT), None)
-    send = sender(result, to, batches=out is not None and out.form != "item")
-    stuck, lazy = stuck_at(component, port.name), result == "many"
+    send, leave = sender(result, to, batches=out is not None and out.form != "item")
+    stuck, lazy = stuck_at(component, port), result == "many"
     further = not spec.own_driver and any(one.name != OUT for one in spec.outputs)
 
     def send_all(payload: Any) -> None:
-        component.flush_outputs()
+        try:
+            component.flush_outputs()
+        except Unwind as unwound:
+            leave(unwound, payload)
+            raise
         send(payload)
 
     send_result = send_all if further else send
@@ -132,29 +139,36 @@ def _rows(payload: Any) -> int:
     return int(getattr(payload, "num_rows", 1))
 
 
-def _control(component: Component, port: PortSpec, push: Push) -> Control:
-    """What becomes of control items: shown to a slet whose port's type names them, else merged and passed on."""
+def _seeing(component: Component, port: PortSpec, entry: Entry, push: Push) -> Entry:
+    """Give an entry its control items: shown to a slet whose port's type names them, then merged and passed on."""
     spec, merge, name = component.spec, component.merge, port.name
     sees_time = any(one.type.punctuation for one in spec.inputs)
-    passes_on = not spec.own_driver
+    passes_on = not spec.own_driver and not sees_time
+    entry.place = f"{component.node.name}.{name}"
 
-    def control(mark: Punctuation | EndOfStream) -> None:
-        if isinstance(mark, Punctuation):
-            if port.type.punctuation:
-                push(mark)
-            elif passes_on and not sees_time:
-                for one in merge.on(name, mark):
-                    component.forward(one)
-            return
-        if port.type.end:
+    def show(mark: Punctuation | EndOfStream) -> None:
+        if port.type.punctuation if isinstance(mark, Punctuation) else port.type.end:
             push(mark)
+
+    def pass_on(mark: Punctuation | EndOfStream) -> None:
+        if isinstance(mark, Punctuation) and port.type.punctuation:
+            return
         for one in merge.on(name, mark):
             if isinstance(one, EndOfStream):
                 _end(component)
-            elif passes_on and not sees_time:
+            elif passes_on:
                 component.forward(one)
 
-    return control
+    def control(mark: Punctuation | EndOfStream) -> None:
+        try:
+            show(mark)
+        except Unwind as unwound:
+            unwound.then(entry, "pass_on", [mark])
+            raise
+        pass_on(mark)
+
+    entry.control, entry.show, entry.pass_on = control, show, pass_on
+    return entry
 
 
 def _end(component: Component) -> None:
@@ -184,33 +198,24 @@ def _probing(component: Component, timed: Entry) -> Entry:
         metrics.seen -= 1  # rows of batches are counted exactly
         timed.push_batch(batch)
 
-    return Entry(push, push_batch, timed.control)
+    return Entry(push, push_batch, timed.control, place=timed.place)
 
 
 def _holding(component: Component, port: PortSpec) -> Entry:
-    """The way into a suspended component: whoever comes waits at a safe point, and goes in by the way there is then."""
+    """The way into a suspended component: whoever comes goes back to its safe point, and waits there."""
+    stand_in = anchor(component, port)
 
-    def wait() -> None:
-        driver = current_driver()
-        if driver is not None:
-            component.trouble.holders.append(driver)
-            try:
-                driver.hold(
-                    f"{component.node.name} is suspended", until=lambda: component.status is not State.SUSPENDED
-                )
-            finally:
-                component.trouble.holders.remove(driver)
+    def held(way: Way) -> Push:
+        def wait(payload: Any) -> None:
+            driver = current_driver()
+            if driver is not None:
+                component.trouble.holders.append(driver)
+            raise Unwind(
+                f"{component.node.name} is suspended",
+                lambda: component.status is not State.SUSPENDED,
+                Work(stand_in, way, payload),
+            )
 
-    def push(item: Any) -> None:
-        wait()
-        way_into(component, port).push(item)
+        return wait
 
-    def push_batch(batch: Any) -> None:
-        wait()
-        way_into(component, port).push_batch(batch)
-
-    def control(mark: Punctuation | EndOfStream) -> None:
-        wait()
-        way_into(component, port).control(mark)
-
-    return Entry(push, push_batch, control)
+    return Entry(held("push"), held("push_batch"), held("control"), place=stand_in.place)

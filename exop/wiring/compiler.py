@@ -27,6 +27,7 @@ class Compiler:
         self.deployment = deployment
         self.circuit = circuit
         self.layout = layout
+        self._places: dict[str, Entry] = {}
         self._channels: dict[str, Entry] = {}
         self._bound: set[str] = set()
         self._later: list[Callable[[], None]] = []
@@ -66,8 +67,15 @@ class Compiler:
             for one in merge.on(me, mark):
                 entry.control(one)
 
-        probe = Entry(entry.probe.push, entry.probe.push_batch, control)
-        return Entry(entry.push, entry.push_batch, control, probe)
+        probe = Entry(entry.probe.push, entry.probe.push_batch, control, place=me)
+        return self._at(Entry(entry.push, entry.push_batch, control, probe=probe), me)
+
+    def _at(self, entry: Entry, place: str) -> Entry:
+        """Name what stands at a place, so that work which was left behind finds it again."""
+        entry.place = entry.place or place
+        entry.probe.place = entry.place
+        self._places[entry.place] = entry
+        return entry
 
     def _channel(self, name: str) -> Entry:
         """The way into a channel."""
@@ -75,15 +83,15 @@ class Compiler:
             return self._channels[name]
         channel = self.circuit.channels[name]
         if channel.buffered:
-            entry = self._channels[name] = channel.entry(())
+            entry = self._channels[name] = self._at(channel.entry(()), f"channel {name}")
             self._later.append(lambda: self._connect(channel, name))
             return entry
         before = self.deployment.inserted.get(before_key(name))
         if before is not None:
-            entry = self._channels[name] = before.entry(())
+            entry = self._channels[name] = self._at(before.entry(()), f"channel {name}")
             self._later.append(lambda: self._connect_before(before, channel, name))
             return entry
-        entry = self._channels[name] = channel.entry(self._outlets(name))
+        entry = self._channels[name] = self._at(channel.entry(self._outlets(name)), f"channel {name}")
         return entry
 
     def _connect(self, channel: Channel, name: str) -> None:
@@ -103,12 +111,17 @@ class Compiler:
         self._bind(join.component)
         queue = self.deployment.inserted.get(edge_key(channel, join))
         if queue is None:
-            return Outlet(join.name, way_into(join.component, join.port))
+            return Outlet(join.name, self._way(join))
         self._later.append(lambda: self._feed(queue, join))
-        return Outlet(join.name, queue.entry(()))
+        return Outlet(join.name, self._at(queue.entry(()), f"queue {queue.name}"))
+
+    def _way(self, join: Join) -> Entry:
+        entry = way_into(join.component, join.port)
+        self._places[entry.place] = entry
+        return entry
 
     def _feed(self, queue: QueueChannel, join: Join) -> None:
-        queue.entry([Outlet(join.name, way_into(join.component, join.port))])
+        queue.entry([Outlet(join.name, self._way(join))])
 
     def _pulled(self, name: str, join: Join) -> Outlet | None:
         port = join.component.pulled[join.port.name]
@@ -123,7 +136,7 @@ class Compiler:
         queue = self.deployment.inserted.setdefault(place, QueueChannel(place, capacity=INSERTED_CAPACITY))
         queue.worker = join.component.driver
         port.queue = queue
-        return Outlet(join.name, queue.entry(()))
+        return Outlet(join.name, self._at(queue.entry(()), f"queue {place}"))
 
     def _man_queues(self) -> None:
         """One worker for each group of queues; a worker that is there already keeps its queues."""
@@ -139,6 +152,8 @@ class Compiler:
             worker.serve(tuple(queues[name] for name in served))
             worker.idle = self.deployment.idle
         self.deployment.workers = manned
+        for driver in self.deployment.drivers():
+            driver.entries = self._places
         for component in self.circuit.components():
             component.driver = component.driver or self._driver_of(component, manned)
 

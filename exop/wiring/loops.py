@@ -82,7 +82,7 @@ def _moving(deployment: Deployment, me: Driver | None) -> bool:
     """Something waits in a queue, or another worker has an item in hand."""
     if any(queue.entries for queue in deployment.queues()):
         return True
-    return any(worker.busy for worker in deployment.workers.values() if worker is not me)
+    return any(worker.busy or worker.work for worker in deployment.workers.values() if worker is not me)
 
 
 def _end_channel(deployment: Deployment, circuit: Circuit, name: str, inside: set[str]) -> None:

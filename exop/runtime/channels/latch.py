@@ -99,4 +99,4 @@ def storing(store: Callable[[Iterable[Any]], None], deliver: Entry, *, probing: 
     def control(mark: Punctuation | EndOfStream) -> None:
         deliver.control(mark)
 
-    return Entry(push, push_batch, control, storing(store, deliver.probe, probing=False) if probing else None)
+    return Entry(push, push_batch, control, probe=storing(store, deliver.probe, probing=False) if probing else None)

@@ -85,7 +85,7 @@ class QueueChannel(Channel):
         def control(mark: Punctuation | EndOfStream) -> None:
             push_now(Packet(Kind.CONTROL, mark))
 
-        return Entry(push, push_batch, control, Entry(push_probe, push_batch, control))
+        return Entry(push, push_batch, control, probe=Entry(push_probe, push_batch, control))
 
     @property
     def depth(self) -> int:
@@ -113,15 +113,16 @@ class QueueChannel(Channel):
                 return moved
             if type(item) is Packet:
                 self._unpack(driver, item)
-            elif probe:
-                self._measure(driver, item, time.perf_counter())
             else:
-                push(item)
+                if self._pushers:
+                    self._let_in()
                 self.taken += 1
                 driver.count += 1
+                if probe:
+                    self._measure(driver, item, time.perf_counter())
+                else:
+                    push(item)
             driver.busy = False
-            if self._pushers:
-                self._let_in()
         driver.rest()
         return most
 
@@ -153,22 +154,25 @@ class QueueChannel(Channel):
         if packet.kind is Kind.BATCH:
             size = weight(packet.payload)
             self._lighten(size)
-            self.deliver.push_batch(packet.payload)
+            self._let_in()
             self.taken += size
             self.batches += 1
             driver.rows += size
+            self.deliver.push_batch(packet.payload)
         elif packet.kind is Kind.CONTROL:
+            self._let_in()
             self.deliver.control(packet.payload)
         else:
+            self._let_in()
             self.waits.append(time.perf_counter() - packet.stored)
+            self.taken += 1
+            driver.count += 1
             self._measure(driver, packet.payload, packet.origin)
 
     def _measure(self, driver: Driver, item: Any, origin: float) -> None:
         driver.origin = origin
         driver.probes += 1
-        driver.count += 1
         self.deliver.probe.push(item)
-        self.taken += 1
 
     def _lighten(self, size: int) -> None:
         with self._lock:

@@ -12,7 +12,9 @@ from exop.model.items import EndOfStream, Punctuation
 from exop.model.ports import PortType
 from exop.runtime.channel import Channel, Outlet, PullMode
 from exop.runtime.channels.latch import key_reader
-from exop.runtime.entry import Entry, fan_out, item_by_item
+from exop.runtime.convert import to_items
+from exop.runtime.entry import NOWHERE, Entry, fan_out, in_turn
+from exop.runtime.unwind import Unwind
 
 T = TypeVar("T")
 
@@ -34,6 +36,7 @@ class PortWindow:
         self.start: float | None = None
         self.since = 0
         self.late = 0
+        self.target: Entry = NOWHERE
 
     def add(self, item: Any) -> Iterator[Window[Any]]:
         """Take one item; yields the windows that this completes."""
@@ -121,7 +124,9 @@ class WindowChannel(Channel):
         """Each port behind its own window; a port that stays connected keeps its items."""
         known = self._windows
         self._windows = {o.port: known.get(o.port) or self._window(o.port) for o in outlets}
-        return fan_out([self._way(self._windows[outlet.port], outlet.entry) for outlet in outlets])
+        for outlet in outlets:
+            self._windows[outlet.port].target = outlet.entry
+        return fan_out([self._way(self._windows[outlet.port]) for outlet in outlets])
 
     def read(self, port: str) -> list[Any]:
         """What a pull sees: the items in the port's window."""
@@ -165,16 +170,25 @@ class WindowChannel(Channel):
         return PortWindow(size, slide, key_reader(time) if seconds else None, bool(sizes["evict"]))
 
     @staticmethod
-    def _way(window: PortWindow, target: Entry, *, probing: bool = True) -> Entry:
+    def _way(window: PortWindow, *, probing: bool = False) -> Entry:
+        def into() -> Entry:  # read each time: work that is left behind may come back after the port was bound anew
+            return window.target.probe if probing else window.target
+
         def push(item: Any) -> None:
-            for due in window.add(item):
-                target.push(due)
+            in_turn(into(), window.add(item))
+
+        def push_batch(batch: Any) -> None:
+            in_turn(entry, to_items(batch))
 
         def control(mark: Punctuation | EndOfStream) -> None:
             due = window.advance(mark.time) if isinstance(mark, Punctuation) else window.rest()
-            for each in due:
-                target.push(each)
-            target.control(mark)
+            try:
+                in_turn(into(), due)
+            except Unwind as unwound:
+                unwound.then(into(), "control", [mark])
+                raise
+            into().control(mark)
 
-        probe = WindowChannel._way(window, target.probe, probing=False) if probing else None
-        return Entry(push, item_by_item(push), control, probe)
+        entry = Entry(push, push_batch, control)
+        entry.probe = WindowChannel._way(window, probing=True) if not probing else entry
+        return entry

@@ -9,10 +9,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from exop.runtime.unwind import Unwind, Work
+
+if TYPE_CHECKING:
+    from exop.runtime.entry import Entry
 
 from exop.logs import logger
 
@@ -48,7 +54,9 @@ class Driver:
     Attributes:
         busy: An item of this driver is under way.
         attention: Somebody wants something at the next safe point: read once per item.
-        held_by: Where the driver waits inside an item (a suspended slet), which is a safe point too.
+        held_by: What the driver waits for with work in hand (a suspended slet).
+        work: What it has in hand then.
+        entries: What is compiled at each place of the application.
         count: Items (single ones) that this driver has pushed, exact.
         probes: How many of them were measured.
     """
@@ -66,6 +74,8 @@ class Driver:
         self.probes = 0
         self.origin = 0.0
         self.held_by: str | None = None
+        self.work: deque[Work] = deque()
+        self.entries: Mapping[str, Entry] = {}
         self._signal: SimpleQueue[None] = SimpleQueue()
         self._first = FIRST
         self._flags = threading.Lock()
@@ -182,6 +192,34 @@ class Driver:
         if idle() and not (self._closers or self.halting or self.ending):
             self._signal.get()
         self.sleeping = False
+
+    def unwound(self, unwound: Unwind) -> None:
+        """Do what was left to do when the driver unwound, as soon as it can be done; may unwind again and again.
+
+        Until then the driver counts as parked: what it has in hand is `work`, and nothing else of it is under way.
+        """
+        self.work = deque(unwound.work)
+        waiting: Unwind | None = unwound
+        while self.work:
+            if waiting is not None:
+                self._await(waiting)
+            self.stand_by()
+            work = self.work.popleft()
+            try:
+                work.do(self.entries)
+                waiting = None
+            except Unwind as again:
+                self.work.extendleft(reversed(again.work))
+                waiting = again
+
+    def _await(self, unwound: Unwind) -> None:
+        self.held_by = unwound.where
+        self.rest()
+        try:
+            self.wait_for(lambda: unwound.ready() and not self._closers)
+        finally:
+            self.busy = True
+            self.held_by = None
 
     def hold(self, place: str, until: Callable[[], Any]) -> None:
         """Wait at *place* inside an item, as a safe point: the driver counts as parked meanwhile."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from exop.runtime.drivers.base import Driver, acting_as
+from exop.runtime.unwind import Unwind
 
 
 class EngineDriver(Driver):
@@ -24,5 +25,7 @@ class EngineDriver(Driver):
                 if self.attention:
                     self.attend()
                 push(payload)
+            except Unwind as unwound:
+                self.unwound(unwound)
             finally:
                 self.rest()

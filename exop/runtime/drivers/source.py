@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from exop.model.items import CONTROL
+from exop.runtime.convert import weight
 from exop.runtime.drivers.base import ThreadDriver
 from exop.runtime.entry import NOWHERE, Entry
+from exop.runtime.unwind import Unwind, Way
 
 Yields = Literal["items", "mixed", "batches"]
 #: Called with the error when the iterator raised; returns whether to iterate again.
@@ -67,30 +69,37 @@ class SourceDriver(ThreadDriver):
         self.busy = True
         if self.attention:
             self.attend()
-        self._finish()
+        try:
+            self._finish()
+        except Unwind as unwound:
+            self.unwound(unwound)
 
     def _drain(self, iterator: Iterator[Any]) -> None:
         push = self.entry.push if self._plain else self._send
         count = self.count
         for item in iterator:
             self.busy = True
-            if self.attention:
-                probe = self.attend()
-                push = self.entry.push if self._plain else self._send
-                if item is not None:
+            try:
+                if self.attention:
+                    probe = self.attend()
+                    push = self.entry.push if self._plain else self._send
+                    if item is not None:
+                        self.count = count = count + 1
+                        if probe:
+                            self.probe(item)
+                        else:
+                            push(item)
+                elif item is not None:
                     self.count = count = count + 1
-                    if probe:
-                        self.probe(item)
-                    else:
-                        self._send(item)
-                if self.ending:
-                    return
-            elif item is not None:
-                push(item)
-                self.count = count = count + 1
+                    push(item)
+            except Unwind as unwound:
+                self.unwound(unwound)
+                push = self.entry.push if self._plain else self._send
             self.busy = False
             if self.attention:
                 self.rest()
+                if self.ending:
+                    return
 
     def probe(self, item: Any) -> None:
         """Push one item along the instrumented way."""
@@ -99,13 +108,15 @@ class SourceDriver(ThreadDriver):
         self._send(item, self.entry.probe)
 
     def _send(self, item: Any, entry: Entry | None = None) -> None:
+        """Send what the source yielded, behind what it pushed to further ports before."""
         entry = entry or self.entry
+        way: Way = "control" if isinstance(item, CONTROL) else "push_batch" if self._batches else "push"
+        if way == "push_batch":
+            self.rows += weight(item)
         if self._flush:
-            self._flush()
-        if isinstance(item, CONTROL):
-            entry.control(item)
-        elif self._batches:
-            self.rows += len(item) if isinstance(item, list) else item.num_rows
-            entry.push_batch(item)
-        elif item is not None:
-            entry.push(item)
+            try:
+                self._flush()
+            except Unwind as unwound:
+                unwound.then(entry, way, [item])
+                raise
+        getattr(entry, way)(item)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from exop.runtime.drivers.base import ThreadDriver
+from exop.runtime.unwind import Unwind
 
 if TYPE_CHECKING:
     from exop.runtime.channels.queue import QueueChannel
@@ -40,12 +41,19 @@ class Worker(ThreadDriver):
         while not (self.ending and self.empty):
             moved = False
             for queue in self.queues:
-                took = queue.drain(self, TURN)
+                took = self._drain(queue)
                 moved = moved or took > 0
                 while queue.overfull and took:
-                    took = queue.drain(self, TURN)
+                    took = self._drain(queue)
             if not moved:
                 self._sleep()
+
+    def _drain(self, queue: QueueChannel) -> int:
+        try:
+            return queue.drain(self, TURN)
+        except Unwind as unwound:
+            self.unwound(unwound)
+            return 1
 
     @property
     def empty(self) -> bool:
@@ -57,5 +65,8 @@ class Worker(ThreadDriver):
         if self.attention:
             self.stand_by()
         if self.idle is not None and self.empty:
-            self.idle()
+            try:
+                self.idle()
+            except Unwind as unwound:
+                self.unwound(unwound)
         self.doze(lambda: self.empty)

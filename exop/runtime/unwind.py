@@ -1,0 +1,52 @@
+"""Going back to the safe point with an item in hand: what was still to do is gathered on the way up.
+
+A slet that raises, or is suspended, must not hold its driver inside the calls that led to it: nothing of what these
+calls had still to do could be seen, moved or redirected. So `Unwind` runs up through the compiled frames, each of which
+adds what it had left (zero cost until it happens); at its safe point the driver has all of it as a list, and pushes it
+again when the slet is resumed, by whatever way there is then into the same places (`node.port`, a channel).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from exop.runtime.entry import Entry
+
+#: Which of the callables of an entry takes the payload.
+Way = Literal["push", "push_batch", "control", "show", "pass_on"]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One thing that is still to be done: hand *payload* to *entry*, or to what stands at its place by now."""
+
+    entry: Entry
+    way: Way
+    payload: Any
+
+    def do(self, current: Mapping[str, Entry]) -> None:
+        """Do it; *current* is what is compiled at each place."""
+        getattr(current.get(self.entry.place, self.entry), self.way)(self.payload)
+
+
+class Unwind(BaseException):
+    """Takes a driver back to its safe point. Not an `Exception`: it passes through compiled frames, never a slet.
+
+    Attributes:
+        where: What the driver waits for, in words.
+        ready: Tells whether it may go on.
+        work: What is to be done then, in order.
+    """
+
+    def __init__(self, where: str, ready: Callable[[], bool], first: Work) -> None:
+        super().__init__(where)
+        self.where = where
+        self.ready = ready
+        self.work = [first]
+
+    def then(self, entry: Entry, way: Way, payloads: Iterable[Any]) -> None:
+        """Add what the frame that is being left had still to do."""
+        self.work.extend(Work(entry, way, payload) for payload in payloads)
