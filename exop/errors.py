@@ -2,7 +2,7 @@
 
 * ExopError
   x MeshError                 the mesh you wrote cannot be
-    + SletError                 a signature that is no slet
+    + SletError                 a signature that is no slet, a class that is no memento
     + UnknownName               a slet, node, port, setting or channel kind that nobody knows
     + SettingError              a setting whose value does not fit its type
     + WiringError               two ports that do not fit (item types, missing host, a cycle without a queue)
@@ -33,7 +33,7 @@ to do. It crosses the wire as its class name and facts, never as a pickle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, ClassVar
 
@@ -41,13 +41,15 @@ from typing import Any, ClassVar
 class ExopError(Exception):
     """The root of all errors that ExoP raises on purpose.
 
-    A subclass states its `template`; the keyword facts fill it and are kept as attributes.
+    A subclass states its `template`; the keyword facts fill it and are kept as attributes. `defaults` are the facts
+    that need not be given.
     """
 
     template: ClassVar[str] = "{text}"
+    defaults: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, text: str = "", **facts: Any) -> None:
-        self.facts: dict[str, Any] = {"text": text, **facts} if text else dict(facts)
+        self.facts: dict[str, Any] = {**self.defaults, **({"text": text} if text else {}), **facts}
         super().__init__(text or self.compose())
 
     def compose(self) -> str:
@@ -66,9 +68,10 @@ class MeshError(ExopError):
 
 
 class SletError(MeshError):
-    """A signature that is no slet: `slet`, `problem`, `cure`."""
+    """A signature that is no slet, or a class that is no memento: `slet`, `what`, `problem`, `cure`."""
 
-    template = "{slet} is no slet: {problem}; {cure}"
+    template = "{slet} is no {what}: {problem}; {cure}"
+    defaults: ClassVar[Mapping[str, Any]] = {"what": "slet"}
 
 
 class UnknownName(MeshError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
+from types import FunctionType
 from typing import Any, Self, dataclass_transform
 
 from exop.errors import SletError
@@ -19,15 +21,13 @@ class Memento:
             by_segment: dict[int, list[float]] = field(default_factory=dict)
 
     Raises:
-        SletError: a field has no default, or a default that instances would share.
+        SletError: a field has no default, no type, or a default that instances would share.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        try:
-            dataclasses.dataclass(kw_only=True)(cls)
-        except ValueError as problem:
-            raise SletError(slet=cls.__qualname__, problem=str(problem), cure="use field(default_factory=…)") from None
+        _check_typed(cls)
+        as_dataclass(cls, "memento")
         missing = [
             entry.name
             for entry in dataclasses.fields(cls)  # type: ignore[arg-type]
@@ -36,10 +36,45 @@ class Memento:
         if missing:
             raise SletError(
                 slet=cls.__qualname__,
-                problem=f"the field{'s' * (len(missing) > 1)} {', '.join(missing)} of a memento must have a default",
+                what="memento",
+                problem=f"the field{'s' * (len(missing) > 1)} {', '.join(missing)} must have a default",
                 cure="the platform makes the first one: give `= value` or `= field(default_factory=…)`",
             )
 
     def copied(self) -> Self:
         """An independent copy: what an atomic slet goes back to, and what an upgrade works on."""
         return copy.deepcopy(self)
+
+
+def as_dataclass(cls: type, what: str, **options: bool) -> None:
+    """Make a subclass of `Memento` or `Slet` a dataclass with keyword-only fields; its docstring stays its own.
+
+    Raises:
+        SletError: a default that instances would share, or a field whose type was left out.
+    """
+    own = vars(cls)
+    typed = own.get("__annotations__", {})
+    inherited = {
+        field.name for base in cls.__mro__[1:] if dataclasses.is_dataclass(base) for field in dataclasses.fields(base)
+    }
+    for name in inherited:
+        if name in own and name not in typed:
+            problem = f"{name} is a field of its base, and a value without a type does not change it"
+            raise SletError(slet=cls.__qualname__, what=what, problem=problem, cure=f"write `{name}: T = …`")
+    doc = own.get("__doc__")
+    try:
+        dataclasses.dataclass(kw_only=True, **options)(cls)
+    except (TypeError, ValueError) as problem:
+        cure = "use `name: T = field(default_factory=…)`"
+        raise SletError(slet=cls.__qualname__, what=what, problem=str(problem), cure=cure) from None
+    cls.__doc__ = doc
+
+
+def _check_typed(cls: type) -> None:
+    """A value without a type would work until the memento is carried over, and be lost then."""
+    typed = vars(cls).get("__annotations__", {})
+    for name, value in vars(cls).items():
+        plain = name.startswith("__") or isinstance(value, (FunctionType, type, property, classmethod, staticmethod))
+        if not plain and name not in typed and not inspect.isdatadescriptor(value) and not hasattr(value, "__get__"):
+            problem = f"{name} has no type, so it is no part of the state"
+            raise SletError(slet=cls.__qualname__, what="memento", problem=problem, cure=f"write `{name}: T = …`")

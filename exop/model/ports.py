@@ -5,10 +5,11 @@ from __future__ import annotations
 import types
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, Union
 
+from exop.model.fitting import fits, unalias, union_members
 from exop.model.items import Batch, EndOfStream, Punctuation
 
 T = TypeVar("T")
@@ -93,8 +94,12 @@ class PortSpec:
 
 def type_name(annotation: Any) -> str:
     """The short text of an annotation, for messages."""
-    if isinstance(annotation, type) and not typing.get_args(annotation):
-        return annotation.__qualname__
+    if typing.get_origin(annotation) in (Union, types.UnionType):
+        return " | ".join(type_name(member) for member in typing.get_args(annotation))
+    if annotation is type(None):
+        return "None"
+    if isinstance(annotation, (type, typing.NewType)) and not typing.get_args(annotation):
+        return str(annotation.__qualname__)  # type: ignore[union-attr]
     return str(annotation).replace("typing.", "").replace("collections.abc.", "")
 
 
@@ -105,27 +110,29 @@ def is_columns(annotation: Any) -> bool:
     )
 
 
-def union_members(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union, or the annotation alone."""
-    if typing.get_origin(annotation) in (Union, types.UnionType):
-        return typing.get_args(annotation)
-    return (annotation,)
-
-
 def port_type(annotation: Any) -> PortType:
-    """Read what a port carries from its annotation (without the `None` and `Iterator` of a result)."""
-    members = union_members(annotation)
+    """Read what a port carries from its annotation (without the `None` and `Iterator` of a result).
+
+    Raises:
+        TypeError: a union of several forms: items, batches, columns.
+    """
+    members = tuple(unalias(member) for member in union_members(unalias(annotation)))
     payload = [member for member in members if member not in (Punctuation, EndOfStream, type(None))]
     flags: dict[str, Any] = {"punctuation": Punctuation in members, "end": EndOfStream in members}
     if len(payload) != 1:
+        if any(_payload_type(member, {}).form != "item" for member in payload):
+            raise TypeError("a union of items, batches and columns has no form: choose one of them")
         return PortType(Union[tuple(payload)] if payload else Any, **flags)  # noqa: UP007 (built at run time)
-    (only,) = payload
+    return _payload_type(payload[0], flags)
+
+
+def _payload_type(only: Any, flags: dict[str, Any]) -> PortType:
     if typing.get_origin(only) is typing.Annotated:
         base, *extras = typing.get_args(only)
         if is_columns(base):
             schema = next((extra for extra in extras if type(extra).__name__ == "Schema"), None)
             return PortType(base, "columns", schema, **flags)
-        return PortType(base, **flags)
+        return _payload_type(base, flags)
     if is_columns(only):
         return PortType(only, "columns", **flags)
     if typing.get_origin(only) is Batch or only is Batch:
@@ -142,34 +149,21 @@ def mismatch(source: PortType, target: PortType) -> str | None:
     if "columns" in (source.form, target.form):
         rows = target if source.form == "columns" else source
         return None if has_fields(rows.item) else f"items of type {rows} have no columns"
-    return None if _fits(source.item, target.item) else f"{source} leaves, {target} is expected"
+    return None if fits(source.item, target.item) else f"{source} leaves, {target} is expected"
 
 
 def has_fields(item: Any) -> bool:
     """Tell whether items of this type can stand in columns: dataclasses, structs, dictionaries, or not declared."""
-    if item in (Any, object, dict) or typing.get_origin(item) is dict:
+    members = union_members(item)
+    if len(members) > 1:
+        return all(has_fields(member) for member in members)
+    plain = typing.get_origin(item) or item
+    if plain in (Any, object) or isinstance(plain, TypeVar):
         return True
-    return hasattr(item, "__dataclass_fields__") or hasattr(item, "__struct_fields__") or hasattr(item, "_fields")
+    if isinstance(plain, type) and issubclass(plain, Mapping):
+        return True
+    return any(hasattr(plain, mark) for mark in ("__dataclass_fields__", "__struct_fields__", "_fields"))
 
 
 def _columns(schema: Any) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
-
-
-def _fits(source: Any, target: Any) -> bool:
-    if Any in (source, target) or object in (source, target) or isinstance(source, TypeVar) or source == target:
-        return True
-    targets = union_members(target)
-    if len(union_members(source)) > 1:
-        return all(_fits(member, target) for member in union_members(source))
-    if len(targets) > 1:
-        return any(_fits(source, member) for member in targets)
-    if source is int and target is float:
-        return True
-    plain_source, plain_target = typing.get_origin(source) or source, typing.get_origin(target) or target
-    if not (isinstance(plain_source, type) and isinstance(plain_target, type)):
-        return False
-    if not issubclass(plain_source, plain_target):
-        return False
-    pairs = zip(typing.get_args(source), typing.get_args(target), strict=False)
-    return all(_fits(one, other) for one, other in pairs)

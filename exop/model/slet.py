@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform, overload
 
 from exop.errors import SletError
+from exop.model.memento import as_dataclass
 from exop.model.signature import read_class, read_function
 from exop.model.spec import POLICIES, Policy, SletSpec
 
@@ -37,9 +39,9 @@ def slet(
     """
 
     def mark(plain: F) -> F:
-        _known_policy(plain.__qualname__, on_error)
         spec = read_function(plain)
-        spec = dataclasses.replace(spec, name=name or spec.name, atomic=atomic, on_error=on_error)
+        _known_policy(spec.name, on_error)
+        spec = replace(spec, name=name or spec.name, atomic=atomic, on_error=on_error)
         plain.__slet__ = spec  # type: ignore[attr-defined]
         return plain
 
@@ -62,28 +64,30 @@ class Slet:
     returns only when the slet is ready), `__exit__` closes.
 
     Class keywords: `own_driver=True` (pushes from threads of its own), `atomic`, `on_error` and `name` as in `@slet`.
+    A subclass inherits them, all but the name.
     """
 
     __slet__: ClassVar[SletSpec | None] = None
+    __slet_options__: ClassVar[Mapping[str, Any]] = {"own_driver": False, "atomic": False, "on_error": "suspend"}
 
     def __init_subclass__(
         cls,
         *,
         name: str | None = None,
-        own_driver: bool = False,
-        atomic: bool = False,
-        on_error: Policy = "suspend",
-        **options: Any,
+        own_driver: bool | None = None,
+        atomic: bool | None = None,
+        on_error: Policy | None = None,
+        **more: Any,
     ) -> None:
-        super().__init_subclass__(**options)
-        _known_policy(cls.__qualname__, on_error)
-        try:
-            dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
-        except ValueError as problem:
-            raise SletError(slet=cls.__qualname__, problem=str(problem), cure="use field(default_factory=…)") from None
-        spec = read_class(cls, own_driver=own_driver)
+        super().__init_subclass__(**more)
+        given = {"own_driver": own_driver, "atomic": atomic, "on_error": on_error}
+        options = {**cls.__slet_options__, **{key: value for key, value in given.items() if value is not None}}
+        cls.__slet_options__ = options
+        _known_policy(cls.__qualname__, options["on_error"])
+        as_dataclass(cls, "slet", eq=False, repr=False)
+        spec = read_class(cls, own_driver=options["own_driver"])
         if spec is not None:
-            spec = dataclasses.replace(spec, name=name or spec.name, atomic=atomic, on_error=on_error)
+            spec = replace(spec, name=name or spec.name, atomic=options["atomic"], on_error=options["on_error"])
         cls.__slet__ = spec
 
     def __enter__(self) -> Self:

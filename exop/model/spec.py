@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 
-from exop.errors import SettingError, UnknownName
 from exop.model.memento import Memento
-from exop.model.ports import PortSpec, type_name
+from exop.model.ports import PortSpec
+from exop.model.settings import Setting, configured
+
+__all__ = ["POLICIES", "Policy", "Result", "Role", "Setting", "SletSpec", "configured"]
 
 Result = Literal["none", "one", "optional", "many"]
 Policy = Literal["suspend", "retry", "dead-letter", "skip"]
@@ -23,20 +25,6 @@ class Role(StrEnum):
     ALPHA = "alpha"
     PI = "pi"
     OMEGA = "omega"
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One configuration value of a slet: name, type and default (`required` when it has none)."""
-
-    name: str
-    type: Any
-    default: Any = None
-    required: bool = False
-
-    def __str__(self) -> str:
-        tail = "" if self.required else f" = {self.default!r}"
-        return f"{self.name}: {type_name(self.type)}{tail}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +67,8 @@ class SletSpec:
 
     @property
     def doc(self) -> str:
-        """The docstring: the help text of the command line and the web page."""
-        return inspect.getdoc(self.factory) or ""
+        """The docstring: the help text of the command line and the web page; that of a base class is not the slet's."""
+        return inspect.cleandoc(self.factory.__doc__ or "")
 
     @property
     def ports(self) -> dict[str, PortSpec]:
@@ -88,53 +76,21 @@ class SletSpec:
         return {port.name: port for port in (*self.inputs, *self.outputs)}
 
     def configured(self, place: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Check and convert *given* settings; returns them complete, with the defaults.
+        """Check and convert *given* settings; returns them complete, with the defaults. *place* is named in errors.
 
         Raises:
             UnknownName: a setting that the slet does not have.
             SettingError: a value that does not fit its type, or a required one that is missing.
         """
-        for name in given:
-            if name not in self.settings:
-                raise UnknownName(place=place, kind="setting", name=name, known=[*self.settings, *self.ports])
-        return configured(place, self.settings, given)
+        return configured(place, self.settings, given, ports=self.ports)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SletSpec) and self._key == other._key
 
-def configured(place: str, settings: Mapping[str, Setting], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Check and convert *given* values of known *settings*; returns them complete, with the defaults.
+    def __hash__(self) -> int:
+        return hash(self._key)
 
-    Raises:
-        SettingError: a value that does not fit its type, or a required one that is missing.
-    """
-    # msgspec costs 20 ms to import: only those who configure something pay it.
-    import msgspec
-
-    values: dict[str, Any] = {}
-    for setting in settings.values():
-        if setting.name not in given:
-            if setting.required:
-                raise SettingError(place=place, setting=setting.name, problem=f"it has no default: give {setting}")
-            values[setting.name] = setting.default
-            continue
-        value = given[setting.name]
-        try:
-            values[setting.name] = _converted(value, setting.type, msgspec.convert)
-        except (msgspec.ValidationError, TypeError, ValueError) as problem:
-            raise SettingError(place=place, setting=setting.name, problem=f"{value!r}: {problem}") from None
-    return values
-
-
-def _converted(value: Any, wanted: Any, convert: Callable[..., Any]) -> Any:
-    """Convert what a topology file, a command line or code gave to the annotated type."""
-    if wanted is Any or (isinstance(wanted, type) and isinstance(value, wanted) and type(value) is not bool):
-        return value
-    from pathlib import Path
-
-    if wanted is Path or (isinstance(value, Path) and not isinstance(wanted, type)):
-        return Path(value) if wanted is Path else value
-    return convert(value, wanted, strict=False, dec_hook=_decode)
-
-
-def _decode(wanted: type, value: Any) -> Any:
-    """Types that msgspec does not know: paths inside unions, and classes that accept the plain value."""
-    return value if isinstance(value, wanted) else wanted(value)
+    @property
+    def _key(self) -> tuple[object, ...]:
+        """The same code under the same name and policies is the same slet, however often it was read."""
+        return self.factory, self.name, self.plugin, self.atomic, self.on_error

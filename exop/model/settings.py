@@ -1,0 +1,72 @@
+"""Settings: what can be configured, and given values made complete, checked and converted."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from exop.errors import SettingError, UnknownName
+from exop.model.convert import convert
+from exop.model.ports import type_name
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One configuration value: name, type and default (`required` when it has none)."""
+
+    name: str
+    type: Any
+    default: Any = None
+    required: bool = False
+
+    def __str__(self) -> str:
+        tail = "" if self.required else f" = {self.default!r}"
+        return f"{self.name}: {type_name(self.type)}{tail}"
+
+    def fresh(self) -> Any:
+        """The default; a changeable one as a copy, so that no two instances share it."""
+        changeable = isinstance(self.default, (list, dict, set)) or dataclasses.is_dataclass(self.default)
+        return copy.deepcopy(self.default) if changeable else self.default
+
+    def converted(self, place: str, value: Any) -> Any:
+        """Convert a given *value* to the type.
+
+        Raises:
+            SettingError: it does not fit.
+        """
+        try:
+            return convert(value, self.type)
+        except ValueError as problem:
+            raise SettingError(place=place, setting=self.name, problem=str(problem)) from None
+
+
+def configured(
+    place: str, settings: Mapping[str, Setting], given: Mapping[str, Any], *, ports: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Check and convert *given* values of known *settings*; returns them complete, with the defaults.
+
+    Args:
+        place: What is configured; named in errors.
+        settings: The settings that there are.
+        given: Values by name.
+        ports: Other names that are known at this place, for the suggestion.
+
+    Raises:
+        UnknownName: a setting that there is not.
+        SettingError: a value that does not fit its type, or a required one that is missing.
+    """
+    for name in given:
+        if name not in settings:
+            raise UnknownName(place=place, kind="setting", name=name, known=[*settings, *ports])
+    values: dict[str, Any] = {}
+    for setting in settings.values():
+        if setting.name in given:
+            values[setting.name] = setting.converted(place, given[setting.name])
+        elif setting.required:
+            raise SettingError(place=place, setting=setting.name, problem=f"it has no default: give {setting}")
+        else:
+            values[setting.name] = setting.fresh()
+    return values
