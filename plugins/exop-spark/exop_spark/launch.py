@@ -1,0 +1,131 @@
+"""Starting the Java process that Spark runs in, and the context in it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from . import settings
+from .errors import SparkError
+from .java import Java, find_java
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+_log = logging.getLogger(__name__)
+
+#: What is started in place of `java`. Without SPARK_HOME the Python workers import the installed pyspark; with it they
+#: would import a zipped one, which every process compiles anew (0.5 s of CPU each).
+_WRAPPER: Final = """#!/bin/sh
+launcher=no
+for argument do
+  shift
+  case "$argument" in
+    org.apache.spark.launcher.Main) launcher=yes ;;
+    {unknown}) continue ;;
+  esac
+  set -- "$@" "$argument"
+done
+[ $launcher = yes ] || unset SPARK_HOME
+exec "{java}" "$@"
+"""
+#: An argument of Spark's launcher that a Java without this module does not take, and that Spark can do without.
+_VECTORS: Final = "--add-modules=jdk.incubator.vector"
+
+
+def started(master: str, directory: Path) -> SparkContext:
+    """Start Spark; *directory* is for its log and scratch files. A Java process that is there already is used again.
+
+    Raises:
+        JavaMissing: no Java.
+        SparkError: this process has a Spark context of somebody else's, or Java did not start.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    if SparkContext._active_spark_context is not None:
+        raise SparkError(
+            "this process has a Spark context that is not ExoP's; stop it, or run the platform in a process of its own"
+        )
+    options = settings.spark_options(master, directory)
+    configuration = SparkConf(loadDefaults=False).setAll(list(options.items()))
+    gateway = SparkContext._gateway
+    with _environment(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable):
+        if gateway is None:
+            gateway = _gateway(configuration, directory)
+        context = SparkContext(conf=configuration, gateway=gateway)
+    _quieten(context)
+    return context
+
+
+def log_of(directory: Path) -> Path:
+    """Where the Java process writes what it has to say."""
+    return directory / "spark.log"
+
+
+def last_words(directory: Path, most: int = 800) -> str:
+    """Return the last lines of the Java process's log."""
+    log = log_of(directory)
+    return (log.read_text(errors="replace")[-most:].strip() if log.exists() else "") or "it left no log"
+
+
+def forget_gateway() -> None:
+    """Let pyspark start a new Java process: its own records name one that is dead."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._active_spark_context = None
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkSession._instantiatedSession = None
+
+
+def _gateway(configuration: Any, directory: Path) -> Any:
+    from pyspark.java_gateway import launch_gateway
+
+    java = find_java()
+    _log.debug("starting Spark on Java %s, found by %s", java.version, java.found_by)
+    with log_of(directory).open("ab") as log, _environment(JAVA_HOME=str(_home(java, directory))):
+        try:
+            return launch_gateway(configuration, {"stderr": log, "stdout": log})  # type: ignore[no-untyped-call]
+        except Exception as error:
+            raise SparkError(f"the Java process of Spark did not start: {last_words(directory)}") from error
+
+
+def _home(java: Java, directory: Path) -> Path:
+    """Return a Java home for Spark's launcher: one whose `java` mends the launcher's arguments and environment."""
+    if os.name == "nt":  # pragma: no cover - the wrapper is a shell script
+        return java.home
+    wrapper = directory / "java" / "bin" / "java"
+    wrapper.parent.mkdir(parents=True)
+    wrapper.write_text(_WRAPPER.format(java=java.executable, unknown="none" if java.has_vectors else _VECTORS))
+    wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
+    return wrapper.parent.parent
+
+
+def _quieten(context: Any) -> None:
+    """Keep pyspark from printing what our errors say, and what the end of the Java process makes obvious."""
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    server = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: _log.debug("the connection for accumulators broke", exc_info=True)
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Set environment variables for what is started meanwhile."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,117 @@
+"""When the micro-batches of one query may begin: decided here, since Spark asks the feeds what there is.
+
+Spark's own interval trigger can only count wall-clock time. A long poll in the source can do more: begin at once when
+the stream passes a boundary (the end of a minute), wait otherwise until a batch is worth its price, and cost nothing
+while nothing comes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The rule: at least `interval` seconds between two starts, unless a boundary or enough rows press.
+
+    Args:
+        interval: least time between the starts of two micro-batches, in seconds.
+        boundary: a punctuation that reaches the next multiple of this much stream time starts a batch at once.
+        enough: so many waiting rows of one input start a batch at once.
+        max_rows: most rows of one input in one micro-batch.
+    """
+
+    interval: float = 0.0
+    boundary: float | None = None
+    enough: int = 50_000
+    max_rows: int = 200_000
+
+    def crosses(self, before: float | None, after: float) -> bool:
+        """Tell whether a boundary lies between two moments of the stream."""
+        if self.boundary is None:
+            return False
+        return before is None or after // self.boundary > before // self.boundary
+
+
+class Waiting(Protocol):
+    """What the gate sees of a feed."""
+
+    @property
+    def pending(self) -> int:
+        """Rows that no micro-batch has taken yet."""
+
+    @property
+    def urgent(self) -> bool:
+        """A boundary or the end of the stream is among them."""
+
+
+class Gate:
+    """The common long poll of all feeds of one query.
+
+    Spark asks the sources of a query one after the other. The one it asks first (the leader) waits for all of them;
+    the others answer at once with what they have. No poll waits longer than `patience` seconds.
+    """
+
+    def __init__(
+        self, pace: Pace, *, patience: float = float("inf"), clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.pace = pace
+        self.patience = patience
+        self.lock = threading.Condition()
+        self.feeds: list[Waiting] = []
+        self._clock = clock
+        self._leader: Waiting | None = None
+        self._last_start = float("-inf")
+        self._nudged = False
+        self._released = False
+        self._polled = threading.Event()
+
+    def nudge(self) -> None:
+        """Let the next poll return at once, with nothing if there is nothing. Call with the lock held.
+
+        Spark looks after each poll whether the watermark has moved, and closes windows then.
+        """
+        self._nudged = True
+
+    def release(self) -> None:
+        """Never wait again: the stream has ended, or the query is being closed."""
+        with self.lock:
+            self._released = True
+            self.lock.notify_all()
+
+    def wait_polled(self, timeout: float) -> bool:
+        """Wait until Spark has asked for the first time: from then on the query runs."""
+        return self._polled.wait(timeout)
+
+    def wait(self, feed: Waiting, timeout: float) -> None:
+        """Wait until a micro-batch may begin, at most *timeout* seconds. Call with the lock held."""
+        self._polled.set()
+        self._leader = self._leader or feed
+        if feed is not self._leader:
+            return
+        deadline = self._clock() + min(timeout, self.patience)
+        while not (self._released or self._nudged or self._due()):
+            now = self._clock()
+            if now >= deadline:
+                break
+            self.lock.wait(min(deadline, self._next_start()) - now)
+        self._nudged = False
+        if self._some_wait():
+            self._last_start = self._clock()
+
+    def _due(self) -> bool:
+        if not self._some_wait():
+            return False
+        pressing = any(feed.urgent or feed.pending >= self.pace.enough for feed in self.feeds)
+        return pressing or self._clock() >= self._next_start()
+
+    def _next_start(self) -> float:
+        """When waiting rows may start a batch; never, while there are none (a push then wakes the poll)."""
+        return self._last_start + self.pace.interval if self._some_wait() else float("inf")
+
+    def _some_wait(self) -> bool:
+        return any(feed.pending for feed in self.feeds)

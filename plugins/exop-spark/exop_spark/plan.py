@@ -1,0 +1,91 @@
+"""What a Spark slet is to run, as a value: the query, its inputs, its output, its pace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from .event_time import EventTime
+from .pace import Pace
+from .samples import made_up
+
+#: SQL text over the input ports, or a function from their DataFrames (by name) to one.
+Query = str | Callable[..., Any]
+Mode = Literal["append", "update", "complete"]
+#: From a time of the input, or a watermark, to the time through which the output is complete (`None`: to none yet).
+Complete = Callable[[float], float | None]
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input port of a Spark slet.
+
+    Args:
+        columns: what travels into it.
+        time: its event time; windows, watermarks and stream-stream joins need one.
+        numbered: give the query the column `_row`, which numbers the rows as they came.
+        sample: makes the rows of round `n` of the warm-up; made-up ones by default.
+    """
+
+    columns: pa.Schema
+    time: EventTime | None = None
+    numbered: bool = False
+    sample: Callable[[int], pa.RecordBatch] | None = None
+
+    def sampled(self, turn: int, span: float) -> pa.RecordBatch:
+        """Return the rows of one round of the warm-up, which lasts *span* of event time."""
+        if self.sample is not None:
+            return self.sample(turn)
+        return made_up(self.columns, self.time.column if self.time else None, turn * span)
+
+
+@dataclass(frozen=True)
+class Punctuate:
+    """How punctuations leave.
+
+    `by="input"`: what the inputs had completed when a micro-batch took its rows is complete when the batch has been
+    put out. Right for every query whose results leave in the batch of their rows. `by="watermark"`: the watermark of
+    a batch tells, since windows wait for it.
+
+    Args:
+        by: which of the two.
+        complete: from there to the output's own time; the same by default.
+    """
+
+    by: Literal["input", "watermark"] = "input"
+    complete: Complete = field(default=lambda time: time)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that a run needs to know."""
+
+    name: str
+    query: Query
+    inputs: Mapping[str, Input]
+    out: pa.Schema
+    punctuate: Punctuate
+    mode: Mode = "append"
+    watermark: str = "0 seconds"
+    pace: Pace = field(default_factory=Pace)
+    capacity: int = 500_000
+    checkpoints: str = ""
+
+    @property
+    def text(self) -> str:
+        """The query as it is shown in errors: its text, or the function's name."""
+        if isinstance(self.query, str):
+            return self.query
+        return f"{self.query.__module__}.{self.query.__qualname__}({', '.join(self.inputs)})"
+
+    @property
+    def times(self) -> list[EventTime]:
+        """The event times of the inputs that have one."""
+        return [one.time for one in self.inputs.values() if one.time is not None]
+
+    def facts(self) -> dict[str, Any]:
+        """What every error of this query names."""
+        return {"slet": self.name, "query": self.text, "ports": list(self.inputs)}

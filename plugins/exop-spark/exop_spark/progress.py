@@ -1,0 +1,69 @@
+"""What Spark reports of a query's micro-batches, added up."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+#: Phases of a micro-batch that are work; the rest is the wait for rows.
+_WORK = ("addBatch", "queryPlanning", "walCommit", "commitOffsets", "getBatch")
+
+
+class Progress:
+    """Adds up the progress of one query."""
+
+    def __init__(self) -> None:
+        self.watermark: float | None = None
+        self._lock = threading.Lock()
+        self._seen = -1
+        self._input = self._output = self._batches = self._markers = 0
+        self._busy_ms = self._last_ms = 0
+        self._state_rows = 0
+        self._markers_by_batch: dict[int, int] = {}
+
+    def delivered(self, batch: int, rows: int, markers: int) -> None:
+        """Count a micro-batch that has been put out; *markers*: how many rows until now only moved the watermark."""
+        with self._lock:
+            self._output += rows
+            self._batches += 1
+            self._markers_by_batch[batch] = markers
+
+    def learn(self, query: Any) -> None:
+        """Take in what a streaming query reports; called for every micro-batch, so that none is missed."""
+        with self._lock:
+            latest = query.lastProgress
+            if latest is None or latest["batchId"] <= self._seen:
+                return
+            # Each report costs a call into Java: ask for the others only if the latest does not follow the last seen.
+            follows = latest["batchId"] == self._seen + 1 and _is_batch(latest)
+            for report in [latest] if follows else query.recentProgress:
+                if report["batchId"] > self._seen and _is_batch(report):
+                    self._take(report)
+
+    def figures(self) -> dict[str, int | float | str]:
+        """Return the totals; rows that only moved the watermark are not counted."""
+        with self._lock:
+            found: dict[str, int | float | str] = {
+                "input_rows": self._input - self._markers,
+                "output_rows": self._output,
+                "batches": self._batches,
+                "batch_ms": self._last_ms,
+                "busy_ms": self._busy_ms,
+                "state_rows": self._state_rows,
+            }
+            return found if self.watermark is None else found | {"watermark": self.watermark}
+
+    def _take(self, report: Any) -> None:
+        self._seen = report["batchId"]
+        self._input += report["numInputRows"]
+        self._last_ms = sum(report["durationMs"].get(phase, 0) for phase in _WORK)
+        self._busy_ms += self._last_ms
+        self._state_rows = sum(operator["numRowsTotal"] for operator in report["stateOperators"])
+        self._markers = self._markers_by_batch.get(self._seen, self._markers)
+        for batch in [batch for batch in self._markers_by_batch if batch <= self._seen]:
+            del self._markers_by_batch[batch]
+
+
+def _is_batch(report: Any) -> bool:
+    """Tell a micro-batch from a poll that brought nothing, which is reported with the number of the batch to come."""
+    return "addBatch" in report["durationMs"]

@@ -1,0 +1,229 @@
+"""One streaming query that runs: feeds at one end, the deliveries of its micro-batches at the other."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from .errors import OutputMismatch, QueryFailed, QueryRefused, SparkError
+from .failure import explained
+from .feed import Feed
+from .frames import conform, differences, input_frame
+from .pace import Gate
+from .plan import Plan
+from .progress import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from .session import Engine
+
+_log = logging.getLogger(__name__)
+#: Longest wait for the first sign of life of a query.
+_START: Final = 120.0
+#: Between two looks whether it has failed instead.
+_GLANCE: Final = 0.2
+
+Deliver = Callable[[pa.RecordBatch], None]
+Completed = Callable[[float], None]
+
+
+class Run:
+    """One streaming query of a plan, from `start` to `stop`.
+
+    Each micro-batch is delivered once, in order: its rows (if any) to *deliver*, then through when the output is
+    complete to *completed* (if that has moved). Both are called in a thread of Spark's.
+    """
+
+    def __init__(
+        self, plan: Plan, engine: Engine, deliver: Deliver, completed: Completed, *, patience: float = float("inf")
+    ) -> None:
+        self.plan = plan
+        self.progress = Progress()
+        self._engine = engine
+        self._deliver = deliver
+        self._completed = completed
+        self._gate = Gate(plan.pace, patience=patience)
+        self.feeds = {
+            port: Feed(port, one.columns, self._gate, event_time=one.time, capacity=plan.capacity)
+            for port, one in plan.inputs.items()
+        }
+        self._keys: dict[str, str] = {}
+        self._query: Any = None
+        self._known = threading.Event()
+        self._checkpoint: Path | None = None
+        self._last_batch = -1
+        self._said: float | None = None
+        self._error: BaseException | None = None
+
+    def start(self) -> None:
+        """Analyse the query and start it; returns when Spark has asked for rows.
+
+        Raises:
+            QueryRefused: Spark's analysis says no.
+            OutputMismatch: the columns are not those declared.
+        """
+        session = self._engine.session()
+        try:
+            frame = self._analysed(session)
+            self._checked(frame)
+            self._checkpoint = self._engine.checkpoint(self.plan.checkpoints)
+            writer = frame.writeStream.foreachBatch(self._put_out).outputMode(self.plan.mode)
+            self._query = writer.option("checkpointLocation", self._checkpoint.as_uri()).start()
+        except Exception as error:
+            raise self._explained(error, QueryRefused) from error
+        finally:
+            self._known.set()
+        waited = 0.0
+        while not self._gate.wait_polled(_GLANCE):
+            self.check()
+            waited += _GLANCE
+            if waited > _START:
+                raise QueryFailed(**self.plan.facts(), detail=f"it did not begin within {_START:.0f} s")
+
+    def check(self) -> None:
+        """Raise what has ended the query, if something has."""
+        if self._query is not None and (error := self._query.exception()) is not None:
+            raise self._explained(self._error or error)
+
+    def wait(self) -> None:
+        """Wait until the query ends; raises what ended it, unless it was stopped."""
+        try:
+            self._query.awaitTermination()
+        except Exception as error:
+            raise self._explained(self._error or error) from error
+
+    def settle(self) -> None:
+        """Wait until all that was pushed has been delivered, windows that the watermark closes included.
+
+        Spark knows it when a poll has brought nothing: this takes as long as a poll waits.
+        """
+        try:
+            self._query.processAllAvailable()
+        except Exception as error:
+            raise self._explained(self._error or error) from error
+
+    def drain(self, *, close_windows: bool) -> None:
+        """End the inputs and wait until everything has been delivered."""
+        for feed in self.feeds.values():
+            feed.end(close_windows=close_windows)
+        self._gate.release()
+        self.settle()
+
+    def refuse(self, error: SparkError) -> None:
+        """Take nothing more: the query has failed."""
+        for feed in self.feeds.values():
+            feed.retire(error)
+
+    def stop(self) -> None:
+        """Stop the query and remove what it left on disk."""
+        for feed in self.feeds.values():
+            feed.retire()
+        self._gate.release()
+        if self._query is not None and self._engine.alive:
+            try:
+                self._query.stop()
+            except Exception as error:  # noqa: BLE001 - it is being thrown away; why it would not stop is worth a line
+                _log.warning("%s: the query did not stop cleanly: %s", self.plan.name, error)
+        for key in self._keys.values():
+            self._engine.server.remove(key)
+        if self._checkpoint is not None:
+            shutil.rmtree(self._checkpoint, ignore_errors=True)
+
+    def figures(self) -> dict[str, int | float | str]:
+        """Figures of the query, for the component's metrics."""
+        if self._query is not None and self._engine.alive:
+            self.progress.learn(self._query)
+        lag = sum(feed.lag for feed in self.feeds.values())
+        return self.progress.figures() | {"lag": lag}
+
+    def _analysed(self, session: SparkSession) -> DataFrame:
+        frames: dict[str, DataFrame] = {}
+        for port, one in self.plan.inputs.items():
+            key = self._keys[port] = self._engine.server.add(self.feeds[port])
+            frames[port] = input_frame(
+                session, self._engine, self.feeds[port], key, delay=self.plan.watermark, numbered=one.numbered
+            )
+            frames[port].createOrReplaceTempView(port)
+        if isinstance(self.plan.query, str):
+            return session.sql(self.plan.query)
+        _ship(self.plan.query)
+        frame: DataFrame = self.plan.query(**frames)
+        return frame
+
+    def _checked(self, frame: DataFrame) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        wrong = differences(to_arrow_schema(frame.schema), self.plan.out)
+        if wrong:
+            raise OutputMismatch(slet=self.plan.name, query=self.plan.text, port="out", detail="; ".join(wrong))
+        if not frame.isStreaming:
+            raise QueryRefused(**self.plan.facts(), detail="it reads none of its input ports")
+
+    def _put_out(self, frame: DataFrame, batch: int) -> None:
+        """Deliver one micro-batch; Spark calls this, and calls it again with the same number after a failure."""
+        self._known.wait()
+        if batch <= self._last_batch:
+            return
+        try:
+            rows = conform(frame.toArrow(), self.plan.out)
+            if rows.num_rows:
+                self._deliver(rows)
+            self._last_batch = batch
+            self._say_complete()
+            self._count(batch, rows.num_rows)
+        except BaseException as error:
+            # Spark would turn it into text: keep the original for whoever asks what ended the query.
+            self._error = error
+            if isinstance(error, Exception):
+                raise
+            raise SparkError("the platform has halted this driver") from error
+
+    def _say_complete(self) -> None:
+        through = [feed.put_out() for feed in self.feeds.values()]
+        moment = self._watermark() if self.plan.punctuate.by == "watermark" else _least(through)
+        # The end of the stream says more than a watermark that is after every window.
+        ended = moment is not None and any(moment >= feed.never for feed in self.feeds.values())
+        complete = None if moment is None or ended else self.plan.punctuate.complete(moment)
+        if complete is not None and (self._said is None or complete > self._said):
+            self._said = complete
+            self._completed(complete)
+
+    def _count(self, batch: int, rows: int) -> None:
+        self.progress.delivered(batch, rows, sum(feed.markers for feed in self.feeds.values()))
+        self.progress.learn(self._query)
+
+    def _watermark(self) -> float:
+        """The watermark that the micro-batch under way was computed with, in the unit of the event time."""
+        execution = self._query._jsq.streamingQuery().lastExecution()
+        milliseconds = int(execution.offsetSeqMetadata().batchWatermarkMs())
+        self.progress.watermark = moment = self.plan.times[0].of_watermark(milliseconds)
+        return moment
+
+    def _explained(self, error: BaseException, kind: type = QueryFailed) -> SparkError:
+        found = explained(error, kind, **self.plan.facts(), alive=self._engine.alive)
+        if found is not error:
+            found.__cause__ = error
+        return found
+
+
+def _least(through: list[float | None]) -> float | None:
+    """The least of all; nothing as long as one is missing."""
+    known = [one for one in through if one is not None]
+    return min(known) if len(known) == len(through) else None
+
+
+def _ship(function: Callable[..., Any]) -> None:
+    """Let Spark's workers get the functions of the query's module by value: they need not be able to import it."""
+    from pyspark import cloudpickle
+
+    module = sys.modules.get(function.__module__)
+    if module is not None and module.__name__ != "__main__":
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

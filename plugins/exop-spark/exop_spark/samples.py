@@ -1,0 +1,34 @@
+"""Rows made up for a warm-up: enough to run every operator of a query once, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+ROWS: Final = 64
+
+
+def made_up(columns: pa.Schema, time: str | None, moment: float) -> pa.RecordBatch:
+    """Return rows of small numbers and short texts; the column *time* says *moment* in all of them."""
+    arrays = [_values(field, moment if field.name == time else None) for field in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+def _values(field: pa.Field, moment: float | None) -> pa.Array:
+    kind = field.type
+    if moment is not None:
+        return pa.array([moment] * ROWS, pa.float64()).cast(kind, safe=False)
+    if pa.types.is_boolean(kind):
+        return pa.array([row % 2 == 0 for row in range(ROWS)], kind)
+    numbers = pa.array([1 + row % 8 for row in range(ROWS)], pa.int64())
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind):
+        narrow = numbers.cast(pa.int32()) if kind.bit_width == 32 else numbers
+        return narrow.cast(kind) if not pa.types.is_floating(kind) else numbers.cast(kind)
+    if pa.types.is_decimal(kind):
+        return numbers.cast(pa.float64()).cast(kind)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return numbers.cast(kind)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return numbers.cast(pa.string()).cast(kind)
+    return pa.nulls(ROWS, kind)

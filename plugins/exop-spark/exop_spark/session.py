@@ -1,0 +1,156 @@
+"""The one Spark of this process: started with the first slet that needs it, stopped with the last."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import settings
+from .errors import MasterRefused
+from .server import FeedServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Engine:
+    """The Java process, the Spark context in it, and the server of the feeds; shared by all queries."""
+
+    def __init__(self, master: str) -> None:
+        settings.check_master(master)
+        self.master = master
+        self.directory = Path(tempfile.mkdtemp(prefix="exop-spark-"))
+        self.server = FeedServer()
+        self._lock = threading.Lock()
+        self._session: SparkSession | None = None
+        try:
+            self._session = self._first_session()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def inline(self) -> bool:
+        """Tell whether rows travel in Spark's own messages: executors on other hosts cannot reach a local feed."""
+        return not (self.master == "local" or self.master.startswith("local["))
+
+    @property
+    def alive(self) -> bool:
+        """Tell whether the Java process is there."""
+        from pyspark import SparkContext
+
+        process = getattr(SparkContext._gateway, "proc", None)
+        return process is None or process.poll() is None
+
+    def session(self) -> SparkSession:
+        """Return a new session: views and settings of its own, on the common context."""
+        from .source import FeedSource
+
+        assert self._session is not None
+        # pyspark keeps the latest session in class attributes: one thread at a time.
+        with self._lock:
+            session = self._session.newSession()
+            session.dataSource.register(FeedSource)
+            return session
+
+    def checkpoint(self, place: str = "") -> Path:
+        """Return a new directory for the checkpoint of a query: in *place*, in memory, or with the scratch files."""
+        memory = Path("/dev/shm")
+        within = Path(place) if place else memory if os.access(memory, os.W_OK) else self.directory
+        within.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="exop-spark-checkpoint-", dir=within))
+
+    def close(self) -> None:
+        """Stop the context and the feeds; the Java process stays for the next engine and ends with this process."""
+        from .launch import forget_gateway
+
+        self.server.close()
+        if self._session is not None:
+            if self.alive:
+                self._session.sparkContext.stop()
+            else:
+                forget_gateway()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _first_session(self) -> SparkSession:
+        from pyspark import cloudpickle
+        from pyspark.sql import SparkSession
+
+        from . import source, wire
+        from .launch import started
+
+        for module in (source, wire):
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+        return SparkSession(started(self.master, self.directory))
+
+
+class Lease:
+    """A share in the engine; `release` it once."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.released = False
+
+    def release(self) -> None:
+        """Give the share back; the last one stops the engine."""
+        _SHARED.give_back(self)
+
+
+class _Shared:
+    """The engine of this process and how many have a share in it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._engine: Engine | None = None
+        self._shares = 0
+
+    def take(self, master: str) -> Lease:
+        with self._lock:
+            if self._engine is not None and not self._engine.alive:
+                self.drop()
+            if self._engine is None:
+                self._engine = Engine(master)
+            elif self._engine.master != master:
+                raise MasterRefused(
+                    master=master,
+                    problem=f"the Spark of this process runs on {self._engine.master!r}, and there is one per process",
+                    cure="give all Spark slets of a platform the same master",
+                )
+            self._shares += 1
+            return Lease(self._engine)
+
+    def give_back(self, share: Lease) -> None:
+        with self._lock:
+            # A share in an engine that was lost, and perhaps replaced, counts no more.
+            if share.released or share.engine is not self._engine:
+                return
+            share.released = True
+            self._shares -= 1
+            if self._shares == 0:
+                self.drop()
+
+    def drop(self) -> None:
+        with self._lock:
+            engine, self._engine, self._shares = self._engine, None, 0
+            if engine is not None:
+                engine.close()
+
+
+_SHARED = _Shared()
+#: A process that ends without closing its platform leaves no files behind.
+atexit.register(_SHARED.drop)
+
+
+def lease(master: str = settings.DEFAULT_MASTER) -> Lease:
+    """Take a share in the Spark of this process; the first one starts it.
+
+    Raises:
+        MasterRefused: the master cannot be used, or is another one than that of the slets that are open.
+        JavaMissing: no Java.
+    """
+    return _SHARED.take(master)

@@ -1,0 +1,186 @@
+"""A query as a slet."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from exop import EndOfStream, OutputPort, Punctuation, Slet
+
+from .errors import SparkError
+from .pace import Pace
+from .plan import Input, Mode, Plan, Punctuate, Query
+from .session import Lease, lease
+from .settings import DEFAULT_MASTER
+
+if TYPE_CHECKING:
+    from .run import Run
+
+_log = logging.getLogger(__name__)
+#: One round of a warm-up lasts so much event time where no boundary says otherwise.
+_SPAN: Final = 60.0
+#: A query that is warmed up looks for rows so often.
+_PATIENCE: Final = 0.05
+
+
+class SparkSlet(Slet):
+    """The base of all slets that run a query on Spark; made by `exop_spark.query`, not derived by hand.
+
+    It is open when its query has been analysed, warmed up with rows that are thrown away, and started. Its input
+    methods only append to the feeds; results leave from a thread of Spark's, once per micro-batch.
+    """
+
+    #: Least seconds between the starts of two micro-batches.
+    trigger: float = 0.0
+    #: A punctuation that reaches the next multiple of so much stream time starts a micro-batch at once; 0: none does.
+    boundary: float = 0.0
+    #: So many waiting rows start a micro-batch at once.
+    enough: int = 50_000
+    #: Most rows of one input in one micro-batch.
+    max_rows: int = 200_000
+    #: Most rows of one input that are with Spark; its producers wait then.
+    capacity: int = 500_000
+    #: How late rows may be, as Spark writes it: `10 seconds`.
+    watermark: str = "0 seconds"
+    mode: Mode = "append"
+    master: str = DEFAULT_MASTER
+    #: Rounds of the warm-up; 0: none.
+    warm_up: int = 4
+    #: At the end of the stream let all windows close, as if time went on for ever.
+    close_windows: bool = True
+    #: A directory that all hosts of a cluster share; only wanted with a `spark://` master.
+    checkpoints: str = ""
+
+    #: Set by the factory.
+    title: typing.ClassVar[str] = ""
+    ports: typing.ClassVar[Mapping[str, Input]] = {}
+    columns: typing.ClassVar[pa.Schema] = pa.schema([])
+    function: typing.ClassVar[Query] = ""
+    punctuation: typing.ClassVar[Punctuate] = Punctuate()
+
+    def __enter__(self) -> typing.Self:
+        """Start Spark if it is not running yet, analyse and warm up the query, and start it."""
+        self._ended: set[str] = set()
+        self._closing = False
+        self._run: Run | None = None
+        self._lease: Lease = lease(self.master)
+        try:
+            if self.warm_up:
+                self._warmed_up()
+            self._run = self._new_run()
+            self._run.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        self._thread("watch", self._watch)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Stop the query, remove its checkpoint, and let go of Spark."""
+        self._closing = True
+        if self._run is not None:
+            self._run.stop()
+        self._lease.release()
+
+    def metrics(self) -> dict[str, int | float | str]:
+        """Rows, micro-batches and their times, watermark, state, and how far the output is behind."""
+        run = getattr(self, "_run", None)
+        return {} if run is None else run.figures()
+
+    def plan(self) -> Plan:
+        """What this slet runs with its present settings."""
+        pace = Pace(self.trigger, self.boundary or None, self.enough, self.max_rows)
+        return Plan(
+            name=self.title,
+            query=getattr(self, "query", None) or type(self).function,
+            inputs=self.ports,
+            out=self.columns,
+            punctuate=self.punctuation,
+            mode=self.mode,
+            watermark=self.watermark,
+            pace=pace,
+            capacity=self.capacity,
+            checkpoints=self.checkpoints,
+        )
+
+    def take(self, port: str, item: pa.RecordBatch | Punctuation | EndOfStream) -> None:
+        """Hand over what arrived at *port*; waits while Spark has enough, unless the driver is wanted elsewhere."""
+        assert self._run is not None
+        feed = self._run.feeds[port]
+        if isinstance(item, Punctuation):
+            feed.punctuate(item.time)
+        elif isinstance(item, EndOfStream):
+            self._end(port)
+        else:
+            feed.push(item, _wanted_elsewhere())
+
+    def _new_run(self) -> Run:
+        from .run import Run
+
+        out: OutputPort[Any] = self.out  # type: ignore[attr-defined]
+        return Run(self.plan(), self._lease.engine, out.push_batch, lambda time: out.push(Punctuation(time)))
+
+    def _warmed_up(self) -> None:
+        """Send made-up rows through the whole query, with a feed and a checkpoint of their own, and forget them."""
+        from .run import Run
+
+        plan = replace(self.plan(), pace=Pace(boundary=self.boundary or None, max_rows=self.max_rows), checkpoints="")
+        span = self.boundary or _SPAN
+        run = Run(plan, self._lease.engine, lambda rows: None, lambda time: None, patience=_PATIENCE)
+        try:
+            run.start()
+            for turn in range(self.warm_up):
+                for port, one in plan.inputs.items():
+                    run.feeds[port].push(one.sampled(turn, span))
+                    run.feeds[port].punctuate((turn + 1) * span - (one.time.step if one.time else 0))
+                run.settle()
+            run.drain(close_windows=True)
+        except SparkError as error:
+            error.add_note("while it was warmed up with made-up rows: give its inputs a sample=, or set warm_up=0")
+            raise
+        finally:
+            run.stop()
+
+    def _end(self, port: str) -> None:
+        self._ended.add(port)
+        if self._ended >= set(self.ports):
+            self._thread("drain", self._drain)
+
+    def _drain(self) -> None:
+        """All inputs have ended: put out the rest, then the end."""
+        assert self._run is not None
+        try:
+            self._run.drain(close_windows=self.close_windows)
+        except SparkError as error:
+            # The watching thread reports what ended the query.
+            _log.debug("%s: not drained: %s", self.title, error)
+            return
+        self.out.end()  # type: ignore[attr-defined]
+
+    def _watch(self) -> None:
+        """Wait for the end of the query; one that nobody asked for is a failure of this slet."""
+        assert self._run is not None
+        try:
+            self._run.wait()
+        except SparkError as error:
+            # Whoever pushes from now on is told the same, and keeps the item.
+            self._run.refuse(error)
+            if not self._closing:
+                self.out.fail(error)  # type: ignore[attr-defined]
+
+    def _thread(self, task: str, target: Callable[[], None]) -> None:
+        threading.Thread(target=target, name=f"exop-spark {self.title} {task}", daemon=True).start()
+
+
+def _wanted_elsewhere() -> Callable[[], bool]:
+    """Tell whether the driver that hands over is to come to its safe point: then it waits for no room here."""
+    from exop.runtime.drivers.base import current_driver
+
+    driver = current_driver()
+    return (lambda: False) if driver is None else (lambda: driver.closed or driver.halting)

@@ -1,0 +1,109 @@
+"""The Python data source by which Spark reads a feed.
+
+Pickled by value together with `wire`: it runs in Spark's worker processes, which need pyspark and pyarrow, not ExoP.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
+from pyspark.sql.types import StructType
+
+from . import wire
+
+#: How long one poll waits for rows; a closing query wakes it earlier.
+POLL_SECONDS = 10.0
+
+
+class FeedPartition(InputPartition):
+    """A range of a feed; `payload` holds its rows already where the executors cannot reach the feed."""
+
+    def __init__(self, start: int, end: int, payload: bytes | None = None) -> None:
+        super().__init__(None)
+        self.start = start
+        self.end = end
+        self.payload = payload
+
+
+class FeedReader(DataSourceStreamReader):
+    """Reads one feed by offset, with a long poll instead of a polling delay.
+
+    Spark keeps one instance in a planning process (offsets, ranges, commits) and sends copies to the tasks (`read`).
+    """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = options
+        self._connection: socket.socket | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """Begin at the beginning of the feed."""
+        return {"row": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Never read more than so many rows at once."""
+        return ReadMaxRows(int(self._options["max_rows"]))
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """Return how far the next micro-batch reads; waits for rows, so that Spark need not poll."""
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        answer, _ = self._ask({"ask": "latest", "start": start["row"], "limit": most, "timeout": POLL_SECONDS})
+        return {"row": answer["end"]}
+
+    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
+        """Return the end of the feed, for Spark's own progress report."""
+        answer, _ = self._ask({"ask": "end"})
+        return {"row": answer["end"]}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[FeedPartition]:
+        """Make one partition: the order of the rows is part of the answer."""
+        if start["row"] >= end["row"]:
+            return []
+        payload = None
+        if self._options["inline"] == "true":
+            _, rows = self._ask({"ask": "read", "start": start["row"], "end": end["row"]})
+            payload = bytes(rows)
+        return [FeedPartition(start["row"], end["row"], payload)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a range, in a task."""
+        assert isinstance(partition, FeedPartition)
+        rows: Any = partition.payload
+        if rows is None:
+            _, rows = self._ask({"ask": "read", "start": partition.start, "end": partition.end})
+            self.stop()
+        yield from pa.ipc.open_stream(rows)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Let the feed forget what Spark has committed."""
+        self._ask({"ask": "commit", "end": end["row"]})
+
+    def stop(self) -> None:
+        """Hang up."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _ask(self, request: dict[str, Any]) -> tuple[wire.Header, bytearray]:
+        if self._connection is None:
+            connection = wire.connect(self._options["address"])
+            wire.ask(connection, {"token": self._options["token"]})
+            self._connection = connection
+        return wire.ask(self._connection, {**request, "feed": self._options["feed"]})
+
+
+class FeedSource(DataSource):
+    """`spark.readStream.format("exop")`: one feed of this platform."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "exop"
+
+    def streamReader(self, schema: StructType) -> FeedReader:  # noqa: N802
+        """Return the reader; all it needs is in the options."""
+        return FeedReader(dict(self.options))

@@ -1,0 +1,81 @@
+"""How Spark's Python workers talk to a feed: length-prefixed messages over a private local socket.
+
+This module and `source` are pickled by value and so run in worker processes that need not have ExoP installed:
+standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from typing import Any
+
+_LENGTHS = "!IQ"
+#: A header is a handful of names and numbers; anything longer is not ours.
+_MAX_HEADER = 64 * 1024
+
+Header = dict[str, Any]
+
+
+class WireError(ConnectionError):
+    """The other side hung up, refused the token, or said something that is no message."""
+
+
+def connect(address: str, timeout: float | None = None) -> socket.socket:
+    """Connect to *address*, `unix:PATH` or `tcp:HOST:PORT`."""
+    kind, _, place = address.partition(":")
+    if kind == "unix":
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(timeout)
+        connection.connect(place)
+        return connection
+    host, _, port = place.rpartition(":")
+    connection = socket.create_connection((host, int(port)), timeout=timeout)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def send(connection: socket.socket, header: Header, payload: bytes | memoryview = b"") -> None:
+    """Send one message: a JSON header and bytes that are passed on as they are."""
+    encoded = json.dumps(header).encode()
+    connection.sendall(struct.pack(_LENGTHS, len(encoded), len(payload)) + encoded)
+    if payload:
+        connection.sendall(payload)
+
+
+def receive(connection: socket.socket, most: int | None = None) -> tuple[Header, bytearray]:
+    """Receive one message, of at most *most* bytes beside its header.
+
+    Raises:
+        WireError: the other side hung up, or what came is no message.
+    """
+    length, size = struct.unpack(_LENGTHS, _exactly(connection, struct.calcsize(_LENGTHS)))
+    if length > _MAX_HEADER or (most is not None and size > most):
+        raise WireError(f"a message of {length} + {size} bytes is none of ours")
+    header = json.loads(_exactly(connection, length))
+    return header, _exactly(connection, size)
+
+
+def ask(connection: socket.socket, header: Header) -> tuple[Header, bytearray]:
+    """Send a request and return its answer.
+
+    Raises:
+        WireError: the feed refused; its words are in the message.
+    """
+    send(connection, header)
+    answer, payload = receive(connection)
+    if "error" in answer:
+        raise WireError(answer["error"])
+    return answer, payload
+
+
+def _exactly(connection: socket.socket, size: int) -> bytearray:
+    data = bytearray(size)
+    view = memoryview(data)
+    while view:
+        count = connection.recv_into(view)
+        if not count:
+            raise WireError("the other side hung up")
+        view = view[count:]
+    return data
