@@ -65,7 +65,10 @@ def check_join(mesh: Mesh, channel: str, kinds: Mapping[str, type[KindLike]]) ->
 
 
 def unbuffered_cycle(mesh: Mesh, buffered: frozenset[str]) -> list[str] | None:
-    """A cycle of direct connections, as the names of its nodes, or `None`."""
+    """A cycle of direct connections, as the names of its nodes, or `None`.
+
+    A port that pulls ends the chain of calls: it takes from a queue, or reads what the channel keeps.
+    """
     edges = successors(mesh, lambda channel: mesh.channels[channel].kind not in buffered)
     try:
         TopologicalSorter(edges).prepare()
@@ -75,20 +78,23 @@ def unbuffered_cycle(mesh: Mesh, buffered: frozenset[str]) -> list[str] | None:
 
 
 def successors(mesh: Mesh, follow: Callable[[str], bool]) -> Mapping[str, set[str]]:
-    """For each node, the nodes that its outputs reach through channels for which `follow(channel)` holds."""
+    """For each node, the nodes into which its outputs push through channels for which `follow(channel)` holds."""
     return {name: set(_next(mesh, node, follow)) for name, node in mesh.nodes.items()}
 
 
 def _next(mesh: Mesh, node: Node, follow: Callable[[str], bool]) -> Iterator[str]:
     for channel in node.outputs().values():
         if follow(channel):
-            yield from (consumer.name for consumer, _ in mesh.consumers(channel))
+            yield from (node.name for node, port in mesh.consumers(channel) if not node.slet.ports[port].pulled)
 
 
 def _check_ports(mesh: Mesh, node: Node) -> None:
-    for port in node.ports:
+    for port, channel in node.ports.items():
         if port not in node.slet.ports:
             raise UnknownName(place=node.name, kind="port", name=port, known=node.slet.ports)
+        if channel not in mesh.channels:
+            place = f"{node.name}.{port}: the mesh {mesh.name!r}"
+            raise UnknownName(place=place, kind="channel", name=channel, known=mesh.channels)
     for spec in node.slet.inputs:
         if spec.name not in node.ports:
             raise MeshError(

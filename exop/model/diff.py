@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from exop.model.mesh import ChannelSpec, Mesh, Node
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,15 @@ def difference(before: Mesh | None, after: Mesh | None) -> Difference:
     return Difference(
         tuple(node for name, node in new_nodes.items() if name not in old_nodes),
         tuple(node for name, node in old_nodes.items() if name not in new_nodes),
-        tuple((old_nodes[n], node) for n, node in new_nodes.items() if n in old_nodes and old_nodes[n] != node),
+        _changed(old_nodes, new_nodes),
         tuple(channel for name, channel in new_channels.items() if name not in old_channels),
         tuple(channel for name, channel in old_channels.items() if name not in new_channels),
-        tuple((old_channels[n], c) for n, c in new_channels.items() if n in old_channels and old_channels[n] != c),
+        _changed(old_channels, new_channels),
+    )
+
+
+def _changed(before: Mapping[str, T], after: Mapping[str, T]) -> tuple[tuple[T, T], ...]:
+    """What is there before and after but differs, by name: the same order in both directions."""
+    return tuple(
+        (before[name], after[name]) for name in sorted(before.keys() & after.keys()) if before[name] != after[name]
     )

@@ -51,7 +51,7 @@ _S, _E, _I = State, Event, Instruction
 TRANSITIONS: dict[tuple[State, Event], tuple[State, tuple[Instruction, ...]]] = {
     (_S.CREATED, _E.OPEN): (_S.OPENING, (_I.ENTER,)),
     (_S.OPENING, _E.OPENED): (_S.READY, ()),
-    (_S.OPENING, _E.FAIL): (_S.FAILED, ()),
+    (_S.OPENING, _E.FAIL): (_S.STOPPED, ()),  # it never was open: there is nothing to close, and nothing to resume
     (_S.READY, _E.START): (_S.ACTIVE, (_I.LET_ITEMS_IN,)),
     (_S.READY, _E.SUSPEND): (_S.SUSPENDED, (_I.HOLD_ITEMS,)),
     (_S.READY, _E.STOP): (_S.STOPPED, (_I.EXIT,)),
@@ -61,6 +61,8 @@ TRANSITIONS: dict[tuple[State, Event], tuple[State, tuple[Instruction, ...]]] = 
     (_S.ACTIVE, _E.END): (_S.ENDED, ()),
     (_S.ACTIVE, _E.STOP): (_S.STOPPED, (_I.EXIT,)),
     (_S.SUSPENDED, _E.RESUME): (_S.ACTIVE, (_I.LET_ITEMS_IN,)),
+    (_S.SUSPENDED, _E.FAIL): (_S.FAILED, ()),  # an engine goes on working behind a suspended component
+    (_S.SUSPENDED, _E.END): (_S.ENDED, ()),
     (_S.SUSPENDED, _E.STOP): (_S.STOPPED, (_I.EXIT,)),
     (_S.FAILED, _E.RESUME): (_S.ACTIVE, (_I.LET_ITEMS_IN,)),
     (_S.FAILED, _E.FAIL): (_S.FAILED, ()),
@@ -81,7 +83,7 @@ class Lifecycle:
 
     def allowed(self) -> list[Event]:
         """The events that the state allows now."""
-        return [event for state, event in TRANSITIONS if state is self.state]
+        return [event for event in Event if (self.state, event) in TRANSITIONS]
 
     def on(self, event: Event) -> tuple[Lifecycle, tuple[Instruction, ...]]:
         """The life cycle after *event*, and the instructions that go with it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Self
@@ -12,6 +12,16 @@ from exop.model.slet import spec_of
 from exop.model.spec import Policy, SletSpec
 
 DIRECT = "direct"
+
+
+def checked_name(what: str, name: object) -> None:
+    """Refuse a name that could not stand in an identifier (`application/node#1`, `node.port`) or in a topology file.
+
+    Raises:
+        MeshError: it is empty, or holds another sign than letters, digits, '-', '_' and '.'.
+    """
+    if not isinstance(name, str) or not name or not all(letter.isalnum() or letter in "-_." for letter in name):
+        raise MeshError(f"{name!r} is no name for {what}; use letters, digits, '-', '_' and '.'")
 
 
 def _frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -27,6 +37,7 @@ class ChannelSpec:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        checked_name("a channel", self.name)
         object.__setattr__(self, "settings", _frozen(self.settings))
 
 
@@ -43,6 +54,7 @@ class Node:
     on_error: Policy | None = None
 
     def __post_init__(self) -> None:
+        checked_name("a node", self.name)
         object.__setattr__(self, "settings", _frozen(self.settings))
         object.__setattr__(self, "ports", _frozen(self.ports))
 
@@ -73,6 +85,7 @@ class Mesh:
     revision: int = 0
 
     def __post_init__(self) -> None:
+        checked_name("an application", self.name)
         object.__setattr__(self, "nodes", _frozen(self.nodes))
         object.__setattr__(self, "channels", _frozen(self.channels))
 
@@ -91,45 +104,71 @@ class Mesh:
         return replace(self, revision=revision)
 
     def add(self, node: Node, *channels: ChannelSpec) -> Self:
-        """Add a node, and the channels that it brings."""
+        """Add a node, and the channels that it brings.
+
+        Raises:
+            MeshError: a name is taken.
+            UnknownName: a port that the slet does not have, or a channel that is not there.
+        """
         if node.name in self.nodes:
             raise MeshError(
                 f"the mesh {self.name!r} has a node {node.name!r} already; choose another name, or replace it"
             )
-        known = dict(self.channels) | {channel.name: channel for channel in channels}
-        for port, channel in node.ports.items():
-            if channel not in known:
-                place = f"{node.name}.{port}: the mesh {self.name!r}"
-                raise UnknownName(place=place, kind="channel", name=channel, known=known)
-        return replace(self, nodes={**self.nodes, node.name: node}, channels=known)
+        for channel in channels:
+            if self.channels.get(channel.name, channel) != channel:
+                raise MeshError(
+                    f"the mesh {self.name!r} has another channel {channel.name!r} already; choose another name"
+                )
+        for port in node.ports:
+            _known_port(node.name, node.slet, port)
+        return replace(self, channels=self._with_channels(channels))._with(node)
 
     def remove(self, name: str) -> Self:
-        """Remove a node, and the channels that nobody is connected to any more."""
+        """Remove a node, and the channels that nobody is connected to any more.
+
+        Raises:
+            UnknownName: there is no such node.
+        """
         gone = self.node(name)
         nodes = {key: node for key, node in self.nodes.items() if key != name}
-        used = {channel for node in nodes.values() for channel in node.ports.values()}
-        channels = {
-            key: channel for key, channel in self.channels.items() if key in used or key not in gone.ports.values()
-        }
-        return replace(self, nodes=nodes, channels=channels)
+        return replace(self, nodes=nodes)._without_orphans(gone)
 
-    def replace(self, name: str, slet: Any, **settings: Any) -> Self:
-        """Put another slet in the node's place; it keeps the ports, and the settings that the successor has too."""
+    def replace(self, name: str, slet: Any, /, **settings: Any) -> Self:
+        """Put another slet in the node's place; it keeps the ports, and the settings that the successor has too.
+
+        Raises:
+            UnknownName: no such node, a port that the successor does not have, a setting that it does not know.
+            SettingError: a setting does not fit, or a new one has no default.
+            SletError: *slet* is none.
+        """
         node, spec = self.node(name), spec_of(slet)
         for port in node.ports:
-            if port not in spec.ports:
-                raise UnknownName(place=f"{name}: the successor {spec.name}", kind="port", name=port, known=spec.ports)
+            _known_port(f"{name}: the successor {spec.name}", spec, port)
+            if node.slet.ports[port].direction != spec.ports[port].direction:
+                raise MeshError(
+                    f"{name}: the port {port!r} leads {node.slet.ports[port].direction}, that of the successor "
+                    f"{spec.name} leads {spec.ports[port].direction}; rename one of them"
+                )
         kept = {key: value for key, value in node.settings.items() if key in spec.settings}
         complete = spec.configured(name, {**kept, **settings})
         return self._with(replace(node, slet=spec, settings=complete))
 
-    def configure(self, name: str, **settings: Any) -> Self:
-        """Change settings of a node."""
+    def configure(self, name: str, /, **settings: Any) -> Self:
+        """Change settings of a node.
+
+        Raises:
+            UnknownName: no such node, or no such setting.
+            SettingError: a value does not fit.
+        """
         node = self.node(name)
         return self._with(replace(node, settings=node.slet.configured(name, {**node.settings, **settings})))
 
     def move(self, name: str, to: str) -> Self:
-        """Place a node on another host."""
+        """Place a node on another host.
+
+        Raises:
+            UnknownName: there is no such node.
+        """
         return self._with(replace(self.node(name), host=to))
 
     def suspend(self, name: str) -> Self:
@@ -140,15 +179,21 @@ class Mesh:
         """Hand items to a suspended node again."""
         return self._with(replace(self.node(name), suspended=False))
 
-    def rewire(self, name: str, **ports: str) -> Self:
-        """Connect ports of a node to other channels of the mesh."""
+    def rewire(self, name: str, /, **ports: str | ChannelSpec) -> Self:
+        """Connect ports of a node to other channels: those of the mesh by name, new ones by their specification.
+
+        A channel that this leaves without any connection goes.
+
+        Raises:
+            UnknownName: no such node, port or channel.
+        """
         node = self.node(name)
-        for port, channel in ports.items():
-            if port not in node.slet.ports:
-                raise UnknownName(place=name, kind="port", name=port, known=node.slet.ports)
-            if channel not in self.channels:
-                raise UnknownName(place=f"the mesh {self.name!r}", kind="channel", name=channel, known=self.channels)
-        return self._with(replace(node, ports={**node.ports, **ports}))
+        fresh = [channel for channel in ports.values() if isinstance(channel, ChannelSpec)]
+        names = {port: to.name if isinstance(to, ChannelSpec) else to for port, to in ports.items()}
+        for port in names:
+            _known_port(name, node.slet, port)
+        mesh = replace(self, channels=self._with_channels(fresh))
+        return mesh._with(replace(node, ports={**node.ports, **names}))._without_orphans(node)
 
     def producers(self, channel: str) -> list[tuple[Node, str]]:
         """The output ports connected to a channel."""
@@ -172,4 +217,27 @@ class Mesh:
         return from_toml(text, catalog)
 
     def _with(self, node: Node) -> Self:
+        """The mesh with *node* in the place of its name.
+
+        Raises:
+            UnknownName: one of its ports is connected to a channel that is not there.
+        """
+        for port, channel in node.ports.items():
+            if channel not in self.channels:
+                place = f"{node.name}.{port}: the mesh {self.name!r}"
+                raise UnknownName(place=place, kind="channel", name=channel, known=self.channels)
         return replace(self, nodes={**self.nodes, node.name: node})
+
+    def _with_channels(self, channels: Iterable[ChannelSpec]) -> dict[str, ChannelSpec]:
+        return dict(self.channels) | {channel.name: channel for channel in channels}
+
+    def _without_orphans(self, before: Node) -> Self:
+        """Drop the channels of *before* that nobody is connected to any more."""
+        used = {channel for node in self.nodes.values() for channel in node.ports.values()}
+        left = set(before.ports.values()) - used
+        return replace(self, channels={name: one for name, one in self.channels.items() if name not in left})
+
+
+def _known_port(place: str, slet: SletSpec, port: str) -> None:
+    if port not in slet.ports:
+        raise UnknownName(place=place, kind="port", name=port, known=slet.ports)

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from pathlib import PurePath
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from exop.errors import MeshError, UnknownName
-from exop.model.mesh import ChannelSpec, Mesh, Node
-from exop.model.spec import SletSpec
+from exop.model.mesh import DIRECT, ChannelSpec, Mesh, Node
+from exop.model.spec import POLICIES, SletSpec
+from exop.model.written import written
+
+_NODE_KEYS: Final[dict[str, type]] = {
+    "slet": str,
+    "host": str,
+    "suspended": bool,
+    "on_error": str,
+    "ports": dict,
+    "settings": dict,
+    "unset": list,
+}
 
 
 def to_toml(mesh: Mesh) -> str:
@@ -25,7 +35,8 @@ def to_toml(mesh: Mesh) -> str:
     document["application"] = {"name": mesh.name}
     channels = tomlkit.table(is_super_table=True)
     for channel in mesh.channels.values():
-        channels[channel.name] = {"kind": channel.kind, **_plain(mesh, channel.name, channel.settings)}
+        settings, unset = _settings(mesh, channel.name, channel.settings)
+        channels[channel.name] = {"kind": channel.kind, **settings} | ({"unset": unset} if unset else {})
     document["channels"] = channels
     nodes = tomlkit.table(is_super_table=True)
     for node in mesh.nodes.values():
@@ -38,60 +49,97 @@ def from_toml(text: str, catalog: Mapping[str, SletSpec]) -> Mesh:
     """Read a topology file; *catalog* maps the identity of each slet (`plugin:name`) to its specification.
 
     Raises:
-        MeshError: the text is no TOML, or lacks a table.
+        MeshError: the text is no TOML, lacks a table, or holds a value of another kind than its key wants.
         UnknownName, SettingError: as when the mesh is built in code.
     """
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise MeshError(f"the topology is no TOML: {problem}") from None
-    name = document.get("application", {}).get("name")
+    _known("the topology", "table", document, ("application", "channels", "nodes"))
+    application = _table("application", document.get("application", {}))
+    _known("[application]", "key", application, ("name",))
+    name = application.get("name")
     if not isinstance(name, str):
         raise MeshError('the topology has no name; begin it with\n[application]\nname = "…"')
-    mesh = Mesh(name)
-    channels = []
-    for key, table in _tables(document, "channels").items():
-        settings = {option: value for option, value in table.items() if option != "kind"}
-        channels.append(ChannelSpec(key, table.get("kind", "direct"), settings))
-    named = {channel.name for channel in channels}
-    for key, table in _tables(document, "nodes").items():
-        node = _node(key, table, catalog)
-        extra = [ChannelSpec(channel) for channel in node.outputs().values() if channel not in named]
-        channels += extra
-        named.update(channel.name for channel in extra)
-        mesh = Mesh(name, {**mesh.nodes, key: node})
-    known = {channel.name: channel for channel in channels}
-    for node in mesh.nodes.values():
-        for port, channel in node.ports.items():
-            if channel not in known:
-                raise UnknownName(place=f"{node.name}.{port}: the topology", kind="channel", name=channel, known=known)
-    return Mesh(name, mesh.nodes, known)
+    declared = [_channel(key, table) for key, table in _tables(document, "channels")]
+    mesh = Mesh(name, {}, {channel.name: channel for channel in declared})
+    nodes = [_node(key, table, catalog) for key, table in _tables(document, "nodes")]
+    # Outputs bring a direct channel of their own where none is declared, whatever the order of the tables.
+    made = dict.fromkeys(to for node in nodes for to in node.outputs().values() if to not in mesh.channels)
+    mesh = Mesh(name, {}, {**mesh.channels, **{channel: ChannelSpec(channel) for channel in made}})
+    for node in nodes:
+        mesh = mesh.add(node)
+    return mesh
 
 
-def _tables(document: Mapping[str, Any], section: str) -> dict[str, dict[str, Any]]:
-    found = document.get(section, {})
-    if not isinstance(found, dict) or not all(isinstance(table, dict) for table in found.values()):
-        raise MeshError(f"[{section}] holds one table per name: [{section}.NAME]")
-    return found
+def _channel(name: str, table: Mapping[str, Any]) -> ChannelSpec:
+    kind = _typed(f"[channels.{name}]", "kind", table.get("kind", DIRECT), str)
+    settings = {option: value for option, value in table.items() if option not in ("kind", "unset")}
+    return ChannelSpec(name, kind, settings | _unset(f"[channels.{name}]", table))
 
 
 def _node(name: str, table: Mapping[str, Any], catalog: Mapping[str, SletSpec]) -> Node:
-    for key in table:
-        if key not in ("slet", "settings", "ports", "host", "suspended", "on_error"):
-            known = ["slet", "settings", "ports", "host", "suspended", "on_error"]
-            raise UnknownName(place=f"[nodes.{name}]", kind="key", name=key, known=known)
+    place = f"[nodes.{name}]"
+    _known(place, "key", table, _NODE_KEYS)
+    for key, wanted in _NODE_KEYS.items():
+        if key in table:
+            _typed(place, key, table[key], wanted)
     identity = table.get("slet")
+    if identity is None:
+        raise MeshError(f'{place} names no slet; write slet = "plugin:name"')
     if identity not in catalog:
-        raise UnknownName(place=f"[nodes.{name}]: the platform", kind="slet", name=identity, known=catalog)
-    spec = catalog[str(identity)]
+        raise UnknownName(place=f"{place}: the platform", kind="slet", name=identity, known=catalog)
+    policy = table.get("on_error")
+    if policy is not None and policy not in POLICIES:
+        raise UnknownName(place=place, kind="policy", name=policy, known=POLICIES)
+    ports = table.get("ports", {})
+    for port, channel in ports.items():
+        _typed(f"[nodes.{name}.ports]", port, channel, str)
+    spec = catalog[identity]
+    given = {**table.get("settings", {}), **_unset(place, table)}
     return Node(
         name,
         spec,
-        spec.configured(name, table.get("settings", {})),
-        table.get("ports", {}),
+        spec.configured(name, given),
+        ports,
         table.get("host"),
-        bool(table.get("suspended", False)),
-        table.get("on_error"),
+        table.get("suspended", False),
+        policy,
+    )
+
+
+def _tables(document: Mapping[str, Any], section: str) -> list[tuple[str, dict[str, Any]]]:
+    found = _table(section, document.get(section, {}))
+    return [(name, _table(f"{section}.{name}", table)) for name, table in found.items()]
+
+
+def _table(section: str, found: Any) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        cure = (
+            f"write [{section}]" if section == "application" else f"[{section.split('.')[0]}] holds one table per name"
+        )
+        raise MeshError(f"{section} is no table; {cure}")
+    return found
+
+
+def _known(place: str, kind: str, table: Iterable[str], known: Iterable[str]) -> None:
+    for name in table:
+        if name not in known:
+            raise UnknownName(place=place, kind=kind, name=name, known=known)
+
+
+def _typed(place: str, key: str, value: Any, wanted: type) -> Any:
+    if type(value) is not wanted:
+        names = {str: "text", bool: "true or false", dict: "a table", list: "a list"}
+        raise MeshError(f"{place}: {key} = {value!r} is no {names[wanted].removeprefix('a ')}; write {names[wanted]}")
+    return value
+
+
+def _unset(place: str, table: Mapping[str, Any]) -> dict[str, None]:
+    """TOML has no null: settings that are switched off against their default are named in a list."""
+    return dict.fromkeys(
+        _typed(place, "unset", name, str) for name in _typed(place, "unset", table.get("unset", []), list)
     )
 
 
@@ -108,27 +156,20 @@ def _node_table(mesh: Mesh, node: Node) -> dict[str, Any]:
         table["suspended"] = True
     if node.on_error:
         table["on_error"] = node.on_error
+    settings, unset = _settings(mesh, node.name, given)
+    if unset:
+        table["unset"] = unset
     table["ports"] = dict(node.ports)
-    if given:
-        table["settings"] = _plain(mesh, node.name, given)
+    if settings:
+        table["settings"] = settings
     return table
 
 
-def _plain(mesh: Mesh, place: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as TOML has them; `None` is what is not written."""
-    return {key: _value(mesh, f"{place}.{key}", value) for key, value in settings.items() if value is not None}
-
-
-def _value(mesh: Mesh, place: str, value: Any) -> Any:
-    if isinstance(value, PurePath):
-        return str(value)
-    if isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [_value(mesh, place, one) for one in value]
-    if isinstance(value, Mapping):
-        return {str(key): _value(mesh, place, one) for key, one in value.items() if one is not None}
-    raise MeshError(
-        f"{mesh.name}: the setting {place} is a {type(value).__name__}, which a topology file cannot hold; "
-        f"use numbers, text, lists and tables for settings that are stored"
-    )
+def _settings(mesh: Mesh, place: str, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Settings as TOML has them, and the names of those that are `None`."""
+    found = {
+        key: written(f"{mesh.name}: the setting {place}.{key}", value)
+        for key, value in settings.items()
+        if value is not None
+    }
+    return found, [key for key, value in settings.items() if value is None]
