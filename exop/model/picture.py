@@ -157,8 +157,8 @@ def to_dot(picture: Picture) -> str:
         lines.append(f'  {ids[f"channel {channel}"]} [label={label}, shape=cylinder, fillcolor="{_CHANNEL}"]')
     for link in picture.links():
         text = ", ".join(part for part in (link.label, "queue" if link.queued else "") if part)
-        style = f"label={_quoted(text)}" + (", style=dashed" if link.queued else "")
-        lines.append(f"  {ids[link.source]} -> {ids[link.target]} [{style}]")
+        style = ", ".join([*([f"label={_quoted(text)}"] if text else []), *(["style=dashed"] if link.queued else [])])
+        lines.append(f"  {ids[link.source]} -> {ids[link.target]}{f' [{style}]' if style else ''}")
     return "\n".join([*lines, "}"]) + "\n"
 
 

@@ -1,0 +1,47 @@
+"""The table of the built-in commands: their functions, names and groups. Importing it loads nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from cyclopts import Group
+
+from exop.cli.changing import apply, end, remove, resume
+from exop.cli.checking import check, doctor
+from exop.cli.describing import describe
+from exop.cli.looking import mesh, ps, services
+from exop.cli.running import run, serve
+
+GROUPS: Final = {
+    "run": Group("Run applications", sort_key=1),
+    "look": Group("Look at what runs", sort_key=2),
+    "change": Group("Change what runs", sort_key=3),
+    "check": Group("Check beforehand", sort_key=4),
+}
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: what carries it out, and under which names."""
+
+    function: Callable[..., int]
+    names: tuple[str, ...]
+    group: str
+
+
+COMMANDS: Final = (
+    Command(run, ("run",), "run"),
+    Command(serve, ("serve",), "run"),
+    Command(ps, ("ps",), "look"),
+    Command(describe, ("describe",), "look"),
+    Command(services, ("services",), "look"),
+    Command(mesh, ("mesh",), "look"),
+    Command(apply, ("apply",), "change"),
+    Command(end, ("end",), "change"),
+    Command(remove, ("remove", "stop"), "change"),
+    Command(resume, ("resume",), "change"),
+    Command(check, ("check",), "check"),
+    Command(doctor, ("doctor",), "check"),
+)

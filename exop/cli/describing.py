@@ -1,0 +1,222 @@
+"""`exop describe`: what a slet, a builder, a running application or one of its nodes is, in detail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from exop.cli.options import HERE, Json, Load, Where
+from exop.cli.peers import Found, find_application, runs
+from exop.cli.report import DONE
+from exop.cli.text import columns, number, pairs, print_json, seconds
+from exop.errors import UnknownName
+
+#: What becomes of an item for which a slet raises, by policy.
+POLICIES: Final = {
+    "suspend": "the item is kept and everything upstream waits; it is tried again when the slet is resumed",
+    "retry": "the item is tried again three times, after 0.1, 0.2 and 0.4 s; then it is kept, as with suspend",
+    "dead-letter": "the item is set aside with its traceback, and the stream goes on",
+    "skip": "the item is dropped and counted, and the stream goes on",
+}
+ATOMIC: Final = "a further try starts from the memento of before the item (atomic)"
+NOT_ATOMIC: Final = "a further try starts from the memento as the failed call left it (atomic=True would keep a copy)"
+
+
+def describe(target: str, /, *, where: Where = HERE, load: Load = (), json: Json = False) -> int:
+    """Describe a running application or node, a slet, or what a folder or file offers.
+
+    Args:
+        target: APP or APP.NODE of a running platform; PLUGIN:SLET; a package folder, a .py file (or FOLDER:NAME); the
+            builder of an installed plugin.
+    """
+    from exop.cli.loading import is_local
+
+    if not is_local(target) and ":" not in target and runs(target, where):
+        with find_application(target, where) as found:
+            facts = _node_facts(found) if found.node else _application_facts(found)
+    else:
+        facts = _offered(target, load)
+    if json:
+        print_json(facts)
+    else:
+        print("\n\n".join(_as_text(facts)))
+    return DONE
+
+
+def slet_facts(spec: Any) -> dict[str, Any]:
+    """What is known of a slet that does not run."""
+    ports = [
+        {"port": port.name, "direction": port.direction, "type": str(port.type), "pulled": port.pulled}
+        for port in (*spec.inputs, *spec.outputs)
+    ]
+    settings = [{"setting": one.name, "text": str(one), "required": one.required} for one in spec.settings.values()]
+    return {
+        "slet": spec.identity,
+        "role": str(spec.role),
+        "doc": spec.doc,
+        "ports": ports,
+        "settings": settings,
+        "memento": spec.state[1].__qualname__ if spec.state else None,
+        "on_error": spec.on_error,
+        "atomic": spec.atomic,
+        "guarantee": guarantee(spec.on_error, atomic=spec.atomic, state=spec.state is not None),
+    }
+
+
+def guarantee(policy: str, *, atomic: bool, state: bool) -> str:
+    """What holds for an item for which the slet raises."""
+    tried_again = policy in ("suspend", "retry")
+    tail = (ATOMIC if atomic else NOT_ATOMIC) if state and tried_again else ""
+    text = f"nothing of an item leaves before the slet has returned; if it raises, {POLICIES[policy]}"
+    return f"{text}; {tail}" if tail else text
+
+
+def builder_facts(name: str, builder: Any) -> dict[str, Any]:
+    """What is known of an application builder."""
+    import inspect
+
+    from exop.model.signature import read_settings
+
+    settings = [
+        {"setting": one.name, "text": str(one), "required": one.required} for one in read_settings(builder).values()
+    ]
+    return {"builder": name, "doc": inspect.getdoc(builder) or "", "settings": settings}
+
+
+def _offered(target: str, load: Load) -> dict[str, Any]:
+    """The slets and builders that *target* names."""
+    from exop.cli.loading import find_target, is_local, known_plugins, slets_in
+
+    catalog = known_plugins(load)
+    if target in catalog.slets:
+        return slet_facts(catalog.slets[target])
+    plugin, colon, _ = target.rpartition(":")
+    if colon and not is_local(target) and plugin in catalog.plugins.names():
+        known = [*catalog.slets, *(f"{plugin}:{builder.__name__}" for builder in catalog.builders().get(plugin, []))]
+        if target not in known:
+            own = [name for name in known if name.startswith(f"{plugin}:")]
+            raise UnknownName(place="the installed plugins", kind="slet", name=target, known=own or known)
+    found = find_target(target, catalog)
+    slets = slets_in(found, catalog)
+    if found.which:
+        if found.which in slets:
+            return slet_facts(slets[found.which])
+        return builder_facts(found.which, found.builder())
+    return {
+        "of": target,
+        "builders": [builder_facts(name, builder) for name, builder in found.builders.items()],
+        "slets": [slet_facts(spec) for spec in slets.values()],
+    }
+
+
+def _application_facts(found: Found) -> dict[str, Any]:
+    return {"platform": found.platform.name, **found.platform.status(found.application)}
+
+
+def _node_facts(found: Found) -> dict[str, Any]:
+    """A running node: its figures, and its ports with their types."""
+    nodes = found.platform.status(found.application)["nodes"]
+    if found.node not in nodes:
+        raise UnknownName(place=f"the application {found.application!r}", kind="node", name=found.node, known=nodes)
+    node = nodes[found.node]
+    query = f"(&(kind=port)(application={_escaped(found.application)})(node={_escaped(found.node)}))"
+    types = {one["properties"]["name"]: one["properties"]["item.type"] for one in found.platform.services(query)}
+    ports = [
+        {
+            "port": port,
+            "direction": "in" if port in node["inputs"] else "out",
+            "type": types.get(port, ""),
+            "channel": channel,
+        }
+        for port, channel in node["ports"].items()
+    ]
+    text = guarantee(node["policy"], atomic=node["atomic"], state=True)
+    return {"node": f"{found.application}.{found.node}", **node, "ports": ports, "guarantee": text}
+
+
+def _as_text(facts: Mapping[str, Any]) -> list[str]:
+    """The paragraphs of a description."""
+    if "nodes" in facts:
+        return _application_text(facts)
+    if "node" in facts:
+        return _node_text(facts)
+    if "builder" in facts:
+        return _builder_text(facts)
+    if "slet" in facts:
+        return _slet_text(facts)
+    parts = [paragraph for one in facts["builders"] for paragraph in _builder_text(one)]
+    parts += [paragraph for one in facts["slets"] for paragraph in _slet_text(one)]
+    return parts or [f"{facts['of']} offers neither a builder nor a slet"]
+
+
+def _slet_text(facts: Mapping[str, Any]) -> list[str]:
+    lines = [f"{facts['slet']}  ({facts['role']})"]
+    lines += [f"  {line}".rstrip() for line in facts["doc"].splitlines()]
+    rows = [
+        [one["direction"], one["port"], one["type"] + ("  (pulled)" if one["pulled"] else "")] for one in facts["ports"]
+    ]
+    lines += [columns(("", "", ""), rows, indent="  ")] if rows else []
+    lines += _settings(facts["settings"])
+    lines += [f"  memento: {facts['memento']}"] if facts["memento"] else []
+    return ["\n".join([*lines, *_guarantee(facts["on_error"], facts["guarantee"])])]
+
+
+def _builder_text(facts: Mapping[str, Any]) -> list[str]:
+    lines = [f"{facts['builder']}  (application builder)"]
+    lines += [f"  {line}".rstrip() for line in facts["doc"].splitlines()]
+    return ["\n".join([*lines, *_settings(facts["settings"], "parameters")])]
+
+
+def _guarantee(policy: str, text: str) -> list[str]:
+    return [f"  on_error: {policy}", *(f"    {part}" for part in text.split("; "))]
+
+
+def _settings(settings: list[dict[str, Any]], title: str = "settings") -> list[str]:
+    if not settings:
+        return []
+    return [f"  {title}:", *(f"    {one['text']}{'  (required)' if one['required'] else ''}" for one in settings)]
+
+
+def _application_text(facts: Mapping[str, Any]) -> list[str]:
+    title = f"{facts['name']}  {facts['state']} for {seconds(facts['running_s'])}  on {facts['platform']}"
+    nodes = [
+        [name, one["role"], one["state"], one["slet"], number(one["metrics"]["items_in"]), one.get("error", "")]
+        for name, one in facts["nodes"].items()
+    ]
+    channels = [
+        [name, one["kind"], pairs({key: value for key, value in one.items() if isinstance(value, (int, float))})]
+        for name, one in facts["channels"].items()
+    ]
+    parts = [title, columns(("node", "role", "state", "slet", "in", ""), nodes, "  ")]
+    parts.append(columns(("channel", "kind", ""), channels, "  "))
+    if facts["inserted"]:
+        queues = [[place, one["reason"]] for place, one in facts["inserted"].items()]
+        parts.append(columns(("inserted queue", "because"), queues, "  "))
+    return parts + [f"a driver has crashed: {name}: {error}" for name, error in facts["crashed"].items()]
+
+
+def _node_text(facts: Mapping[str, Any]) -> list[str]:
+    lines = [f"{facts['node']}  {facts['state']}  {facts['slet']}  ({facts['role']})  {facts['id']}"]
+    rows = [[one["direction"], one["port"], one["type"], one["channel"]] for one in facts["ports"]]
+    lines.append(columns(("", "port", "type", "channel"), rows, "  "))
+    lines += [f"  {name} = {value!r}" for name, value in facts["settings"].items()]
+    lines += _guarantee(facts["policy"], facts["guarantee"])
+    figures = facts["metrics"]
+    plain = {name: value for name, value in figures.items() if isinstance(value, (int, float))}
+    sampled = set(figures["sampled"])
+    lines.append("  " + pairs({("~" if name in sampled else "") + name: value for name, value in plain.items()}))
+    lines += [f"  {kind}  {pairs(figures[kind])}" for kind in ("service_ms", "latency_ms", "own") if figures.get(kind)]
+    if "error" in facts:
+        lines.append(f"  error: {facts['error']}")
+    if "kept" in facts:
+        kept = facts["kept"]
+        lines.append(f"  kept item at {kept['port']!r}: {kept['item']}" if kept["port"] else "  while it was iterated")
+        lines += [f"    {line}" for line in kept["traceback"].rstrip().splitlines()]
+    for one in facts.get("dead_letters", {}).get("first", []):
+        lines.append(f"  dead letter at {one['port']!r}: {one['item']}: {one['error'].strip().splitlines()[-1]}")
+    return ["\n".join(lines)]
+
+
+def _escaped(text: str) -> str:
+    """A value as a filter has it (RFC 4515)."""
+    return "".join(f"\\{ord(letter):02x}" if letter in "\\*()\0" else letter for letter in text)

@@ -1,0 +1,141 @@
+"""From the arguments of the process to one command and its exit code; every error ends here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import App, CycloptsError, Parameter
+
+from exop.cli.commands import COMMANDS, GROUPS
+from exop.cli.report import DONE, INTERRUPTED, MISTAKE, PIPE_CLOSED, say, tell
+from exop.errors import ExopError, PluginError
+
+if TYPE_CHECKING:
+    from exop.hooks import Plugins
+
+HELP = "ExoP virtualizes stream processing: running operators, in any engine, are replaced while the stream runs."
+
+Format = Literal["console", "json"]
+Level = Literal["debug", "info", "warning", "error"]
+
+
+@dataclass
+class _Session:
+    """What holds for every command."""
+
+    debug: bool = False
+
+
+def run_command_line(arguments: list[str]) -> int:
+    """Run one command; every error is told, none leaves."""
+    session = _Session(debug="--debug" in arguments)
+    try:
+        return _run(arguments, session)
+    except CycloptsError as problem:
+        command = " ".join(["exop", *(problem.command_chain or ()), "--help"])
+        say(f"exop: {_one_line(problem)}; see `{command}`")
+        return MISTAKE
+    except KeyboardInterrupt:
+        say("exop: stopped")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # What is still buffered has no reader: Python would complain about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except Exception as error:  # noqa: BLE001 (the last resort of a program: it is told, and gives the exit code)
+        return tell(error, debug=session.debug)
+
+
+def make_app() -> App:
+    """The built-in commands."""
+    app = App(
+        name="exop",
+        help=HELP,
+        version=_version,
+        help_epilogue="exop COMMAND --help tells more. Exit codes: 0 done, 1 failed while running, 2 your mistake.",
+        default_parameter=Parameter(negative=(), show_default=False),
+        result_action="return_value",
+        exit_on_error=False,
+        print_error=False,
+        help_format="markdown",
+    )
+    for command in COMMANDS:
+        app.command(command.function, name=command.names, group=GROUPS[command.group])
+    return app
+
+
+def add_plugin_commands(app: App, plugins: Plugins) -> None:
+    """Add the commands of plugins; one that cannot be added is noted in `plugins.broken`."""
+    for plugin, offered in plugins.ask("register_commands"):
+        for function in offered or ():
+            name = function.__name__.replace("_", "-").strip("-")
+            if name in app:
+                problem = f"its command {name!r} is taken already"
+                plugins.broken[plugin] = PluginError(plugin=plugin, problem=problem)
+                say(f"exop: {plugins.broken[plugin]}")
+                continue
+            app.command(function, name=name, group="Commands of plugins")
+
+
+def _run(arguments: list[str], session: _Session) -> int:
+    app = make_app()
+    if not _names_built_in(app, arguments):
+        _discover_commands(app)
+
+    # Options before or behind the command, the same for all of them.
+    def launch(
+        *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+        debug: Annotated[bool, Parameter(env_var="EXOP_DEBUG")] = False,
+        log_format: Annotated[Format, Parameter(env_var="EXOP_LOG")] = "console",
+        log_level: Annotated[Level, Parameter(env_var="EXOP_LOG_LEVEL")] = "info",
+    ) -> Any:
+        """Options of every command.
+
+        Args:
+            debug: Show the traceback of an error.
+            log_format: How what happens is logged on stderr; console by default.
+            log_level: From which level on; info by default.
+        """
+        from exop.logs import set_up
+
+        session.debug = debug
+        set_up("debug" if debug else log_level, log_format)
+        return app(tokens)
+
+    app.meta.default(launch)
+    app.meta.group_parameters = "Options of every command"
+    result = app.meta(arguments)
+    sys.stdout.flush()
+    return result if isinstance(result, int) and not isinstance(result, bool) else DONE
+
+
+def _names_built_in(app: App, arguments: list[str]) -> bool:
+    """Plugins are loaded for their commands only when one may be meant, or all are listed."""
+    first = next((word for word in arguments if not word.startswith("-")), None)
+    return first is not None and first in app
+
+
+def _discover_commands(app: App) -> None:
+    from exop.hooks import Plugins
+    from exop.logs import set_up
+
+    set_up("warning")
+    plugins = Plugins()
+    with contextlib.suppress(ExopError):
+        plugins.discover()
+    add_plugin_commands(app, plugins)
+
+
+def _one_line(problem: CycloptsError) -> str:
+    text = " ".join(str(problem).split())
+    return text if text.endswith("..") else text.removesuffix(".")
+
+
+def _version() -> str:
+    from exop import __version__
+
+    return f"exop {__version__}"

@@ -1,0 +1,114 @@
+"""What is shown of a running application: rows of figures, made from two looks at its status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from exop.cli.text import number
+
+HEAD = ("node", "state", "in", "out", "rate/s", "busy", "queued", "p50 ms", "p99 ms")
+
+
+@dataclass(frozen=True)
+class Totals:
+    """An application in a few numbers; `items` is what its sources have put out."""
+
+    items: int
+    errors: int
+    skipped: int
+    dead: int
+    queued: int
+
+    @staticmethod
+    def of(status: Mapping[str, Any]) -> Totals:
+        """Add up the figures of all nodes and queues."""
+        nodes = list(status["nodes"].values())
+        return Totals(
+            items=sum(one["metrics"]["items_out"] for one in nodes if one["role"] == "alpha"),
+            errors=sum(one["metrics"]["errors"] for one in nodes),
+            skipped=sum(one["metrics"]["skipped"] for one in nodes),
+            dead=sum(one.get("dead_letters", {}).get("count", 0) for one in nodes),
+            queued=sum(_depth(one) for one in (*status["channels"].values(), *status["inserted"].values())),
+        )
+
+
+@dataclass
+class Figures:
+    """Rows per node. Rates and shares are those since the look before; `whole` makes them those of the whole run."""
+
+    seen_at: float = 0.0
+    counts: dict[str, tuple[int, float]] = field(default_factory=dict)
+    items: int = 0
+
+    def rows(self, status: Mapping[str, Any]) -> list[list[str]]:
+        """One row per node, under `HEAD`; what rests on samples is marked `~`."""
+        span = status["running_s"] - self.seen_at
+        found = []
+        for name, node in status["nodes"].items():
+            before_count, before_busy = self.counts.get(name, (0, 0.0))
+            figures, count = node["metrics"], _handled(node)
+            rate = max(0.0, count - before_count) / span if span > 0 else 0.0
+            busy = min(1.0, max(0.0, figures["busy_s"] - before_busy) / span) if span > 0 else 0.0
+            found.append(self._row(status, name, rate, busy))
+            self.counts[name] = (count, figures["busy_s"])
+        return found
+
+    def rate(self, status: Mapping[str, Any]) -> float:
+        """Items per second out of the sources since the look before; call it before `seen`."""
+        span = status["running_s"] - self.seen_at
+        return max(0.0, Totals.of(status).items - self.items) / span if span > 0 else 0.0
+
+    def seen(self, status: Mapping[str, Any]) -> None:
+        """Make this look the one before."""
+        self.seen_at = status["running_s"]
+        self.items = Totals.of(status).items
+
+    def _row(self, status: Mapping[str, Any], name: str, rate: float, busy: float) -> list[str]:
+        node = status["nodes"][name]
+        figures, sampled = node["metrics"], node["metrics"]["sampled"]
+        latency = figures["latency_ms"] or figures["service_ms"]
+        source = node["role"] == "alpha"
+        marked = "items_out" in sampled if source else "items_in" in sampled
+        return [
+            name,
+            node["state"],
+            "" if source else _mark("items_in" in sampled) + number(figures["items_in"]),
+            "" if node["role"] == "omega" else _mark("items_out" in sampled) + number(figures["items_out"]),
+            _mark(marked) + number(round(rate)),
+            # What a source does between two items is its own affair, and not measured.
+            "" if source else f"{_mark('busy_s' in sampled)}{busy:.0%}",
+            number(waiting(status, name)),
+            f"~{latency['p50']:.3g}" if latency else "",
+            f"~{latency['p99']:.3g}" if latency else "",
+        ]
+
+
+def waiting(status: Mapping[str, Any], name: str) -> int:
+    """How many items wait in the queues in front of a node."""
+    node = status["nodes"][name]
+    found = 0
+    for port in node["inputs"]:
+        channel = node["ports"].get(port)
+        found += _depth(status["channels"].get(channel, {}))
+        found += _depth(status["inserted"].get(f"{channel} -> {name}.{port}", {}))
+        found += _depth(status["inserted"].get(f"-> {channel}", {}))
+    return found
+
+
+def own_figures(status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the slets say of themselves, by node."""
+    return {name: node["metrics"]["own"] for name, node in status["nodes"].items() if node["metrics"].get("own")}
+
+
+def _handled(node: Mapping[str, Any]) -> int:
+    return int(node["metrics"]["items_out" if node["role"] == "alpha" else "items_in"])
+
+
+def _depth(channel: Mapping[str, Any]) -> int:
+    return int(channel.get("depth", 0))
+
+
+def _mark(sampled: bool) -> str:
+    return "~" if sampled else ""

@@ -1,0 +1,149 @@
+"""`exop ps`, `exop services`, `exop mesh`: what runs, read from running platforms."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from exop.cli.options import HERE, Json, Load, Picture, Where
+from exop.cli.peers import find_application, runs, the_platform
+from exop.cli.report import DONE
+from exop.cli.text import columns, number, print_json, seconds
+
+
+def ps(*, json: Json = False) -> int:
+    """List the running platforms of this user and their applications."""
+    platforms = _platforms()
+    if json:
+        print_json(platforms)
+    elif not platforms:
+        print("no platform runs; start one with `exop run APP` or `exop serve`")
+    else:
+        head = ("pid", "platform", "application", "state", "for", "nodes", "items", "address")
+        print(columns(head, [row for one in platforms for row in _rows(one)]))
+    return DONE
+
+
+def services(filter: str = "", /, *, where: Where = HERE, json: Json = False) -> int:  # noqa: A002 (shown in the help)
+    """List the services of a platform: its components, ports and channels, with their properties.
+
+    Args:
+        filter: An LDAP-style filter: '(role=pi)', '(&(kind=port)(application=numbers))'.
+    """
+    with the_platform(where) as platform:
+        found = list(platform.services(filter))
+    if json:
+        print_json(found)
+        return DONE
+    for service in found:
+        shown = {key: value for key, value in service["properties"].items() if key not in ("interface", "service.id")}
+        facts = "  ".join(f"{key}={_value(value)}" for key, value in sorted(shown.items()))
+        print(f"{service['id']:>5}  {','.join(service['interfaces']):<18}  {facts}")
+    if not found:
+        print(f"no service fits {filter}" if filter else "there is no service")
+    return DONE
+
+
+def mesh(
+    app: str,
+    /,
+    *parameters: str,
+    format: Annotated[Picture, Parameter(name="--format")] = "mermaid",  # noqa: A002 (the option's name)
+    where: Where = HERE,
+    load: Load = (),
+    json: Json = False,
+) -> int:
+    """Print the mesh of an application as a picture or as a topology file.
+
+    Args:
+        app: An application that runs, or anything that `exop run` takes.
+        parameters: NAME=VALUE for the builder of an application that does not run.
+        format: A Mermaid flow chart (the default), a DOT graph (for Graphviz), a topology file, or data. Dashed: a
+            queue that the wiring inserts.
+    """
+    chosen = "json" if json else format
+    data, toml = _running(app, where) if _is_running(app, parameters, where) else _not_running(app, parameters, load)
+    if chosen == "toml":
+        print(toml, end="")
+    elif chosen == "json":
+        print_json(data.as_data())
+    else:
+        print(data.draw(chosen), end="")
+    return DONE
+
+
+def _is_running(app: str, parameters: tuple[str, ...], where: Where) -> bool:
+    from exop.cli.loading import is_local
+
+    return not parameters and not is_local(app) and runs(app, where)
+
+
+def _running(app: str, where: Where) -> tuple[Any, str]:
+    from exop.model.picture import Picture as Drawing
+
+    with find_application(app, where) as found:
+        status = found.platform.status(found.application)
+        return Drawing.of_status(status), found.platform.topology(found.application)
+
+
+def _not_running(app: str, parameters: tuple[str, ...], load: Load) -> tuple[Any, str]:
+    from exop.cli.loading import build, find_target, known_plugins
+    from exop.model.picture import Picture as Drawing
+    from exop.model.resolve import resolved
+    from exop.wiring.preview import preview
+
+    catalog = known_plugins(load)
+    built = resolved(build(find_target(app, catalog), parameters, catalog), catalog.slets, durable=False)
+    return Drawing.of_mesh(built, preview(built, catalog.kinds)), built.to_toml()
+
+
+def _platforms() -> list[dict[str, Any]]:
+    from exop.errors import RemotingError
+    from exop.remoting import find_platforms
+    from exop.remoting.platform import RemotePlatform
+
+    found = []
+    for one in find_platforms():
+        known: dict[str, Any] = {"pid": one.pid, "platform": one.name, "address": str(one.address)}
+        problem = one.problem
+        if not problem:
+            try:
+                with RemotePlatform(one.address) as platform:
+                    known |= platform.status()
+            except RemotingError as error:
+                problem = str(error)
+        found.append(known | ({"problem": problem} if problem else {}))
+    return found
+
+
+def _rows(platform: dict[str, Any]) -> list[list[str]]:
+    """One row per application; one for the platform itself when it has none."""
+    from exop.cli.figures import Totals
+
+    begin = [str(platform["pid"]), platform["platform"]]
+    if "problem" in platform:
+        return [[*begin, "-", f"does not answer: {platform['problem']}", "", "", "", platform["address"]]]
+    rows = [
+        [
+            *begin,
+            name,
+            status["state"],
+            seconds(status["running_s"]),
+            str(len(status["nodes"])),
+            number(Totals.of(status).items),
+            platform["address"],
+        ]
+        for name, status in platform["applications"].items()
+    ]
+    rows += [[*begin, name, f"not started again: {why}", "", "", "", ""] for name, why in _failed(platform)]
+    return rows or [[*begin, "-", "waits", "", "", "", platform["address"]]]
+
+
+def _failed(platform: dict[str, Any]) -> list[tuple[str, str]]:
+    return list(platform.get("failed_to_restart", {}).items())
+
+
+def _value(value: Any) -> str:
+    text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    return f"'{text}'" if " " in text else text

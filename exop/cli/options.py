@@ -1,0 +1,37 @@
+"""Options that several commands have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+from cyclopts import Parameter
+
+Json: TypeAlias = Annotated[bool, Parameter(name="--json", help="Print JSON on stdout.")]
+Load: TypeAlias = Annotated[
+    tuple[Path, ...],
+    Parameter(name="--load", help="A package folder to load as a plugin as well; may be given several times."),
+]
+State: TypeAlias = Annotated[
+    Path | None,
+    Parameter(name="--state", help="The state directory: applications that ran there are started again from it."),
+]
+Name: TypeAlias = Annotated[
+    str | None, Parameter(name="--name", help="How this platform is called; the host's name by default.")
+]
+Picture: TypeAlias = Literal["mermaid", "dot", "toml", "json"]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Where:
+    """Which running platform is meant; not needed when only one runs, or only one has the application."""
+
+    on: Annotated[
+        str | None, Parameter(help="A running platform: its process id, name, socket or state directory.")
+    ] = None
+    state: Annotated[Path | None, Parameter(help="The state directory of a running platform.")] = None
+
+
+HERE = Where()

@@ -1,0 +1,104 @@
+"""Which running platform, and which of its applications, a command means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from exop.cli.options import Where
+from exop.errors import PeerUnreachable, RemotingError, UnknownName
+
+if TYPE_CHECKING:
+    from exop.remoting.platform import RemotePlatform
+
+# rpyc and msgspec are imported inside the functions: only commands that ask a running platform pay for them.
+
+
+@dataclass(frozen=True)
+class Found:
+    """An application on a running platform; `node` is empty when the application as a whole is meant."""
+
+    platform: RemotePlatform
+    application: str
+    node: str = ""
+
+
+@contextmanager
+def the_platform(where: Where) -> Iterator[RemotePlatform]:
+    """The platform that *where* selects, or the only one.
+
+    Raises:
+        PeerUnreachable: none answers, or there are several and none was named.
+    """
+    from exop.remoting import control_address
+    from exop.remoting.platform import RemotePlatform, connect
+
+    chosen = connect(where.on) if where.state is None else RemotePlatform(control_address(where.state))
+    with chosen as platform:
+        yield platform
+
+
+@contextmanager
+def find_application(text: str, where: Where) -> Iterator[Found]:
+    """The application that `APP` or `APP.NODE` names; with several platforms, on the one that has it.
+
+    Raises:
+        UnknownName: it runs nowhere.
+        PeerUnreachable: no platform answers, or it runs on several and none was named.
+    """
+    with the_platform(where if where.on or where.state else Where(on=_address_of(text))) as platform:
+        known = platform.applications()
+        application, node = split(text, known)
+        if not application:
+            place = f"the platform {platform.name!r}"
+            raise UnknownName(place=place, kind="application", name=text, known=known)
+        yield Found(platform, application, node)
+
+
+def runs(text: str, where: Where) -> bool:
+    """Whether a platform that answers has the application that `APP` or `APP.NODE` names."""
+    try:
+        if where.on or where.state:
+            with the_platform(where) as platform:
+                return bool(split(text, platform.applications())[0])
+        return any(split(text, names)[0] for names in _applications().values())
+    except PeerUnreachable:
+        return False
+
+
+def split(text: str, applications: Iterable[str]) -> tuple[str, str]:
+    """Take `APP.NODE` apart, of which both may hold dots; both are empty when no application fits."""
+    fitting = [name for name in applications if text == name or text.startswith(f"{name}.")]
+    application = max(fitting, key=len, default="")
+    return application, text[len(application) + 1 :] if application else ""
+
+
+def _address_of(text: str) -> str | None:
+    """The address of the one platform that has an application; `None` when there is one platform at most."""
+    found = _applications()
+    having = [address for address, names in found.items() if split(text, names)[0]]
+    if len(having) > 1:
+        raise PeerUnreachable(f"{text!r} runs on several platforms: {', '.join(having)}; name one of them by --on")
+    if not having and len(found) > 1:
+        known = {name for names in found.values() for name in names}
+        raise UnknownName(place="the running platforms", kind="application", name=text, known=known)
+    return having[0] if having else None
+
+
+def _applications() -> dict[str, list[str]]:
+    """The applications of every platform that answers, by its address."""
+    from exop.remoting import find_platforms
+    from exop.remoting.platform import RemotePlatform
+
+    found: dict[str, list[str]] = {}
+    for one in find_platforms():
+        if one.problem:
+            continue
+        try:
+            with RemotePlatform(one.address) as platform:
+                found[str(one.address)] = platform.applications()
+        except RemotingError:
+            continue  # it has ended between the two looks
+    return found

@@ -1,0 +1,97 @@
+"""How a command ends: errors as one line on stderr, and the exit codes."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+from typing import Final
+
+from exop import errors
+from exop.errors import ComponentFailed, ExopError
+
+#: Exit codes. After Ctrl-C that did not end cleanly it is 130, after SIGTERM 143, as a shell expects.
+DONE: Final = 0
+FAILED: Final = 1
+MISTAKE: Final = 2
+INTERRUPTED: Final = 130
+#: The reader of our output has gone away (`exop services | head`).
+PIPE_CLOSED: Final = 141
+
+#: Errors of ExoP that are no mistake of the user: something broke while it ran.
+_FAILURES: Final = (
+    errors.OperationFailed,
+    errors.LifecycleError,
+    errors.PlatformBusy,
+    errors.ConnectionLost,
+    errors.CallTimeout,
+    errors.ChannelClosed,
+    errors.ChannelFull,
+)
+#: What the surroundings of a slet lack, and a person can mend: a file, a permission, a free port.
+_SURROUNDINGS: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+
+
+def exit_code(error: BaseException) -> int:
+    """Whether *error* is the user's mistake (2) or a failure (1)."""
+    if isinstance(error, ComponentFailed):
+        cause = error.__cause__
+        if _in_surroundings(cause) or (error.facts.get("phase") == "opening" and isinstance(cause, ExopError)):
+            return MISTAKE
+        return FAILED
+    if isinstance(error, ExopError):
+        return FAILED if isinstance(error, _FAILURES) else MISTAKE
+    return MISTAKE if _in_surroundings(error) else FAILED
+
+
+def say(text: str) -> None:
+    """Tell the person at the terminal something; stdout stays for facts and for what slets print."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def tell(error: BaseException, *, debug: bool = False) -> int:
+    """Print *error* as one line, its place or notes as one further line, and return the exit code."""
+    if debug:
+        traceback.print_exception(error, file=sys.stderr)
+    elif isinstance(error, (ExopError, OSError)):
+        say(f"exop: {error}")
+        more = further(error)
+        if more:
+            say(f"  {more}")
+    else:
+        say(f"exop: a defect, please report it: {type(error).__name__}: {error}")
+        say("  `exop --debug …` shows where")
+    return exit_code(error)
+
+
+def further(error: BaseException) -> str:
+    """The line after the first: the notes of the error, or where in the user's code it or its cause was raised."""
+    notes = [note.splitlines()[0] for note in getattr(error, "__notes__", ()) if note]
+    if notes:
+        return "; ".join(notes)
+    cause = error.__cause__
+    if isinstance(error, errors.MeshError) and cause is None:
+        place = where(error)
+        return f"at {place}" if place else ""
+    if cause is None or isinstance(cause, ExopError):
+        return ""
+    place = where(cause)
+    notes = [note.splitlines()[0] for note in getattr(cause, "__notes__", ()) if note]
+    return "; ".join([*notes, *([f"raised at {place}"] if place else [])])
+
+
+def where(error: BaseException) -> str:
+    """The innermost line of code that is neither ExoP's, nor Python's own, on the way of *error*."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    ours = str(Path(errors.__file__).parent)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not (frame.filename.startswith((ours, sys.base_prefix, "<")) or "site-packages" in frame.filename):
+            return f"{frame.filename}:{frame.lineno}"
+    return ""
+
+
+def _in_surroundings(error: BaseException | None) -> bool:
+    import errno
+
+    return isinstance(error, _SURROUNDINGS) or (isinstance(error, OSError) and error.errno == errno.EADDRINUSE)

@@ -1,0 +1,207 @@
+"""`exop run` and `exop serve`: platforms in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from exop.cli.options import Json, Load, Name, State
+from exop.cli.report import DONE, say
+from exop.cli.stopping import Stopping
+from exop.cli.watch import Policy, Watch
+from exop.errors import StateError
+
+if TYPE_CHECKING:
+    from exop.model.mesh import Mesh
+    from exop.platform import Platform
+    from exop.runtime.catalog import Catalog
+
+
+def run(
+    app: str,
+    /,
+    *parameters: str,
+    state: State = None,
+    name: Name = None,
+    load: Load = (),
+    json: Json = False,
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"])] = False,
+    on_failure: Policy | None = None,
+) -> int:
+    """Run an application until its sources end, showing its progress.
+
+    Ctrl-C (or SIGTERM) ends the sources and processes what is under way; that is a clean end, exit code 0. A second
+    Ctrl-C stops at once (130, or 143), a third kills. A slet that raises is suspended with its item: on a terminal the
+    run waits for its repair (`exop resume`), elsewhere it stops with exit code 1.
+
+    Args:
+        app: A package folder with a builder (apps/linear_road), a .py file with an Application or a builder, a .toml
+            topology, or the builder of an installed plugin. APP:BUILDER names one of several.
+        parameters: NAME=VALUE for the builder.
+        json: Print the report of the run as one JSON object on stdout, and nothing else there.
+        quiet: Show neither progress nor a summary.
+        on_failure: Whether to wait for the repair of a slet that has failed, or to stop; wait on a terminal, else stop.
+    """
+    with _json_only(json) as report:
+        mesh, catalog = _prepared(app, parameters, load)
+        with Stopping(patience=2) as stopping:
+            return _run(mesh, catalog, _Options(state, name, quiet, on_failure, report), stopping)
+
+
+def serve(*, state: State = None, name: Name = None, load: Load = ()) -> int:
+    """Start a platform that waits for applications: see `exop apply`.
+
+    With a state directory it starts again what ran there. Ctrl-C (or SIGTERM) stops it; the applications of a state
+    directory go on with the next platform there.
+    """
+    from exop.cli.loading import known_plugins
+    from exop.cli.serving import Keeper
+    from exop.platform import Platform
+
+    catalog = known_plugins(load)
+    with Stopping(patience=1) as stopping:
+        platform = Platform(state=state, name=name, plugins=catalog.plugins, control=True)
+        with Keeper(platform, stopping) as keeper:
+            keeper.start(catalog.plugins.folders.values())
+            keeper.until_stopped()
+    return DONE
+
+
+@dataclass
+class _Options:
+    """How to run; `report` is filled for JSON, and `None` when a summary for people is wanted."""
+
+    state: Path | None
+    name: str | None
+    quiet: bool
+    on_failure: Policy | None
+    report: dict[str, Any] | None
+
+    @property
+    def policy(self) -> Policy:
+        """Whether to wait for repair: where somebody watches."""
+        return self.on_failure or ("wait" if sys.stderr.isatty() and sys.stdin.isatty() else "stop")
+
+
+def _prepared(app: str, parameters: Sequence[str], load: Sequence[Path]) -> tuple[Mesh, Catalog]:
+    """Everything that can be a mistake of the user is found before a platform starts."""
+    from exop.cli.loading import build, find_target, known_plugins
+
+    catalog = known_plugins(load)
+    return build(find_target(app, catalog), parameters, catalog), catalog
+
+
+def _run(mesh: Mesh, catalog: Catalog, options: _Options, stopping: Stopping) -> int:
+    from exop.cli.view import choose_view, print_summary
+    from exop.model.resolve import resolved
+    from exop.platform import Platform
+
+    if options.state is not None:
+        mesh = resolved(mesh, catalog.slets, durable=True)
+        _check_same(options.state, mesh)
+    platform = Platform(state=options.state, name=options.name, plugins=catalog.plugins, control=True)
+    view = choose_view(quiet=options.quiet)
+    watch = Watch(platform, mesh.name, view, stopping, options.policy)
+    try:
+        watch.bring_up(lambda: _bring_up(platform, mesh))
+        report = watch.until_the_end()
+        view.close()
+        if options.report is not None:
+            options.report |= report
+        elif not options.quiet:
+            print_summary(report)
+        if watch.outcome in ("stopped", "failed"):
+            platform.remove(mesh.name)
+        if watch.error is not None:
+            raise watch.error
+        return watch.exit_code
+    finally:
+        view.close()
+        platform.close()
+
+
+def _bring_up(platform: Platform, mesh: Mesh) -> None:
+    """Start the platform, which may start the application again by itself, and else deploy it."""
+    platform.start()
+    for folder in list(platform.plugins.folders.values()):
+        platform.load(folder)
+    if mesh.name not in platform.applications():
+        platform.apply(mesh)
+
+
+def _check_same(state: Path, mesh: Mesh) -> None:
+    """An application that the state directory will start again by itself must be the one that is to run.
+
+    Raises:
+        StateError: it is another one under the same name; it is not started, and nothing of it is lost.
+    """
+    from exop.runtime.store import Store
+
+    if not (state / "platform.sqlite").exists():
+        return
+    store = Store(state)
+    try:
+        stored = next((one for one in store.applications() if one.name == mesh.name and one.active), None)
+    finally:
+        store.close()
+    if stored is None:
+        return
+    if stored.topology != mesh.to_toml():
+        raise StateError(
+            f"the state directory {state} is to start {mesh.name!r} again with other settings or slets; go on with "
+            f"that one by `exop serve --state {state}`, or give it up by `exop remove {mesh.name} --state {state}`"
+        )
+    say(f"{mesh.name}: it ran in {state} and is started again")
+
+
+@contextlib.contextmanager
+def _json_only(wanted: bool) -> Iterator[dict[str, Any] | None]:
+    """Keep stdout for one JSON object; what slets, engines and their processes print goes to stderr meanwhile."""
+    if not wanted:
+        yield None
+        return
+    from exop.cli.text import print_json
+
+    report: dict[str, Any] = {}
+    python = sys.stdout
+    python.flush()
+    # Processes that engines start inherit the descriptor, not Python's object.
+    descriptor = os.dup(1)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    try:
+        yield report
+    finally:
+        sys.stdout = python
+        os.dup2(descriptor, 1)
+        os.close(descriptor)
+        if report:
+            print_json({"outcome": report["outcome"], **_facts(report)})
+
+
+def _facts(report: dict[str, Any]) -> dict[str, Any]:
+    """The report as it is printed."""
+    from dataclasses import asdict
+
+    from exop.cli.figures import Totals
+
+    status = report["status"]
+    totals, span = Totals.of(status), status["running_s"]
+    error = {"error": report["error"]} if "error" in report else {}
+    return {
+        "application": status["name"],
+        "seconds": span,
+        **asdict(totals),
+        "rate": round(totals.items / span, 1) if span else 0.0,
+        **error,
+        "nodes": status["nodes"],
+        "channels": status["channels"],
+        "inserted": status["inserted"],
+    }

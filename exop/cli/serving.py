@@ -1,0 +1,88 @@
+"""A platform that waits for applications, and tells what becomes of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from exop.cli.stopping import Stopping
+from exop.errors import ExopError
+from exop.logs import logger
+
+if TYPE_CHECKING:
+    from exop.platform import Platform
+
+#: How often the applications are looked at, in seconds.
+TICK: Final = 0.2
+
+
+@dataclass
+class Keeper:
+    """Keeps a platform up until it is told to stop, and logs when an application changes its state."""
+
+    platform: Platform
+    stopping: Stopping
+    _states: dict[str, str] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.platform.close()
+
+    def start(self, folders: Iterable[Path]) -> None:
+        """Start the platform and what ran in its state directory.
+
+        Raises:
+            StateError, AddressInUse: it cannot start here.
+        """
+        self.platform.start()
+        for folder in list(folders):
+            self.platform.load(folder)
+        state = str(self.platform.state) if self.platform.state else None
+        self._log.info("the platform waits for applications", name=self.platform.name, pid=os.getpid(), state=state)
+        for name, problem in self.platform.failed_to_restart.items():
+            self._log.error("not started again", application=name, error=str(problem))
+
+    def until_stopped(self) -> None:
+        """Wait for Ctrl-C or SIGTERM."""
+        while not self.stopping.count:
+            self.look()
+            time.sleep(TICK)
+
+    def look(self) -> None:
+        """Log what has changed since the last look."""
+        deployed = self.platform.applications()
+        for name in [name for name in self._states if name not in deployed]:
+            del self._states[name]
+            self._log.info("removed", application=name)
+        for name in deployed:
+            try:
+                status = self.platform.status(name)
+            except ExopError:
+                continue  # removed between the two calls: the next look tells it
+            if status["state"] != self._states.get(name):
+                self._states[name] = status["state"]
+                self._tell(name, status)
+
+    def _tell(self, name: str, status: dict[str, Any]) -> None:
+        failed = {node: one["error"] for node, one in status["nodes"].items() if "error" in one}
+        if failed or status["crashed"]:
+            cure = f"exop describe {name}; exop resume {name}.NODE"
+            self._log.error(status["state"], application=name, failed=failed | status["crashed"], cure=cure)
+            return
+        if status["state"] == "finished":
+            # Asking is what makes the platform remember that this one need not be started again.
+            self.platform.wait(name, 0)
+        self._log.info(status["state"], application=name)
+
+    @property
+    def _log(self) -> Any:
+        return logger("exop.serve")

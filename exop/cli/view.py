@@ -1,0 +1,185 @@
+"""How a running application is shown: a live table on a terminal, a line now and then elsewhere, or not at all."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from exop.cli.figures import HEAD, Figures, Totals, own_figures
+from exop.cli.report import say
+from exop.cli.text import number, pairs, seconds
+
+#: How often a live table is drawn anew, and how often a log gets a line, in seconds.
+LIVE_EVERY: Final = 1.0
+LOG_EVERY: Final = 5.0
+
+
+class View(Protocol):
+    """What is told of a run while it goes on."""
+
+    every: float
+
+    def opening(self, application: str, states: Mapping[str, str]) -> None:
+        """The slets are being opened; their states so far."""
+        ...
+
+    def running(self, status: Mapping[str, Any]) -> None:
+        """The figures of now; called every `every` seconds."""
+        ...
+
+    def close(self) -> None:
+        """The run has ended; what is printed next stands for itself."""
+        ...
+
+
+class Quiet:
+    """Shows nothing."""
+
+    every = LOG_EVERY
+
+    def opening(self, application: str, states: Mapping[str, str]) -> None:
+        """Nothing."""
+
+    def running(self, status: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class Log:
+    """One line every few seconds: for files, pipes and log collectors."""
+
+    every = LOG_EVERY
+
+    def __init__(self) -> None:
+        self._figures = Figures()
+        self._ready: set[str] = set()
+
+    def opening(self, application: str, states: Mapping[str, str]) -> None:
+        """A line for every few slets that have become ready."""
+        ready = {name for name, state in states.items() if state not in ("created", "opening")}
+        if ready - self._ready:
+            self._ready |= ready
+            self._info("opening", application=application, ready=f"{len(ready)} of {len(states)}")
+
+    def running(self, status: Mapping[str, Any]) -> None:
+        """One line with the totals, and what the slets say of themselves."""
+        totals = Totals.of(status)
+        rate = round(self._figures.rate(status))
+        self._figures.seen(status)
+        own = {f"{node}.{name}": value for node, own in own_figures(status).items() for name, value in own.items()}
+        self._info(
+            status["state"],
+            application=status["name"],
+            seconds=round(status["running_s"], 1),
+            items=totals.items,
+            rate=rate,
+            queued=totals.queued,
+            errors=totals.errors,
+            **own,
+        )
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+    def _info(self, event: str, **facts: Any) -> None:
+        from exop.logs import logger
+
+        logger("exop.run").info(event, **facts)
+
+
+class Live:
+    """A table that is drawn anew every second, below what slets and logs print."""
+
+    every = LIVE_EVERY
+
+    def __init__(self) -> None:
+        # rich costs 40 ms: only a live table needs it.
+        from rich.console import Console
+        from rich.live import Live as Display
+
+        self._figures = Figures()
+        self._console = Console(stderr=True)
+        # What slets print on a terminal goes above the table; into a file or pipe it goes untouched.
+        self._display = Display(
+            console=self._console, auto_refresh=False, transient=True, redirect_stdout=sys.stdout.isatty()
+        )
+        self._display.start()
+
+    def opening(self, application: str, states: Mapping[str, str]) -> None:
+        """Which slets are not ready yet."""
+        from rich.text import Text
+
+        waited = [name for name, state in states.items() if state in ("created", "opening")]
+        ready = len(states) - len(waited)
+        tail = f": waiting for {', '.join(waited)}" if waited else ""
+        self._show(Text(f"{application}: opening, {ready} of {len(states)} slets are ready{tail}"))
+
+    def running(self, status: Mapping[str, Any]) -> None:
+        """The table of now."""
+        self._show(self.table(status))
+
+    def table(self, status: Mapping[str, Any]) -> Any:
+        """The table, and below it what the slets say of themselves."""
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        totals, rate = Totals.of(status), self._figures.rate(status)
+        rows = self._figures.rows(status)
+        self._figures.seen(status)
+        title = Text.assemble(
+            (status["name"], "bold"),
+            f"  {status['state']}  {seconds(status['running_s'])}  {number(totals.items)} items"
+            f"  {number(round(rate))}/s  {number(totals.queued)} queued",
+            (f"  errors: {totals.errors}" if totals.errors else "", "bold red"),
+        )
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for index, name in enumerate(HEAD):
+            table.add_column(name, justify="left" if index < 2 else "right", no_wrap=True)
+        for row in rows:
+            table.add_row(*row, style="bold red" if row[1] in ("failed", "suspended") else None)
+        own = [Text(f"{node}  {pairs(figures)}", style="dim") for node, figures in own_figures(status).items()]
+        return Group(title, table, *own)
+
+    def close(self) -> None:
+        """Take the table away: the summary says the last word."""
+        self._display.stop()
+
+    def _show(self, content: Any) -> None:
+        self._display.update(content, refresh=True)
+
+
+def choose_view(*, quiet: bool) -> View:
+    """The view that fits where stderr goes."""
+    from exop.logs import is_json
+
+    if quiet:
+        return Quiet()
+    return Live() if sys.stderr.isatty() and not is_json() else Log()
+
+
+def print_summary(report: Mapping[str, Any]) -> None:
+    """The last word on a run, for people."""
+    from exop.cli.text import columns
+
+    status = report["status"]
+    totals = Totals.of(status)
+    span = status["running_s"]
+    rate = number(round(totals.items / span)) if span else "0"
+    counts = [
+        f"{number(totals.items)} items ({rate}/s)",
+        "1 error" if totals.errors == 1 else f"{totals.errors} errors",
+    ]
+    if totals.skipped:
+        counts.append(f"{totals.skipped} skipped")
+    if totals.dead:
+        counts.append(f"{totals.dead} set aside as dead letters")
+    if totals.queued:
+        counts.append(f"{totals.queued} left in queues")
+    say(f"{status['name']}: {report['outcome']} after {seconds(span)}: {', '.join(counts)}")
+    say(columns(HEAD, Figures().rows(status), indent="  "))
+    for node, figures in own_figures(status).items():
+        say(f"  {node}: {pairs(figures)}")

@@ -1,0 +1,162 @@
+"""Running one application until it ends: signals, failures, progress, the report at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+from exop.cli.report import DONE, FAILED, say
+from exop.cli.stopping import Stopping
+from exop.cli.view import View
+from exop.errors import ComponentFailed, UnknownName
+from exop.model.filter import where
+from exop.model.properties import APPLICATION, KIND, NAME, STATE
+
+if TYPE_CHECKING:
+    from exop.platform import Platform
+    from exop.runtime.component import Component
+
+#: How often signals and failures are looked for, in seconds.
+TICK: Final = 0.1
+#: When the first figures are shown.
+SOON: Final = 0.3
+
+Policy = Literal["wait", "stop"]
+Outcome = Literal["finished", "drained", "stopped", "failed", "removed"]
+T = TypeVar("T")
+
+
+@dataclass
+class Watch:
+    """One application that runs in this process, and the person in front of it.
+
+    Attributes:
+        policy: What a slet that is suspended by an error means: wait for its repair, or end with exit code 1.
+        error: What the run ended with.
+    """
+
+    platform: Platform
+    application: str
+    view: View
+    stopping: Stopping
+    policy: Policy = "stop"
+    error: ComponentFailed | None = None
+    outcome: Outcome = "finished"
+    _told: list[BaseException | None] = field(default_factory=list)
+    _ending: bool = False
+
+    def bring_up(self, steps: Callable[[], T]) -> T:
+        """Carry out *steps*, which open the slets, and show how far they have come.
+
+        They run in a thread of their own, so that a signal is noticed while a slow engine warms up.
+        """
+        with ThreadPoolExecutor(1, thread_name_prefix="exop bring up") as pool:
+            running = pool.submit(steps)
+            shown = 0.0
+            while not wait([running], TICK).done:
+                if time.monotonic() - shown >= self.view.every / 2:
+                    self.view.opening(self.application, self._states())
+                    shown = time.monotonic()
+            return running.result()
+
+    def until_the_end(self) -> dict[str, Any]:
+        """Watch until the application has ended, and return the report of the run."""
+        # The first figures come soon, the others at the pace of the view.
+        shown = time.monotonic() - self.view.every + SOON
+        status = self.platform.status(self.application)
+        while not self._ended():
+            if time.monotonic() - shown >= self.view.every:
+                status = self._status(status)
+                self.view.running(status)
+                shown = time.monotonic()
+        report = {"outcome": self.outcome, "status": self._status(status)}
+        if self.error is not None:
+            report["error"] = self._failure()
+        return report
+
+    @property
+    def exit_code(self) -> int:
+        """0 when everything was processed, also after a Ctrl-C that drained; else why it was not."""
+        if self.outcome in ("finished", "drained"):
+            return DONE
+        return self.stopping.exit_code if self.outcome == "stopped" else FAILED
+
+    def _ended(self) -> bool:
+        """Wait a moment; tell whether the run is over, and note how it ended."""
+        try:
+            if self.platform.wait(self.application, TICK):
+                gone = self.application not in self.platform.applications()
+                self.outcome = "removed" if gone else "drained" if self._ending else "finished"
+                return True
+        except UnknownName:
+            self.outcome = "removed"
+            return True
+        except ComponentFailed as error:
+            return self._failed(error)
+        return self._told_to_stop()
+
+    def _failed(self, error: ComponentFailed) -> bool:
+        """A slet is suspended, or something broke: show it at once, and decide whether to wait."""
+        deployment = self.platform.deployment(self.application)
+        fresh = [one for one in deployment.failures() if not any(one.error is told for told in self._told)]
+        self._told += [one.error for one in fresh]
+        lost = bool(deployment.crashed())
+        waits = self.policy == "wait" and not lost and not self.stopping.count
+        for component in fresh:
+            self._show(component, waits=waits)
+        if waits:
+            time.sleep(TICK)
+            return False
+        self.error = error
+        self.outcome = "failed"
+        return True
+
+    def _told_to_stop(self) -> bool:
+        if self.stopping.count >= 2:
+            self.outcome = "stopped"
+            return True
+        if self.stopping.count and not self._ending:
+            self._ending = True
+            say(f"{self.application}: the sources end, what is under way is processed; Ctrl-C again stops at once")
+            self.platform.end(self.application)
+        return False
+
+    def _show(self, component: Component, *, waits: bool) -> None:
+        name, kept, error = component.node.name, component.trouble.kept, component.error
+        lines = [f"{self.application}.{name} has failed: {type(error).__name__}: {error}"]
+        if kept is not None and kept.port:
+            lines.append(f"  with the item {kept.item!r:.500} at its port {kept.port!r}; the item is kept")
+        if kept is not None:
+            lines += [f"  {line}" for line in kept.text.rstrip().splitlines()]
+        if waits:
+            lines.append(
+                f"  everything upstream waits: mend the cause, then `exop resume {self.application}.{name}` tries "
+                f"again; or stop with Ctrl-C"
+            )
+        say("\n".join(lines))
+
+    def _failure(self) -> dict[str, Any]:
+        """The failure as plain data, for the report."""
+        found: dict[str, Any] = {"error": str(self.error)}
+        if self.application in self.platform.applications():
+            nodes = self.platform.status(self.application)["nodes"]
+            found["nodes"] = {
+                name: {"error": node["error"], **node.get("kept", {})}
+                for name, node in nodes.items()
+                if "error" in node
+            }
+        return found
+
+    def _status(self, last: dict[str, Any]) -> dict[str, Any]:
+        """The figures of now; the last ones known, when the application has been removed meanwhile."""
+        try:
+            return self.platform.status(self.application)
+        except UnknownName:
+            return last
+
+    def _states(self) -> dict[str, str]:
+        found = self.platform.registry.find(None, where({KIND: "slet", APPLICATION: self.application}))
+        return {str(one.properties[NAME]): str(one.properties[STATE]) for one in found}
