@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
+import inspect
 import os
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pluggy
 
-from exop.errors import PluginError
+from exop.errors import PluginError, suggest
 from exop.hooks import specs
+from exop.hooks.folders import import_folder
 from exop.logs import logger
 
 GROUP = "exop"
@@ -25,7 +26,8 @@ GROUP = "exop"
 class Plugins:
     """The plugins of one platform. There is no global manager: every platform, and every test, has its own.
 
-    `broken` maps the name of each plugin that could not be loaded, or failed in a hook, to its error.
+    `broken` maps the name of each plugin that could not be loaded, or failed in a hook, to its error. With `hooks` in
+    the environment variable `EXOP_TRACE`, every call of a hook is shown on stderr.
     """
 
     broken: dict[str, PluginError] = field(default_factory=dict)
@@ -34,33 +36,35 @@ class Plugins:
     def __post_init__(self) -> None:
         self._manager = pluggy.PluginManager(specs.PROJECT)
         self._manager.add_hookspecs(specs)
-        if "hooks" in os.environ.get("EXOP_TRACE", "").split(","):
-            self._manager.trace.root.setwriter(sys.stderr.write)
-            self._manager.enable_tracing()
+        self._entries: dict[str, EntryPoint] = {}
+        self._traced = "hooks" in os.environ.get("EXOP_TRACE", "").split(",")
 
     def discover(self) -> None:
         """Load every installed distribution that has an entry point in the group `exop`."""
         for entry in entry_points(group=GROUP):
-            if self._manager.has_plugin(entry.name) or entry.name in self.broken:
-                continue
-            try:
-                self.register(entry.name, entry.load())
-            except Exception as problem:  # noqa: BLE001 (whatever a plugin raises, the platform goes on without it)
-                self._report(entry.name, problem)
+            known = self._entries.get(entry.name)
+            if known is None:
+                self._entries[entry.name] = entry
+                self._load(entry)
+            elif known.value != entry.value:
+                taken = f"the name is taken by {known.value!r}; one of the two distributions has to change it"
+                name = f"{entry.name} ({entry.value})"
+                if name not in self.broken:
+                    self.note(name, PluginError(plugin=name, problem=taken))
 
     def register(self, name: str, plugin: object) -> None:
         """Add one plugin: a module, or an object with `@hookimpl` methods.
 
         Raises:
-            PluginError: the name is taken, or an implementation has a parameter that its hook does not offer.
+            PluginError: the name is taken, or an implementation fits no hook; the plugin is not added then.
         """
+        if self._manager.has_plugin(name):
+            raise PluginError(plugin=name, problem="another plugin has this name")
+        self._check(name, plugin)
         try:
             self._manager.register(plugin, name)
-            self._manager.check_pending()
         except (ValueError, pluggy.PluginValidationError) as problem:
-            if self._manager.get_plugin(name) is plugin:
-                self._manager.unregister(plugin)
-            raise PluginError(plugin=name, problem=str(problem)) from problem
+            raise PluginError(plugin=name, problem=" ".join(str(problem).split())) from problem
 
     def load_folder(self, folder: Path) -> str:
         """Load a package folder (an application, a one-off plugin) under its folder's name, and return that name.
@@ -78,7 +82,7 @@ class Plugins:
             self.register(name, import_folder(folder))
         except PluginError:
             raise
-        except Exception as problem:
+        except (Exception, SystemExit) as problem:
             raise PluginError(plugin=name, problem=f"{type(problem).__name__}: {problem}") from problem
         self.folders[name] = folder
         return name
@@ -95,33 +99,66 @@ class Plugins:
         caller = getattr(self._manager.hook, hook)
         for implementation in list(caller.get_hookimpls()):
             wanted = {name: arguments[name] for name in implementation.argnames}
+            begin = time.perf_counter()
             try:
                 answer = implementation.function(**wanted)
-            except Exception as problem:  # noqa: BLE001 (as in discover)
-                self._report(implementation.plugin_name, problem)
+            except Exception as problem:  # noqa: BLE001 (whatever a plugin raises, the others are asked)
+                self._trace(hook, implementation.plugin_name, repr(problem), begin)
+                self.note(implementation.plugin_name, problem)
                 continue
+            self._trace(hook, implementation.plugin_name, _shown(answer), begin)
             yield implementation.plugin_name, answer
 
-    def _report(self, name: str, problem: Exception) -> None:
-        error = PluginError(plugin=name, problem=f"{type(problem).__name__}: {problem}")
-        error.__cause__ = problem
+    def note(self, name: str, problem: BaseException) -> None:
+        """Note that a plugin is broken, and say so in the log."""
+        error = problem
+        if not isinstance(error, PluginError):
+            error = PluginError(plugin=name, problem=f"{type(problem).__name__}: {problem}")
+            error.__cause__ = problem
         self.broken[name] = error
         logger("exop.plugins").warning("plugin left out", plugin=name, problem=str(error.problem))
 
+    def _load(self, entry: EntryPoint) -> None:
+        if self._manager.has_plugin(entry.name):
+            return
+        try:
+            self.register(entry.name, entry.load())
+        except (Exception, SystemExit) as problem:  # noqa: BLE001 (whatever a plugin raises, the platform goes on)
+            self.note(entry.name, problem)
 
-def import_folder(folder: Path) -> ModuleType:
-    """Import a package from a folder, under the dotted name that the folder has on the import path.
+    def _check(self, name: str, plugin: object) -> None:
+        """Find implementations that no hook fits, before anything is registered.
 
-    `apps/linear_road` becomes `apps.linear_road` when its parent holds it as a part of the project in the working
-    directory; a folder elsewhere is imported by its own name, its parent being put on the path.
-    """
-    if not folder.is_dir() or not (folder / "__init__.py").is_file():
-        raise PluginError(plugin=folder.name, problem=f"{folder} is no package: it holds no __init__.py")
-    here = Path.cwd().resolve()
-    parts = folder.relative_to(here).parts if folder.is_relative_to(here) else (folder.name,)
-    root = here if folder.is_relative_to(here) else folder.parent
-    if not all(part.isidentifier() for part in parts):
-        parts, root = (folder.name,), folder.parent
-    if str(root) not in sys.path:
-        sys.path.insert(0, str(root))
-    return importlib.import_module(".".join(parts))
+        Raises:
+            PluginError: with the known hooks, or parameters, and a suggestion.
+        """
+        for attribute in dir(plugin):
+            options = self._manager.parse_hookimpl_opts(plugin, attribute)
+            if options is None:
+                continue
+            hook = options["specname"] or attribute
+            spec = getattr(getattr(specs, hook, None), f"{specs.PROJECT}_spec", None)
+            if spec is None:
+                raise PluginError(
+                    plugin=name, problem=f"there is no hook {hook!r}; {suggest(hook, specs.names(), 'hook')}"
+                )
+            if options["wrapper"] or options["hookwrapper"]:
+                raise PluginError(
+                    plugin=name, problem=f"{hook} is a wrapper; hooks are asked one by one, answer it instead"
+                )
+            known = inspect.signature(getattr(specs, hook)).parameters
+            for parameter in inspect.signature(getattr(plugin, attribute)).parameters.values():
+                if parameter.default is parameter.empty and parameter.name not in known:
+                    problem = (
+                        f"{hook} offers no parameter {parameter.name!r}; {suggest(parameter.name, known, 'parameter')}"
+                    )
+                    raise PluginError(plugin=name, problem=problem)
+
+    def _trace(self, hook: str, plugin: str, answer: str, begin: float) -> None:
+        if self._traced:
+            took = (time.perf_counter() - begin) * 1e3
+            print(f"exop hook {hook} [{plugin}] -> {answer} ({took:.1f} ms)", file=sys.stderr)  # noqa: T201
+
+
+def _shown(answer: Any) -> str:
+    return f"{len(answer)} given" if isinstance(answer, (list, tuple, dict)) else repr(answer)

@@ -38,22 +38,33 @@ class Catalog:
         return found
 
     def _add_kind(self, plugin: str, kind: type[Channel]) -> None:
-        self.kinds.setdefault(kind.kind, kind)
+        if self.kinds.setdefault(kind.kind, kind) is not kind:
+            problem = f"the channel kind {kind.kind!r} is there already ({self.kinds[kind.kind].__module__}); rename it"
+            raise PluginError(plugin=plugin, problem=problem)
 
     def _add_slet(self, plugin: str, thing: Any) -> None:
         spec = spec_of(thing).of(plugin)
+        if self.slets.get(spec.identity, spec).factory is not spec.factory:
+            raise PluginError(
+                plugin=plugin, problem=f"it offers two slets as {spec.identity!r}; give one another name="
+            )
         self.slets[spec.identity] = spec
 
     def _offers(self, hook: str) -> Iterator[tuple[str, Any]]:
         for plugin, offered in self.plugins.ask(hook):
-            for one in offered or ():
+            try:
+                each = [*(offered or ())]
+            except Exception as problem:  # noqa: BLE001 (an answer that is no list, or a generator that raises)
+                self.plugins.note(plugin, PluginError(plugin=plugin, problem=f"{hook}() gave no list: {problem}"))
+                continue
+            for one in each:
                 yield plugin, one
 
     def _take(self, plugin: str, take: Callable[[str, Any], None], offer: Any) -> None:
         try:
             take(plugin, offer)
         except Exception as problem:  # noqa: BLE001 (one bad offer does not take the platform down)
-            self.plugins.broken[plugin] = PluginError(plugin=plugin, problem=str(problem))
+            self.plugins.note(plugin, problem)
 
 
 def known_slets() -> Catalog:
