@@ -44,6 +44,8 @@ def grown(array: npt.NDArray[Any], size: int, fill: int) -> npt.NDArray[Any]:
     """
     if len(array) >= size:
         return array
-    larger = np.full(max(size, 2 * len(array)), fill, array.dtype)
+    wanted = max(size, 2 * len(array))
+    # Zeros are not touched until they are used: one far-out number costs address space, not time.
+    larger = np.full(wanted, fill, array.dtype) if fill else np.zeros(wanted, array.dtype)
     larger[: len(array)] = array
     return larger

@@ -37,5 +37,5 @@ class Latency:
         for step in sorted(self.counts):
             seen += self.counts[step]
             if seen >= wanted:
-                return min((step + 1) / 1000, self.worst)
+                return min((step + 1) / 1000, round(self.worst, 3))
         return 0.0
