@@ -38,12 +38,15 @@ class Channel(ABC):
             depend on the outlets: in a cycle it is needed before they are known.
         serial: The channel keeps something, so that one driver at a time may push into it.
         pull_mode: Whether a pulling port takes items out, or reads what the channel keeps.
+        live: What consumers receive stays the channel's own (a window from which its slet evicts), so that no queue
+            can stand between it and them.
     """
 
     kind: ClassVar[str]
     buffered: ClassVar[bool] = False
     serial: ClassVar[bool] = True
     pull_mode: ClassVar[PullMode] = "take"
+    live: bool = False
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from exop.runtime.component import Component
-from exop.wiring.circuit import Circuit, Join
+from exop.wiring.chains import split_chains
+from exop.wiring.circuit import Circuit
+from exop.wiring.cycles import find_loops, inner_places
+from exop.wiring.places import before_key, edge_key, in_front_of, possible
+from exop.wiring.reach import DriverKey, reach
 
-#: A direct chain is split by a queue after so many slets, long before Python's recursion limit.
-LONGEST_CHAIN = 150
-
-DriverKey = tuple[Literal["source", "engine", "queue"], str]
-
-
-def edge_key(channel: str, join: Join) -> str:
-    """The place of a queue between a channel and one port."""
-    return f"{channel} -> {join.name}"
-
-
-def before_key(channel: str) -> str:
-    """The place of a queue in front of a channel."""
-    return f"-> {channel}"
+__all__ = ["Layout", "before_key", "edge_key", "lay_out"]
 
 
 @dataclass
@@ -33,46 +23,66 @@ class Layout:
         inserted: The places where a queue is needed, and why.
         groups: Sets of queues (buffered channels by name, inserted ones by place) that share a worker.
         runs: For each component (by id) and each channel that keeps something (`channel:name`), its drivers.
-        order: How far downstream each queue is.
+        order: How far downstream each queue is, and each component.
+        loops: The cycles, each as its members.
     """
 
     inserted: dict[str, str] = field(default_factory=dict)
     groups: list[set[str]] = field(default_factory=list)
     runs: dict[str, set[DriverKey]] = field(default_factory=dict)
     order: dict[str, int] = field(default_factory=dict)
+    loops: list[list[Component]] = field(default_factory=list)
 
 
-def lay_out(circuit: Circuit) -> Layout:
-    """Find the drivers; insert queues and let queues share workers until no two drivers meet."""
-    layout = Layout()
+def lay_out(circuit: Circuit, standing: Mapping[str, str] | None = None) -> Layout:
+    """Find the drivers; insert queues and let queues share workers until no two drivers meet.
+
+    Queues of one cycle share a worker too: two workers that each wait for room at the other's queue would wait for
+    ever. *standing* are the queues that were inserted before, with the reason: they stay as long as their place is
+    there, since they may hold items.
+
+    Raises:
+        WiringError: a cycle without a queue.
+    """
+    layout = Layout(loops=find_loops(circuit))
+    still = set(possible(circuit))
+    layout.inserted |= {place: reason for place, reason in (standing or {}).items() if place in still}
+    split_chains(circuit, layout.inserted)
     places = _downstream_order(circuit)
     while True:
-        layout.runs = {}
-        _Reach(circuit, layout).follow_all()
+        _unite_loops(circuit, layout)
+        layout.runs = reach(circuit, layout.inserted)
         conflict = next((place for place in places if _drivers_apart(layout, place)), None)
         if conflict is None:
             break
         _part(circuit, layout, conflict)
     known = {queue for group in layout.groups for queue in group}
-    for queue in _queues(circuit, layout):
-        if queue not in known:
-            layout.groups.append({queue})
-    rank = {place: index for index, place in enumerate(places)}
-    for queue in _queues(circuit, layout):
+    queues = _queues(circuit, layout)
+    layout.groups += [{queue} for queue in queues if queue not in known]
+    rank = layout.order = {place: index for index, place in enumerate(places)}
+    for queue in queues:
         layout.order[queue] = min((rank[p] for p, keys in layout.runs.items() if ("queue", queue) in keys), default=0)
     return layout
 
 
 def _queues(circuit: Circuit, layout: Layout) -> list[str]:
+    """The queues that a worker drains."""
     buffered = [name for name, channel in circuit.channels.items() if channel.buffered]
-    taken = {name for name in buffered if _pulled_alone(circuit, name)}
-    return [*(name for name in buffered if name not in taken), *layout.inserted]
+    return [*(name for name in buffered if not _pulled_alone(circuit, name)), *layout.inserted]
 
 
 def _pulled_alone(circuit: Circuit, channel: str) -> bool:
     """A buffered channel whose only consumer pulls is drained by that consumer."""
     joins = circuit.consumers[channel]
     return len(joins) == 1 and joins[0].port.pulled
+
+
+def _unite_loops(circuit: Circuit, layout: Layout) -> None:
+    queues = set(_queues(circuit, layout))
+    for loop in layout.loops:
+        inside = queues.intersection(inner_places(circuit, loop))
+        if inside:
+            _unite(layout, inside)
 
 
 def _drivers_apart(layout: Layout, place: str) -> bool:
@@ -101,8 +111,9 @@ def _part(circuit: Circuit, layout: Layout, place: str) -> None:
     fresh = set()
     for channel, join in circuit.inputs(component):
         if not (circuit.channels[channel].buffered or join.port.pulled):
-            layout.inserted[edge_key(channel, join)] = f"several drivers meet in {component.node.name}: {names}"
-            fresh.add(edge_key(channel, join))
+            fresh.add(in_front_of(circuit, channel, join))
+    for queue in fresh:
+        layout.inserted.setdefault(queue, f"several drivers meet in {component.node.name}: {names}")
     _unite(layout, fresh)
 
 
@@ -115,66 +126,6 @@ def _unite(layout: Layout, queues: set[str]) -> None:
         else:
             apart.append(group)
     layout.groups = [*apart, together]
-
-
-class _Reach:
-    """Follows each driver from where it pushes as far as it runs things."""
-
-    def __init__(self, circuit: Circuit, layout: Layout) -> None:
-        self.circuit, self.layout = circuit, layout
-
-    def follow_all(self) -> None:
-        for component in self.circuit.components():
-            if component.spec.own_driver or component.spec.iterated:
-                kind: Literal["engine", "source"] = "engine" if component.spec.own_driver else "source"
-                self._note(component.id, (kind, component.id) if kind == "source" else None)
-                self._leave(component, (kind, component.id), 0)
-        for name, channel in self.circuit.channels.items():
-            if channel.buffered:
-                self._deliver(name, ("queue", name), 0)
-        for name in list(self.circuit.channels):
-            key = before_key(name)
-            if key in self.layout.inserted:
-                self._into_channel(name, ("queue", key), 0, queued=True)
-            for join in self.circuit.consumers[name]:
-                place = edge_key(name, join)
-                if place in self.layout.inserted:
-                    self._enter(join.component, ("queue", place), 0)
-
-    def _note(self, place: str, key: DriverKey | None) -> bool:
-        """Note that *key* runs *place*; tells whether that is new."""
-        keys = self.layout.runs.setdefault(place, set())
-        new = key is not None and key not in keys
-        if key is not None:
-            keys.add(key)
-        return new
-
-    def _leave(self, component: Component, key: DriverKey, depth: int) -> None:
-        for _, channel in self.circuit.outputs(component):
-            self._into_channel(channel, key, depth)
-
-    def _into_channel(self, name: str, key: DriverKey, depth: int, *, queued: bool = False) -> None:
-        if before_key(name) in self.layout.inserted and not queued:
-            return
-        channel = self.circuit.channels[name]
-        if channel.serial and not channel.buffered and not self._note(f"channel:{name}", key):
-            return
-        if not channel.buffered:
-            self._deliver(name, key, depth)
-
-    def _deliver(self, name: str, key: DriverKey, depth: int) -> None:
-        for join in self.circuit.consumers[name]:
-            place = edge_key(name, join)
-            if place in self.layout.inserted or join.port.pulled:
-                continue
-            if depth >= LONGEST_CHAIN:
-                self.layout.inserted[place] = f"the direct chain is {LONGEST_CHAIN} slets long"
-                continue
-            self._enter(join.component, key, depth + 1)
-
-    def _enter(self, component: Component, key: DriverKey, depth: int) -> None:
-        if self._note(component.id, key) and not component.spec.own_driver:
-            self._leave(component, key, depth)
 
 
 def _downstream_order(circuit: Circuit) -> list[str]:

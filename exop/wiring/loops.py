@@ -11,38 +11,9 @@ from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, current_driver
 from exop.wiring.circuit import Circuit
+from exop.wiring.cycles import find_loops
 
-
-def find_loops(circuit: Circuit) -> list[list[Component]]:
-    """The strongly connected components of the mesh that contain a cycle."""
-    following = {
-        component.id: [
-            join.component for _, channel in circuit.outputs(component) for join in circuit.consumers[channel]
-        ]
-        for component in circuit.components()
-    }
-    reach = {start: _reachable(start, following) for start in following}
-    loops: list[list[Component]] = []
-    for component in circuit.components():
-        if component.id in reach[component.id] and not any(component in loop for loop in loops):
-            members = [
-                other
-                for other in circuit.components()
-                if other.id in reach[component.id] and component.id in reach[other.id]
-            ]
-            loops.append(members)
-    return loops
-
-
-def _reachable(start: str, following: dict[str, list[Component]]) -> set[str]:
-    seen: set[str] = set()
-    todo = [start]
-    while todo:
-        for component in following[todo.pop()]:
-            if component.id not in seen:
-                seen.add(component.id)
-                todo.append(component.id)
-    return seen
+__all__ = ["end_of_loop", "find_loops"]
 
 
 def end_of_loop(deployment: Deployment, circuit: Circuit, members: list[Component]) -> Callable[[], None]:

@@ -114,6 +114,7 @@ class WindowChannel(Channel):
         self._per_port = ports or {}
         self._windows: dict[str, PortWindow] = {}
         self._make("", self._sizes)
+        self.live = evict or any(sizes.get("evict") for sizes in self._per_port.values())
 
     @classmethod
     def carries(cls, pushed: PortType) -> PortType:

@@ -1,0 +1,34 @@
+"""The names of the places where a queue can stand: between a channel and one port, or in front of a channel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from exop.wiring.circuit import Circuit, Join
+
+
+def edge_key(channel: str, join: Join) -> str:
+    """The place of a queue between a channel and one port."""
+    return f"{channel} -> {join.name}"
+
+
+def before_key(channel: str) -> str:
+    """The place of a queue in front of a channel."""
+    return f"-> {channel}"
+
+
+def in_front_of(circuit: Circuit, channel: str, join: Join) -> str:
+    """Where a queue goes that is to stand in front of a port.
+
+    What a live channel delivers stays its own (a window from which its slet evicts): no queue can stand behind it, so
+    it stands before the channel.
+    """
+    return before_key(channel) if circuit.channels[channel].live else edge_key(channel, join)
+
+
+def possible(circuit: Circuit) -> Iterator[str]:
+    """Every place at which a queue can stand now."""
+    for name, channel in circuit.channels.items():
+        if not channel.buffered:
+            yield before_key(name)
+        yield from (edge_key(name, join) for join in circuit.consumers[name] if not join.port.pulled)

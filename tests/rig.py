@@ -1,0 +1,140 @@
+"""What many tests need: a small platform without plugins, slets that write down what they see, and patience."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from exop import Application, slet
+from exop.model.mesh import Mesh
+from exop.registry import ServiceRegistry
+from exop.runtime.channels import BUILT_IN
+from exop.runtime.component import Component
+from exop.runtime.deployment import Deployment
+from exop.runtime.manager import ComponentManager
+from exop.wiring import Deployer, WiringController
+from exop.wiring.circuit import Circuit
+
+#: No test waits longer than this for something that has to happen.
+PATIENCE = 20.0
+
+
+def eventually(holds: Callable[[], Any], what: str = "it", seconds: float = PATIENCE) -> None:
+    """Wait until something holds; fail when it does not in time."""
+    deadline = time.monotonic() + seconds
+    pause = threading.Event()
+    while not holds():
+        assert time.monotonic() < deadline, f"{what} has not come about within {seconds:g} s"
+        pause.wait(0.001)
+
+
+def collector(seen: list[Any]) -> Any:
+    """A sink that writes down what arrives."""
+
+    @slet
+    def collect(item: Any) -> None:
+        seen.append(item)
+
+    return collect
+
+
+def source_of(items: Any) -> Any:
+    """A source of given items."""
+
+    @slet
+    def given() -> Iterator[Any]:
+        yield from items
+
+    return given
+
+
+@slet
+def same(item: Any) -> Any:
+    """Pass every item on."""
+    return item
+
+
+class Gate:
+    """A door in a slet: closed, it keeps whoever comes inside until it is opened."""
+
+    def __init__(self, *, closed: bool = True) -> None:
+        self._open = threading.Event()
+        self.waiting = threading.Semaphore(0)
+        if not closed:
+            self._open.set()
+
+    def open(self) -> None:
+        """Let everybody through."""
+        self._open.set()
+
+    def pass_through(self) -> None:
+        """Wait until the gate is open."""
+        self.waiting.release()
+        assert self._open.wait(PATIENCE), "nobody has opened the gate"
+
+    def somebody_waits(self) -> None:
+        """Wait until one has come to the gate."""
+        assert self.waiting.acquire(timeout=PATIENCE), "nobody has come to the gate"
+
+
+class Rig:
+    """The services of a platform, without plugins, state and sockets."""
+
+    def __init__(self) -> None:
+        self.registry = ServiceRegistry()
+        self.manager = ComponentManager(self.registry, "here")
+        self.manager.kinds = {kind.kind: kind for kind in BUILT_IN}
+        self.wiring = WiringController(self.registry, self.manager)
+        self.deployer = Deployer(self.manager, self.wiring, "here")
+        self.deployments: list[Deployment] = []
+
+    def deploy(self, app: Application | Mesh) -> Deployment:
+        """Deploy an application."""
+        deployment = self.deployer.deploy(app.build() if isinstance(app, Application) else app)
+        self.deployments.append(deployment)
+        return deployment
+
+    def run(self, app: Application) -> Deployment:
+        """Deploy an application and wait until it has finished."""
+        deployment = self.deploy(app)
+        assert deployment.wait(PATIENCE), f"{app.name} has not finished"
+        return deployment
+
+    def circuit(self, app: Application) -> Circuit:
+        """The connections of an application of which nothing is opened."""
+        mesh = app.build()
+        for spec in mesh.channels.values():
+            self.manager.create_channel(mesh.name, spec)
+        for node in mesh.nodes.values():
+            component = self.manager.create(mesh.name, node, lambda _: None)
+            for port, channel in node.ports.items():
+                self.wiring.connect(component, port, channel)
+        return self.wiring.circuit(mesh.name)
+
+    def undeploy(self, deployment: Deployment) -> None:
+        """Take a deployment away; all its threads leave."""
+        self.deployments.remove(deployment)
+        assert self.deployer.undeploy(deployment, timeout=PATIENCE), "a thread has not left"
+
+    def close(self) -> None:
+        """Take everything away."""
+        for deployment in list(self.deployments):
+            self.undeploy(deployment)
+        self.wiring.close()
+
+
+def component(rig: Rig, circuit: Circuit, name: str) -> Component:
+    """The component of a node."""
+    return next(one for one in circuit.components() if one.node.name == name)
+
+
+@contextmanager
+def threads_leave() -> Iterator[None]:
+    """No thread of the platform that begins inside of the block is left behind it."""
+    before = set(threading.enumerate())
+    yield
+    eventually(
+        lambda: not [t for t in threading.enumerate() if t not in before and t.name.startswith("exop")],
+        "the end of all threads",
+    )

@@ -1,0 +1,308 @@
+"""Which driver runs what, and where queues are put."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from exop import Application, InputPort, OutputPort, Slet, input_port, slet
+from exop.errors import WiringError
+from exop.stock.slets import count_up
+from exop.wiring.chains import LONGEST_CHAIN
+from exop.wiring.layout import lay_out
+from tests.rig import component, same
+
+
+class Two(Slet):
+    """Two ports, one output."""
+
+    @input_port
+    def left(self, item: Any) -> Any:
+        return item
+
+    @input_port
+    def right(self, item: Any) -> Any:
+        return item
+
+
+@slet
+def sink(item: Any) -> None:
+    """Take everything."""
+
+
+def laid_out(rig, app):
+    return lay_out(rig.circuit(app))
+
+
+def drivers_of(layout, rig, app, name):
+    circuit = rig.wiring.circuit(app.name)
+    return layout.runs[component(rig, circuit, name).id]
+
+
+def test_a_chain_behind_one_source_needs_no_queue(rig):
+    """Where only one driver comes, nothing is inserted."""
+    app = Application("chain")
+    at = app.add("numbers", count_up, to=3)
+    at = app.add("first", same, item=at)
+    app.add("sink", sink, item=at)
+    layout = laid_out(rig, app)
+    assert layout.inserted == {}
+    assert [kind for kind, _ in drivers_of(layout, rig, app, "sink")] == ["source"]
+
+
+def test_a_fan_out_needs_no_queue(rig):
+    """One driver runs all consumers of a channel."""
+    app = Application("fan-out")
+    at = app.add("numbers", count_up, to=3)
+    for number in range(3):
+        app.add(f"sink{number}", sink, item=at)
+    assert laid_out(rig, app).inserted == {}
+
+
+def test_a_diamond_of_one_driver_needs_no_queue(rig):
+    """Two branches of one driver meet without a queue: they are run one after the other."""
+    app = Application("diamond")
+    at = app.add("numbers", count_up, to=3)
+    left, right = app.add("left", same, item=at), app.add("right", same, item=at)
+    app.add("both", Two, left=left, right=right)
+    assert laid_out(rig, app).inserted == {}
+
+
+def test_where_two_drivers_meet_in_a_slet_its_ports_get_queues_with_one_worker(rig):
+    """Rule 3: two sources into two ports of one slet: a queue for each port, and one worker for both."""
+    app = Application("meet")
+    one, other = app.add("one", count_up, to=3), app.add("other", count_up, to=3)
+    app.add("both", Two, left=one, right=other)
+    layout = laid_out(rig, app)
+    assert set(layout.inserted) == {"one -> both.left", "other -> both.right"}
+    assert all("several drivers meet in both" in reason for reason in layout.inserted.values())
+    assert {"one -> both.left", "other -> both.right"} in layout.groups
+
+
+def test_where_two_drivers_meet_in_a_direct_channel_one_queue_suffices(rig):
+    """A fan-in through a direct channel: the queue stands between the channel and its consumer."""
+    app = Application("fan-in")
+    joined = app.channel("joined")
+    app.add("one", count_up, to=3, out=joined)
+    app.add("other", count_up, to=3, out=joined)
+    app.add("sink", sink, item=joined)
+    assert set(laid_out(rig, app).inserted) == {"joined -> sink.item"}
+
+
+def test_the_queue_stands_where_the_drivers_meet_first(rig):
+    """What stands behind the first meeting is run by the worker of its queue: no second queue."""
+    app = Application("first")
+    joined = app.channel("joined")
+    app.add("one", count_up, to=3, out=joined)
+    app.add("other", count_up, to=3, out=joined)
+    at = app.add("a", same, item=joined)
+    at = app.add("b", same, item=at)
+    app.add("sink", sink, item=at)
+    assert set(laid_out(rig, app).inserted) == {"joined -> a.item"}
+
+
+@pytest.mark.parametrize("settings", [{"kind": "latch"}, {"kind": "table", "key": "0"}, {"kind": "log"}])
+def test_a_channel_that_keeps_something_is_pushed_into_by_one_driver(rig, settings):
+    """Several drivers in front of a channel that keeps something: the queue stands before the channel."""
+    app = Application("serial")
+    kept = app.channel("kept", **settings)
+    app.add("one", count_up, to=3, out=kept)
+    app.add("other", count_up, to=3, out=kept)
+    app.add("sink", sink, item=kept)
+    layout = laid_out(rig, app)
+    assert set(layout.inserted) == {"-> kept"}
+    assert "push into kept" in layout.inserted["-> kept"]
+
+
+def test_a_queue_that_was_asked_for_is_enough(rig):
+    """Several drivers push into a queue channel: nothing more is needed."""
+    app = Application("asked")
+    joined = app.channel("joined", kind="queue")
+    app.add("one", count_up, to=3, out=joined)
+    app.add("other", count_up, to=3, out=joined)
+    app.add("sink", sink, item=joined)
+    layout = laid_out(rig, app)
+    assert layout.inserted == {}
+    assert layout.groups == [{"joined"}]
+
+
+def test_queues_that_meet_in_one_slet_share_a_worker(rig):
+    """Two queue channels into one slet: one worker drains both."""
+    app = Application("share")
+    one, other = app.channel("q1", kind="queue"), app.channel("q2", kind="queue")
+    app.add("one", count_up, to=3, out=one)
+    app.add("other", count_up, to=3, out=other)
+    app.add("both", Two, left=one, right=other)
+    layout = laid_out(rig, app)
+    assert layout.inserted == {}
+    assert {"q1", "q2"} in layout.groups
+
+
+def test_queues_that_meet_far_downstream_share_a_worker(rig):
+    """The meeting may be several slets away."""
+    app = Application("far")
+    one, other = app.channel("q1", kind="queue"), app.channel("q2", kind="queue")
+    app.add("one", count_up, to=3, out=one)
+    app.add("other", count_up, to=3, out=other)
+    app.add("both", Two, left=app.add("a", same, item=one), right=app.add("b", same, item=other))
+    assert {"q1", "q2"} in laid_out(rig, app).groups
+
+
+def test_independent_queues_have_workers_of_their_own(rig):
+    """Queues whose slets do not meet are drained in parallel."""
+    app = Application("apart")
+    for number in range(2):
+        queue = app.channel(f"q{number}", kind="queue")
+        app.add(f"numbers{number}", count_up, to=3, out=queue)
+        app.add(f"sink{number}", sink, item=queue)
+    assert sorted(map(sorted, laid_out(rig, app).groups)) == [["q0"], ["q1"]]
+
+
+def test_a_queue_and_a_direct_connection_that_meet(rig):
+    """A port fed directly and one fed by a queue: the direct one gets a queue too, drained by the same worker."""
+    app = Application("mixed")
+    queue = app.channel("q", kind="queue")
+    app.add("one", count_up, to=3, out=queue)
+    direct = app.add("other", count_up, to=3)
+    app.add("both", Two, left=queue, right=direct)
+    layout = laid_out(rig, app)
+    assert set(layout.inserted) == {"other -> both.right"}
+    assert {"q", "other -> both.right"} in layout.groups
+
+
+def looped(name, kind="queue"):
+    """A cycle through a channel of some kind, fed from outside."""
+    app = Application(name)
+    back = app.channel("back", kind=kind)
+    start = app.channel("start", kind="queue")
+    app.add("numbers", count_up, to=3, out=start)
+    forth = app.add("a", Two, left=start, right=back)
+    app.add("b", same, item=forth, out=back)
+    return app
+
+
+def test_a_cycle_through_a_queue_is_laid_out(rig):
+    """A cycle that contains a queue is allowed; what meets in it shares one worker."""
+    layout = laid_out(rig, looped("loop"))
+    assert {"start", "back"} in layout.groups
+    assert [sorted(one.node.name for one in loop) for loop in layout.loops] == [["a", "b"]]
+
+
+def test_the_queues_of_one_cycle_share_a_worker(rig):
+    """Two workers in one cycle would wait for room at each other's full queue for ever: there is only one."""
+    app = Application("loop")
+    start, forth, back = (app.channel(name, kind="queue") for name in ("start", "forth", "back"))
+    app.add("numbers", count_up, to=3, out=start)
+    app.add("a", Two, left=start, right=back, out=forth)
+    app.add("b", same, item=forth, out=back)
+    assert {"start", "forth", "back"} in laid_out(rig, app).groups
+
+
+def test_a_cycle_without_a_queue_is_refused_with_its_path(rig):
+    """Rule 5: a cycle of direct calls would call itself without end."""
+    app = looped("loop", kind="direct")
+    with pytest.raises(WiringError, match=r"the cycle .* contains no queue.*kind='queue'"):
+        app.build()
+
+
+def test_a_cycle_that_connections_made_at_run_time_close_is_refused(rig):
+    """The wiring itself refuses a cycle without a queue, whoever has connected it."""
+    app = Application("loop")
+    start = app.channel("start", kind="queue")
+    app.add("numbers", count_up, to=3, out=start)
+    forth = app.add("a", same, item=start)
+    app.add("b", same, item=forth)
+    circuit = rig.circuit(app)
+    rig.wiring.connect(component(rig, circuit, "a"), "item", "b")
+    with pytest.raises(WiringError, match="contains no queue"):
+        lay_out(rig.wiring.circuit("loop"))
+
+
+def test_long_chains_are_split(rig):
+    """A chain of direct calls has a queue after so many slets, long before Python's recursion limit."""
+    app = Application("long")
+    at = app.add("numbers", count_up, to=3)
+    for number in range(3 * LONGEST_CHAIN):
+        at = app.add(f"s{number}", same, item=at)
+    layout = laid_out(rig, app)
+    assert len(layout.inserted) == 3
+    assert all("slets long" in reason for reason in layout.inserted.values())
+
+
+def test_the_longest_way_counts_where_ways_of_different_lengths_meet(rig):
+    """A slet that is reached by a short and a long way is as deep as the long one."""
+    app = Application("ways")
+    short = app.add("numbers", count_up, to=3)
+    at = short
+    for number in range(LONGEST_CHAIN - 5):
+        at = app.add(f"s{number}", same, item=at)
+    at = app.add("both", Two, left=short, right=at)
+    for number in range(10):
+        at = app.add(f"t{number}", same, item=at)
+    layout = laid_out(rig, app)
+    assert len(layout.inserted) == 1
+    assert next(iter(layout.inserted)).startswith("t")
+
+
+def test_a_slet_that_pulls_is_its_own_driver(rig):
+    """What a pulling slet yields is pushed by itself, in no worker's thread; its queue has no worker."""
+
+    @slet
+    def puller(item: InputPort[Any]) -> Iterator[Any]:
+        yield from item
+
+    app = Application("pull")
+    queue = app.channel("q", kind="queue")
+    app.add("numbers", count_up, to=3, out=queue)
+    at = app.add("puller", puller, item=queue)
+    app.add("sink", sink, item=at)
+    layout = laid_out(rig, app)
+    assert layout.groups == []
+    assert [kind for kind, _ in drivers_of(layout, rig, app, "sink")] == ["source"]
+
+
+def test_an_engine_pushes_as_a_driver_of_its_own(rig):
+    """What an engine puts out meets nothing that its upstream driver runs."""
+
+    class Engine(Slet, own_driver=True):
+        out: OutputPort[Any]
+
+        @input_port
+        def item(self, item: Any) -> None:
+            """Hand over."""
+
+    app = Application("engine")
+    at = app.add("numbers", count_up, to=3)
+    app.add("sink", sink, item=app.add("engine", Engine, item=at))
+    layout = laid_out(rig, app)
+    assert [kind for kind, _ in drivers_of(layout, rig, app, "engine")] == ["source"]
+    assert [kind for kind, _ in drivers_of(layout, rig, app, "sink")] == ["engine"]
+
+
+def test_no_queue_stands_behind_a_window_from_which_its_slet_evicts(rig):
+    """A live window is shared by the channel and its slet, so the queue stands in front of the channel."""
+    app = Application("live")
+    window = app.channel("w", kind="window", evict=True)
+    app.add("one", count_up, to=3, out=window)
+    other = app.add("other", count_up, to=3)
+    app.add("both", Two, left=window, right=other)
+    layout = laid_out(rig, app)
+    assert set(layout.inserted) == {"-> w", "other -> both.right"}
+    assert {"-> w", "other -> both.right"} in layout.groups
+
+
+def test_queues_are_ordered_from_upstream_to_downstream(rig):
+    """A worker that has several queues can drain the one farthest downstream first."""
+    app = looped("order")
+    layout = laid_out(rig, app)
+    assert layout.order["start"] <= layout.order["back"]
+
+
+def test_a_queue_that_stands_stays_while_its_place_is_there(rig):
+    """What was inserted may hold items: it is kept when the connections change, and goes with its place."""
+    app = Application("stand")
+    at = app.add("numbers", count_up, to=3)
+    app.add("sink", sink, item=at)
+    circuit = rig.circuit(app)
+    layout = lay_out(circuit, {"numbers -> sink.item": "it was needed", "gone -> sink.item": "no more"})
+    assert layout.inserted == {"numbers -> sink.item": "it was needed"}
