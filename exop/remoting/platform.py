@@ -142,4 +142,4 @@ def connect(target: str | Path | None = None) -> RemotePlatform:
     if not running:
         raise PeerUnreachable(address=str(target or "any socket of this user"), problem="no platform is running")
     names = ", ".join(f"{one.pid} ({one.name})" for one in running)
-    raise PeerUnreachable(address="more than one socket", problem=f"several platforms run: {names}; name one of them")
+    raise PeerUnreachable(f"several platforms run: {names}; name one of them (on the command line by --on)")

@@ -125,19 +125,26 @@ def announce(address: Path) -> Callable[[], None]:
 
 
 def find_entries() -> list[Entry]:
-    """The platforms of this user that listen; what dead processes have left in the run directory is removed."""
+    """The platforms of this user that listen; what dead processes have left in the run directory is removed.
+
+    A link that a killed platform has left behind leads to its successor, once there is one in its state directory: of
+    several links to one socket the newest counts.
+    """
     directory = run_directory()
-    found = []
+    found: dict[Path, tuple[int, Entry]] = {}
     for name in sorted(directory.glob("*.sock"), key=lambda name: (len(name.name), name.name)):
         if _alive(name):
             pid, _, _ = name.stem.partition("-")
-            found.append(Entry(int(pid) if pid.isdecimal() else 0, _target(name)))
+            entry = Entry(int(pid) if pid.isdecimal() else 0, _target(name))
+            made = _made(name)
+            if entry.address not in found or found[entry.address][0] < made:
+                found[entry.address] = made, entry
         else:
             with locked(directory):
                 # Once more under the lock: a new process may have taken the name meanwhile.
                 if not _alive(name):
                     name.unlink(missing_ok=True)
-    return found
+    return [entry for _, entry in found.values()]
 
 
 def _first_free(directory: Path, take: Callable[[Path], T]) -> T:
@@ -161,6 +168,14 @@ def _alive(name: Path) -> bool:
     except OSError:
         # It could not be found out: nothing is removed on suspicion.
         return True
+
+
+def _made(name: Path) -> int:
+    """When an entry was made, in nanoseconds; it may have gone meanwhile."""
+    try:
+        return name.lstat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _target(name: Path) -> Path:

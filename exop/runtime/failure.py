@@ -42,8 +42,14 @@ class Kept:
 
     @property
     def text(self) -> str:
-        """The traceback, as Python prints it."""
-        return "".join(traceback.format_exception(self.error))
+        """The traceback, as Python prints it; an earlier try of the item is no part of it."""
+        told = traceback.TracebackException.from_exception(self.error)
+        part: traceback.TracebackException | None = told
+        while part is not None:
+            if part.__context__ is not None and part.__context__.exc_type is Unwind:
+                part.__context__ = None
+            part = part.__cause__ or part.__context__
+        return "".join(told.format())
 
 
 @dataclass

@@ -124,6 +124,14 @@ def test_leftovers_are_removed(desk: Desk, tmp_path: Path) -> None:
         assert sorted(path.name for path in runs.glob("*.sock")) == [server.address.name]
 
 
+def test_link_to_a_successor(desk: Desk, tmp_path: Path) -> None:
+    """The link that a killed platform has left leads to its successor: that one is listed once, under its own name."""
+    address = control_address(tmp_path / "state")
+    (run_directory() / "111.sock").symlink_to(address)
+    with ControlServer(operations(desk), address):
+        assert [entry.pid for entry in find_entries()] == [os.getpid()]
+
+
 def test_killed_platform(tmp_path: Path) -> None:
     """After kill -9 nothing stands in the way: the dead one is not listed, and the next takes its address."""
     path = control_address(tmp_path / "state")
