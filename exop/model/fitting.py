@@ -1,14 +1,14 @@
 """Whether items of one type may enter a port of another: what can be told from annotations, without guessing.
 
 The check is gradual, as a static type checker is: what is not declared (`Any`, a bare `list`, a `TypeVar`) fits
-everything. It refuses only what cannot be right.
+everything, and so does a name that is not resolved. It refuses only what cannot be right.
 """
 
 from __future__ import annotations
 
 import types
 import typing
-from typing import Any, Literal, NewType, TypeVar, Union
+from typing import Any, ForwardRef, Literal, NewType, TypeVar, Union
 
 
 def unalias(annotation: Any) -> Any:
@@ -34,7 +34,7 @@ def union_members(annotation: Any) -> tuple[Any, ...]:
 def fits(source: Any, target: Any) -> bool:
     """Tell whether a value of type *source* may stand where *target* is expected."""
     source, target = _plain(source), _plain(target)
-    if source == target or source in (Any, object) or target in (Any, object):
+    if source == target or any(one in (Any, object) or isinstance(one, (str, ForwardRef)) for one in (source, target)):
         return True
     for one in (source, target):
         if isinstance(one, TypeVar):
@@ -42,12 +42,12 @@ def fits(source: Any, target: Any) -> bool:
             return any(fits(bound, target) if one is source else fits(source, bound) for bound in bounds)
     if len(union_members(source)) > 1:
         return all(fits(member, target) for member in union_members(source))
+    if typing.get_origin(source) is Literal:
+        return _choices_fit(typing.get_args(source), target)
     if len(union_members(target)) > 1:
         return any(fits(source, member) for member in union_members(target))
     if isinstance(source, NewType):
         return fits(source.__supertype__, target)
-    if typing.get_origin(source) is Literal:
-        return _choices_fit(typing.get_args(source), target)
     return _class_fits(source, target)
 
 
