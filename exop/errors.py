@@ -9,6 +9,7 @@
   x BuilderError              an application builder was called wrongly, or gave no application
   x PlanError                 the change could not be made; the old mesh runs on
     + StaleMesh                 someone else applied first: read the mesh again
+    + MementoError              the successor cannot take over the state
     + ComponentFailed           a component could not be opened, or failed while it ran
   x LifecycleError            an event that the component's state does not allow
   x StateError                the state directory cannot be used (in use, of another version, not writable)
@@ -108,6 +109,15 @@ class StaleMesh(PlanError):
     template = (
         "{application!r} was changed meanwhile (this mesh is revision {revision}, the running one {current}); "
         "read it again with platform.mesh({application!r}) and repeat the edit"
+    )
+
+
+class MementoError(PlanError):
+    """The successor cannot take over the state: `node`, `old`, `new`, `problem`."""
+
+    template = (
+        "{node}: the state {old} cannot be handed over to {new}: {problem}; give the new memento a "
+        "`@classmethod def upgrade(cls, old)`, or say lose_state=True to start empty"
     )
 
 

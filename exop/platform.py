@@ -6,24 +6,21 @@ import dataclasses
 import os
 import socket
 import sys
-import threading
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from exop.errors import ExopError, PlanError, PluginError, StaleMesh, UnknownName
+from exop.errors import ExopError, PlanError, PluginError
 from exop.hooks import Plugins
-from exop.model.lifecycle import Event
 from exop.model.mesh import Mesh
 from exop.model.properties import HOST, KIND, NAME
-from exop.model.resolve import resolved
 from exop.model.spec import SletSpec
 from exop.registry import ServiceRegistry
 from exop.runtime.catalog import Catalog
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
 from exop.runtime.status import application_status
-from exop.wiring import Deployer, WiringController
+from exop.wiring import Applications, Plan, WiringController
 
 if TYPE_CHECKING:
     from exop.remoting import ControlServer
@@ -66,13 +63,10 @@ class Platform:
         self.state = Path(state) if state is not None else None
         self.components = ComponentManager(self.registry, self.name)
         self.wiring = WiringController(self.registry, self.components)
-        self._deployer = Deployer(self.components, self.wiring, self.name)
+        self._applications = Applications(self.name, self.catalog, self.components, self.wiring)
         self._control = control if control is not None else state is not None
         self._server: ControlServer | None = None
-        self._store: Store | None = None
-        self._deployments: dict[str, Deployment] = {}
         self.failed_to_restart: dict[str, ExopError] = {}
-        self._applying = threading.RLock()
         self._running = False
 
     def __enter__(self) -> Self:
@@ -94,12 +88,12 @@ class Platform:
             # sqlite3 is paid for by those who keep state.
             from exop.runtime.store import Store
 
-            self._store = Store(self.state)
+            self._applications.store = Store(self.state)
         self._running = True
         try:
             self._register_services()
-            if self._store is not None:
-                self._restart(self._store)
+            if self._applications.store is not None:
+                self._restart(self._applications.store)
             if self._control:
                 self._serve()
         except BaseException:
@@ -119,13 +113,11 @@ class Platform:
         if self._server is not None:
             self._server.stop()
             self._server = None
-        for deployment in list(self._deployments.values()):
-            self._deployer.undeploy(deployment)
-        self._deployments.clear()
+        self._applications.close()
         self.wiring.close()
-        if self._store is not None:
-            self._store.close()
-            self._store = None
+        if self._applications.store is not None:
+            self._applications.store.close()
+            self._applications.store = None
 
     def load(self, folder: str | os.PathLike[str]) -> str:
         """Load a package folder as a plugin (an application's builder and slets) and return its name.
@@ -135,46 +127,35 @@ class Platform:
         """
         name = self.plugins.load_folder(Path(folder))
         self._gather()
-        if self._store is not None:
-            self._store.remember_plugin(name, self.plugins.folders[name])
+        if self._applications.store is not None:
+            self._applications.store.remember_plugin(name, self.plugins.folders[name])
         return name
 
     def slets(self) -> dict[str, SletSpec]:
         """The slets that plugins offer, by identity (`plugin:name`)."""
         return dict(self.catalog.slets)
 
+    def plan(self, mesh: Mesh) -> Plan:
+        """What `apply` would do to a running application; print it, or `apply()` it. Nothing has happened yet.
+
+        Raises:
+            UnknownName: no such application runs here.
+            StaleMesh: the mesh is not of the revision that runs.
+            MeshError, PlanError: it cannot be made so.
+        """
+        self._check_running()
+        return self._applications.plan(mesh)
+
     def apply(self, mesh: Mesh) -> Mesh:
-        """Make *mesh* what runs: a new application is deployed. Returns the mesh with its revision.
+        """Make *mesh* what runs: deploy a new application, or change the one that runs. Returns it with its revision.
 
         Raises:
             MeshError: the mesh cannot be; nothing has happened.
-            PlanError: it could not be made to run; nothing of it is left.
+            PlanError: it could not be made to run; everything is as it was.
             StaleMesh: somebody else has applied another revision meanwhile.
         """
-        with self._applying:
-            self._check_running()
-            mesh = resolved(mesh, self.catalog.slets, durable=self._store is not None)
-            known = self._deployments.get(mesh.name)
-            if known is not None and not known.finished.is_set():
-                if mesh.revision != known.mesh.revision:
-                    raise StaleMesh(application=mesh.name, revision=mesh.revision, current=known.mesh.revision)
-                raise PlanError(
-                    f"the application {mesh.name!r} runs; end it first (platform.remove({mesh.name!r})), "
-                    f"or give the new one another name"
-                )
-            if known is not None:
-                self._deployer.undeploy(known)
-            mesh = dataclasses.replace(mesh, revision=max(mesh.revision, known.mesh.revision if known else 0) + 1)
-            if self._store is not None:
-                self._store.save(mesh, mesh.to_toml(), active=True)
-            try:
-                self._deployments[mesh.name] = self._deployer.deploy(mesh)
-            except BaseException:
-                self._deployments.pop(mesh.name, None)
-                if self._store is not None:
-                    self._store.set_active(mesh.name, active=False)
-                raise
-            return mesh
+        self._check_running()
+        return self._applications.apply(mesh)
 
     def mesh(self, application: str) -> Mesh:
         """The mesh of a running application, as it is now.
@@ -186,7 +167,7 @@ class Platform:
 
     def applications(self) -> list[str]:
         """The names of the applications that are deployed."""
-        return sorted(self._deployments)
+        return self._applications.names()
 
     def deployment(self, application: str) -> Deployment:
         """The running form of an application.
@@ -194,10 +175,7 @@ class Platform:
         Raises:
             UnknownName: no such application runs here.
         """
-        if application not in self._deployments:
-            place = f"the platform {self.name!r}"
-            raise UnknownName(place=place, kind="application", name=application, known=self._deployments)
-        return self._deployments[application]
+        return self._applications.get(application)
 
     def resume(self, application: str, node: str) -> None:
         """Let items into a suspended or failed node again; the item that it is suspended on is tried first.
@@ -206,11 +184,7 @@ class Platform:
             UnknownName: no such application, or node.
             LifecycleError: it is not suspended.
         """
-        deployment = self.deployment(application)
-        deployment.mesh.node(node)
-        component = deployment.components[node]
-        component.lifecycle.on(Event.RESUME)  # raises unless it is suspended
-        self.components.resume(component)
+        self._applications.resume(application, node)
 
     def end(self, application: str) -> None:
         """Ask the sources of an application to end; what is under way is still processed."""
@@ -218,26 +192,15 @@ class Platform:
 
     def remove(self, application: str, timeout: float = 5.0) -> bool:
         """Stop an application at its safe points and undeploy it; tells whether all its threads have left in time."""
-        with self._applying:
-            deployment = self._deployments.pop(application, None)
-            if deployment is None:
-                self.deployment(application)
-                return False
-            if self._store is not None:
-                self._store.forget(application)
-            return self._deployer.undeploy(deployment, timeout)
+        return self._applications.remove(application, timeout)
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
         """Wait until an application has finished; `False` when *timeout* seconds were not enough.
 
         Raises:
-            ComponentFailed: a slet is suspended on an item, or an engine broke, and nothing else can go on.
+            ComponentFailed: a slet is suspended on an item, or an engine broke, and nobody has repaired it.
         """
-        deployment = self.deployment(application)
-        done = deployment.wait(timeout)
-        if done and self._store is not None:
-            self._store.set_active(application, active=False)
-        return done
+        return self._applications.wait(application, timeout)
 
     def status(self, application: str | None = None) -> dict[str, Any]:
         """What runs here, in plain data: the platform, or one application with its components and channels."""
@@ -250,7 +213,7 @@ class Platform:
             "plugins": self.plugins.names(),
             "broken_plugins": {name: str(error) for name, error in self.plugins.broken.items()},
             "failed_to_restart": {name: str(error) for name, error in self.failed_to_restart.items()},
-            "applications": {name: application_status(one) for name, one in sorted(self._deployments.items())},
+            "applications": {name: application_status(self.deployment(name)) for name in self.applications()},
         }
 
     def metrics(self, application: str) -> dict[str, Any]:

@@ -52,6 +52,7 @@ class Node:
     host: str | None = None
     suspended: bool = False
     on_error: Policy | None = None
+    lose_state: bool = False
 
     def __post_init__(self) -> None:
         checked_name("a node", self.name)
@@ -133,8 +134,10 @@ class Mesh:
         nodes = {key: node for key, node in self.nodes.items() if key != name}
         return replace(self, nodes=nodes)._without_orphans(gone)
 
-    def replace(self, name: str, slet: Any, /, **settings: Any) -> Self:
+    def replace(self, name: str, slet: Any, /, *, lose_state: bool = False, **settings: Any) -> Self:
         """Put another slet in the node's place; it keeps the ports, and the settings that the successor has too.
+
+        The successor takes over the state; with *lose_state* it starts with an empty one.
 
         Raises:
             UnknownName: no such node, a port that the successor does not have, a setting that it does not know.
@@ -151,7 +154,7 @@ class Mesh:
                 )
         kept = {key: value for key, value in node.settings.items() if key in spec.settings}
         complete = spec.configured(name, {**kept, **settings})
-        return self._with(replace(node, slet=spec, settings=complete))
+        return self._with(replace(node, slet=spec, settings=complete, lose_state=lose_state))
 
     def configure(self, name: str, /, **settings: Any) -> Self:
         """Change settings of a node.

@@ -96,6 +96,12 @@ class Slet:
     def __exit__(self, *exc: object) -> None:
         return None
 
+    def quiesce(self) -> None:
+        """Return when everything that was handed over has been put out: for slets with a driver of their own.
+
+        Called before such a slet is replaced, while nothing more comes in.
+        """
+
     def metrics(self) -> dict[str, int | float | str]:
         """Figures of the slet's own, shown beside the platform's."""
         return {}

@@ -31,7 +31,9 @@ class Component:
 
     Attributes:
         id: Unique in the platform, also over replacements of the node.
-        driver: The driver that the component is (an α-slet, a pulling one, an engine), or that runs it.
+        left: Another component has taken its place.
+        driver: The driver that the component is (an α-slet, a pulling one, an engine); others have none.
+        runner: The driver that runs it: its own, or the first of those upstream.
         calls: For each input port, the slet bound to its state and settings.
         tried: The same behind its conversion: what a kept item is tried again with.
         to: For each output port, where it is bound to now.
@@ -49,7 +51,9 @@ class Component:
         self.error: BaseException | None = None
         self.merge = ControlMerge()
         self.driver: Driver | None = None
+        self.runner: Driver | None = None
         self.instance: Any = None
+        self.left = False
         self.calls: dict[str, Callable[[Any], Any]] = {}
         self.tried: dict[str, Callable[[Any], Any]] = {}
         self.to: dict[str, Entry] = {}
@@ -111,6 +115,33 @@ class Component:
             for name, value in node.settings.items():
                 setattr(self.instance, name, value)
         self._bind()
+
+    def succeed(self, predecessor: Component, state: Memento | None) -> None:
+        """Take the place of another component: its state, and how far its inputs had come. Nothing is in flight."""
+        self.state = state
+        if self.instance is not None and self.spec.state:
+            setattr(self.instance, self.spec.state[0], state)
+        self.merge = predecessor.merge
+        self.merge.expect([port.name for port in self.spec.inputs])
+        self.trouble.dead = predecessor.trouble.dead
+        for name, port in self.pulled.items():
+            before = predecessor.pulled.get(name)
+            if before is not None:
+                port.taken, port.ended = before.taken, before.ended
+        self._bind()
+
+    def quiesce(self) -> None:
+        """Let a slet with a driver of its own put out what it was given."""
+        if self.instance is not None:
+            self.instance.quiesce()
+
+    def let_go(self) -> None:
+        """The component was replaced: who waited for it goes on, by the way there is now."""
+        self.left = True
+        self.trouble.kept = None
+        holders, self.trouble.holders = self.trouble.holders, []
+        for driver in holders:
+            driver.wake()
 
     def forget_outputs(self) -> None:
         """The slet raised: what it pushed for this item does not leave."""

@@ -20,6 +20,7 @@ from exop.runtime.drivers.base import Driver, ThreadDriver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.drivers.worker import Worker
+from exop.runtime.entry import Entry
 
 #: How often every driver measures one item, in seconds.
 SAMPLING = 0.05
@@ -33,6 +34,7 @@ class Deployment:
     Attributes:
         inserted: Queues that the wiring has put where drivers would meet, by the place where they stand.
         reasons: Why each of them is there.
+        places: What is compiled at each place.
         merges: Where several producers meet in a channel.
         finished: Set when every component has ended.
     """
@@ -50,6 +52,7 @@ class Deployment:
         self.progress = threading.Condition()
         self._sampling = threading.Event()
 
+        self.places: dict[str, Entry] = {}
         self.started: float | None = None
 
     @property
@@ -160,10 +163,14 @@ class Deployment:
         if component.status is State.ENDED:
             for worker in self.workers.values():
                 worker.wake()
+        self.check_finished()
+        self.tell()
+
+    def check_finished(self) -> None:
+        """Note it when every component has ended."""
         states = [one.status for one in self.components.values()]
         if all(state in (State.ENDED, State.STOPPED, State.DESTROYED) for state in states):
             self.finished.set()
-        self.tell()
 
     def tell(self) -> None:
         """Wake those who wait for the application."""
@@ -177,6 +184,16 @@ class Deployment:
     def crashed(self) -> list[tuple[str, BaseException]]:
         """Drivers that an unexpected error has ended: their name, and the error."""
         return [(d.name, d.crash) for d in self.drivers() if isinstance(d, ThreadDriver) and d.crash is not None]
+
+    def settle_workers(self, timeout: float) -> None:
+        """After the wiring has changed: start the workers that are new, and let those go that serve no queue."""
+        for key, worker in list(self.workers.items()):
+            if worker.queues:
+                worker.start()
+            else:
+                worker.retire()
+                worker.join(timeout)
+                del self.workers[key]
 
     def idle(self) -> None:
         """A worker has nothing to do: perhaps a cycle has ended."""

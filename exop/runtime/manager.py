@@ -19,6 +19,9 @@ from exop.runtime.component import Component
 
 SLET, CHANNEL, INPUT_PORT, OUTPUT_PORT = "Slet", "Channel", "InputPort", "OutputPort"
 
+#: The origin of the queues that the wiring has inserted.
+WIRING = "wiring"
+
 
 @dataclass(frozen=True)
 class LivePort:
@@ -161,7 +164,7 @@ class ComponentManager:
             names.CHANNEL_KIND: channel.kind,
         }
         if inserted:
-            properties[names.ORIGIN] = "wiring"
+            properties[names.ORIGIN] = WIRING
         capacity = getattr(channel, "capacity", None)
         if capacity is not None:
             properties[names.CAPACITY] = capacity

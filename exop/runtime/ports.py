@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -117,6 +118,7 @@ class PulledInput(InputPort[Any]):
         self.channel: Channel | None = None
         self.queue: QueueChannel | None = None
         self.ended = False
+        self.taken: deque[Any] = deque()
         self._driver = driver
         self._seen = seen
 
@@ -124,11 +126,13 @@ class PulledInput(InputPort[Any]):
         """Return what there is; with *wait*, at least one item unless the stream has ended."""
         if self.queue is None:
             return self.channel.read(self.name) if self.channel is not None else []
+        if self.taken:
+            return [self.taken.popleft() for _ in range(min(most, len(self.taken)))]
         while not self.ended:
             found = self._unpack(self.queue.take(most))
             if found or not wait or self._driver is None:
                 return found
-            if self._driver.halting:
+            if self._driver.halting or self._driver.retired:
                 raise Halted
             if self._driver.ending:
                 break
@@ -137,8 +141,11 @@ class PulledInput(InputPort[Any]):
         return []
 
     def __iter__(self) -> Iterator[Any]:
+        # What was taken stays with the port until the slet asks for it: a successor of the slet goes on there.
         while items := self.pull():
-            yield from items
+            self.taken.extend(items)
+            while self.taken:
+                yield self.taken.popleft()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or self.channel is None:
@@ -149,7 +156,8 @@ class PulledInput(InputPort[Any]):
     def _wait(driver: Driver, queue: QueueChannel) -> None:
         driver.doze(lambda: not queue.entries)
         if driver.closed:
-            driver.wait_for(lambda: not driver.closed)
+            driver.stand_by()
+            driver.rest()
 
     def _unpack(self, entries: list[Any]) -> list[Any]:
         items: list[Any] = []

@@ -70,7 +70,7 @@ def component_status(component: Component) -> dict[str, Any]:
 
 def component_figures(component: Component) -> dict[str, Any]:
     """The figures of a component, and those of the slet's own under `own`."""
-    driver, spec = component.driver, component.spec
+    driver, spec = component.runner, component.spec
     whole = all(port.type.form != "item" for port in spec.inputs if not port.pulled) and bool(spec.inputs)
     singles, probes = (driver.count, driver.probes) if driver is not None else (0, 0)
     figures = component.metrics.figures(singles, probes, whole=whole)

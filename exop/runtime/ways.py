@@ -212,7 +212,7 @@ def _holding(component: Component, port: PortSpec) -> Entry:
                 component.trouble.holders.append(driver)
             raise Unwind(
                 f"{component.node.name} is suspended",
-                lambda: component.status is not State.SUSPENDED,
+                lambda: component.left or component.status is not State.SUSPENDED,
                 Work(stand_in, way, payload),
             )
 

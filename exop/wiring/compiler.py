@@ -151,11 +151,15 @@ class Compiler:
             worker = manned[key] = self.deployment.workers.get(key) or Worker(f"{self.deployment.name} {key}")
             worker.serve(tuple(queues[name] for name in served))
             worker.idle = self.deployment.idle
-        self.deployment.workers = manned
+        for worker in self.deployment.workers.values():
+            if worker not in manned.values():
+                worker.serve(())
+        self.deployment.workers = {**self.deployment.workers, **manned}
+        self.deployment.places = self._places
         for driver in self.deployment.drivers():
             driver.entries = self._places
         for component in self.circuit.components():
-            component.driver = component.driver or self._driver_of(component, manned)
+            component.runner = component.driver or self._driver_of(component, manned)
 
     def _driver_of(self, component: Component, manned: dict[str, Worker]) -> Driver | None:
         """Who runs a component that has no driver of its own: its figures are scaled by that driver's count."""

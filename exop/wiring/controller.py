@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 
 from exop.errors import WiringError
 from exop.model.filter import where
 from exop.model.ports import mismatch
-from exop.model.properties import APPLICATION, CONNECTED_TO, KIND
+from exop.model.properties import APPLICATION, CONNECTED_TO, KIND, ORIGIN
 from exop.registry import ServiceReference, ServiceRegistry
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
-from exop.runtime.manager import CHANNEL, ComponentManager, channel_id
+from exop.runtime.manager import CHANNEL, WIRING, ComponentManager, channel_id
 from exop.wiring.circuit import Circuit, read_circuit
 from exop.wiring.compiler import Compiler
 from exop.wiring.layout import Layout, lay_out
 from exop.wiring.loops import end_of_loop, find_loops
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """The connections of an application, and the drivers that follow from them."""
+
+    circuit: Circuit
+    layout: Layout
 
 
 class WiringController:
@@ -53,7 +62,8 @@ class WiringController:
         """What is connected to what now, as the registry says."""
         ports = self._registry.find(None, where({KIND: "port", APPLICATION: application}))
         channels = self._registry.find(CHANNEL, where({APPLICATION: application}))
-        return read_circuit(ports, channels)
+        # The queues that the wiring itself has put in are no part of what it was asked to connect.
+        return read_circuit(ports, [one for one in channels if one.properties.get(ORIGIN) != WIRING])
 
     def settle(self, deployment: Deployment, timeout: float | None = None) -> Layout:
         """Compile the connections of an application and bind them, all drivers parked meanwhile.
@@ -62,15 +72,27 @@ class WiringController:
             WiringError: two connected ports whose types do not fit; nothing was bound.
             ComponentFailed: a driver did not come to its safe point within *timeout* seconds.
         """
+        wiring = self.survey(deployment)
+        with deployment.parked(timeout):
+            self.bind(deployment, wiring)
+        return wiring.layout
+
+    def survey(self, deployment: Deployment) -> Wiring:
+        """Read and check the connections of an application, and lay out its drivers; nothing is bound yet.
+
+        Raises:
+            WiringError: two connected ports whose types do not fit.
+        """
         with self._lock:
             self._stale.discard(deployment.name)
         circuit = self.circuit(deployment.name)
         _check_types(circuit)
-        layout = lay_out(circuit)
-        with deployment.parked(timeout):
-            Compiler(deployment, circuit, layout).compile()
-            deployment.loops = [end_of_loop(deployment, circuit, loop) for loop in find_loops(circuit)]
-        return layout
+        return Wiring(circuit, lay_out(circuit, deployment.reasons))
+
+    def bind(self, deployment: Deployment, wiring: Wiring) -> None:
+        """Compile what was surveyed and bind it; the drivers of the application are parked, or not started yet."""
+        Compiler(deployment, wiring.circuit, wiring.layout).compile()
+        deployment.loops = [end_of_loop(deployment, wiring.circuit, loop) for loop in find_loops(wiring.circuit)]
 
     def close(self) -> None:
         """Stop following the ports."""

@@ -67,6 +67,8 @@ class Driver:
         self.attention = True
         self.sleeping = False
         self.halting = False
+        self.parked = False
+        self.retired = False
         self.ending = False
         self.probing = False
         self.count = 0
@@ -118,6 +120,12 @@ class Driver:
             self.halting = self.attention = True
         self._signal.put(None)
 
+    def retire(self) -> None:
+        """Ask the driver to leave for a successor: it pushes what it has in hand, and says nothing of an end."""
+        with self._flags:
+            self.retired = self.attention = True
+        self._signal.put(None)
+
     def measure_next(self) -> None:
         """Ask the driver to take the instrumented way for its next item."""
         with self._flags:
@@ -125,18 +133,22 @@ class Driver:
 
     def wait_parked(self, timeout: float | None = None) -> bool:
         """Wait until nothing of this driver is under way; `False` when *timeout* seconds were not enough."""
+        return self._watched(lambda: not self.busy, timeout)
+
+    def _watched(self, ready: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait, in another thread than the driver's, until *ready()* holds; the driver tells when it rests."""
         deadline = None if timeout is None else time.monotonic() + timeout
         watcher: SimpleQueue[None] = SimpleQueue()
         self._watchers.append(watcher)
         try:
-            while self.busy:
+            while not ready():
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return False
                 try:
                     watcher.get(timeout=left)
                 except Empty:
-                    return not self.busy
+                    return ready()
             return True
         finally:
             self._watchers.remove(watcher)
@@ -156,8 +168,10 @@ class Driver:
     def stand_by(self) -> None:
         """The safe point of a driver that has no item: park while closed, leave when halting, measure nothing."""
         while self._closers and not self.halting:
+            self.parked = True
             self.rest()
             self._signal.get()
+            self.parked = False
             self.busy = True
         if self.halting:
             raise Halted
@@ -189,7 +203,7 @@ class Driver:
         """Sleep, outside of any item, until somebody wakes the driver; not at all unless *idle()* holds."""
         self.rest()
         self.sleeping = True
-        if idle() and not (self._closers or self.halting or self.ending):
+        if idle() and not (self._closers or self.halting or self.ending or self.retired):
             self._signal.get()
         self.sleeping = False
 
@@ -232,7 +246,9 @@ class Driver:
             self.held_by = None
 
     def _settle(self) -> None:
-        self.attention = bool(self._closers or self.halting or self.ending or self.probing or self._first)
+        self.attention = bool(
+            self._closers or self.halting or self.ending or self.retired or self.probing or self._first
+        )
 
 
 class ThreadDriver(Driver):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 from exop.model.items import CONTROL
@@ -66,6 +66,8 @@ class SourceDriver(ThreadDriver):
                 if close is not None:
                     close()
             break
+        if self.retired:
+            return
         self.busy = True
         if self.attention:
             self.attend()
@@ -98,8 +100,16 @@ class SourceDriver(ThreadDriver):
             self.busy = False
             if self.attention:
                 self.rest()
-                if self.ending:
+                if self.ending or self.retired:
                     return
+
+    def wait_yielded(self, timeout: float | None = None) -> bool:
+        """Wait until the slet has yielded and the closed driver is parked there: its memento is what it has sent."""
+        return self._watched(lambda: self.parked or not self.alive, timeout) and not self.work
+
+    def follow(self, places: Mapping[str, Entry]) -> None:
+        """Push what is in hand by the way there is now."""
+        self.entry = places.get(self.entry.place, self.entry)
 
     def probe(self, item: Any) -> None:
         """Push one item along the instrumented way."""

@@ -38,7 +38,7 @@ class Worker(ThreadDriver):
 
     def run(self) -> None:
         """Drain until told to leave."""
-        while not (self.ending and self.empty):
+        while not ((self.ending or self.retired) and self.empty):
             moved = False
             for queue in self.queues:
                 took = self._drain(queue)

@@ -1,0 +1,61 @@
+"""How a successor takes over the state of its predecessor; decided before anything happens."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from exop.errors import MementoError
+from exop.model.memento import Memento
+from exop.model.mesh import Node
+
+
+@dataclass(frozen=True)
+class HandOver:
+    """The way in which a state is handed over: in words, and as a function from the old memento to the new one."""
+
+    text: str
+    take: Callable[[Memento | None], Memento | None]
+
+
+def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
+    """Decide how *after* takes over the state of *before*.
+
+    By reference when both keep the same class; through `upgrade` (a class method of the new class that takes the old
+    memento) where there is one, on a copy; field by field when the new class has the old one's name and all its fields.
+
+    Raises:
+        MementoError: the successor cannot take the state, and was not told to lose it.
+    """
+    old = before.slet.state[1] if before.slet.state else None
+    new = after.slet.state[1] if after.slet.state else None
+    if old is None:
+        return HandOver("no state", lambda _: new() if new else None)
+    if lose_state:
+        return HandOver(f"the state ({old.__name__}) is lost, as told", lambda _: new() if new else None)
+    if new is None:
+        raise MementoError(node=before.name, old=old.__name__, new=after.slet.name, problem="it keeps no state")
+    if new is old:
+        return HandOver(f"the state ({old.__name__}) by reference", lambda memento: memento)
+    upgrade = getattr(new, "upgrade", None)
+    if callable(upgrade):
+        return HandOver(f"the state through {new.__name__}.upgrade", lambda memento: upgrade(_copied(memento)))
+    if new.__qualname__ == old.__qualname__ and _names(old) <= _names(new):
+        return HandOver(f"the state ({old.__name__}) field by field", lambda memento: new(**_fields(memento)))
+    raise MementoError(
+        node=before.name, old=old.__name__, new=new.__name__, problem=f"{new.__name__} has no upgrade({old.__name__})"
+    )
+
+
+def _copied(memento: Memento | None) -> Any:
+    return None if memento is None else memento.copied()
+
+
+def _names(kind: type[Memento]) -> set[str]:
+    return {entry.name for entry in dataclasses.fields(kind)}  # type: ignore[arg-type]
+
+
+def _fields(memento: Memento | None) -> dict[str, Any]:
+    return dict(vars(memento)) if memento is not None else {}

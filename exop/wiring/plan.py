@@ -1,0 +1,128 @@
+"""A plan: what a change of a running application will do, node by node, before anything has happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from exop.errors import PlanError
+from exop.model.diff import Difference, difference
+from exop.model.handover import HandOver, hand_over
+from exop.model.mesh import Mesh, Node
+
+Verb = Literal["add", "remove", "replace", "configure", "suspend", "resume", "rewire", "adjust"]
+
+#: What each verb does, in order.
+STEPS: dict[Verb, str] = {
+    "add": "open → pause → bind → release → start",
+    "remove": "pause → drain → unbind → release → close",
+    "replace": "open → pause → drain → memento → bind → release → close the old",
+    "configure": "pause → configure → bind → release",
+    "suspend": "pause → hold items → release",
+    "resume": "pause → let items in → release",
+    "rewire": "pause → bind → release",
+    "adjust": "pause → note the policy → release",
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happens to one node: the verb, the node before and after, in words, and how the state is handed over."""
+
+    verb: Verb
+    node: str
+    text: str
+    before: Node | None = None
+    after: Node | None = None
+    state: HandOver | None = None
+
+    def __str__(self) -> str:
+        carried = f"; {self.state.text}" if self.state else ""
+        return f"{self.verb} {self.node}: {self.text}{carried}\n    {STEPS[self.verb]}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A change that is ready to be made: print it, or `apply()` it. Nothing has happened yet.
+
+    `apply` raises `StaleMesh` when the application was changed after the plan was made.
+    """
+
+    before: Mesh
+    after: Mesh
+    steps: tuple[Step, ...]
+    changes: Difference
+    notes: tuple[str, ...] = ()
+    carry_out: Callable[[Plan], Mesh] | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        head = f"{self.after.name}: revision {self.before.revision} → {self.before.revision + 1}"
+        channels = [
+            *(f"add the channel {channel.name} ({channel.kind})" for channel in self.changes.channels_added),
+            *(f"remove the channel {channel.name}" for channel in self.changes.channels_removed),
+        ]
+        lines = [str(step) for step in self.steps] + channels + list(self.notes)
+        return "\n".join([head, *(f"  {line}" for line in lines)]) if lines else f"{head}: nothing to do"
+
+    def apply(self) -> Mesh:
+        """Make the change; returns the mesh that runs then.
+
+        Raises:
+            StaleMesh: the application was changed after the plan was made.
+            PlanError: the change could not be made; everything is as it was.
+        """
+        if self.carry_out is None:
+            raise PlanError("this plan belongs to no platform; make it with platform.plan(mesh)")
+        return self.carry_out(self)
+
+
+def make_plan(before: Mesh, after: Mesh) -> Plan:
+    """Compare two meshes of one application and say what leads from one to the other.
+
+    Raises:
+        MementoError: a successor cannot take over the state.
+        PlanError: a channel would have to become another kind while it runs.
+    """
+    changes = difference(before, after)
+    if changes.channels_changed:
+        names = ", ".join(channel.name for channel, _ in changes.channels_changed)
+        raise PlanError(
+            f"the channels {names} would change kind or settings while they run; add a new channel and rewire to it"
+        )
+    steps = [
+        *(Step("add", node.name, node.slet.identity, after=node) for node in changes.added),
+        *(Step("remove", node.name, node.slet.identity, before=node) for node in changes.removed),
+        *(step for old, new in changes.changed for step in _steps(old, new)),
+    ]
+    return Plan(before, after, tuple(steps), changes)
+
+
+def _steps(old: Node, new: Node) -> list[Step]:
+    """The steps of one changed node: a replacement does everything at once."""
+    if old.slet.factory is not new.slet.factory or old.slet is not new.slet:
+        state = hand_over(old, new, lose_state=new.lose_state)
+        return [Step("replace", new.name, f"{old.slet.identity} → {new.slet.identity}", old, new, state)]
+    steps = []
+    if dict(old.settings) != dict(new.settings):
+        differing = [key for key in new.settings if old.settings.get(key) != new.settings[key]]
+        text = ", ".join(f"{key}: {old.settings.get(key)!r} → {new.settings[key]!r}" for key in differing)
+        steps.append(Step("configure", new.name, text, old, new))
+    if dict(old.ports) != dict(new.ports):
+        moved = [
+            f"{port}: {old.ports.get(port)} → {new.ports[port]}"
+            for port in new.ports
+            if old.ports.get(port) != new.ports[port]
+        ]
+        steps.append(Step("rewire", new.name, ", ".join(moved), old, new))
+    if old.suspended != new.suspended:
+        steps.append(Step("suspend" if new.suspended else "resume", new.name, new.slet.identity, old, new))
+    if old.host != new.host:
+        raise PlanError(f"{new.name} would move to {new.host!r}: this platform has no connection to it; leave it here")
+    return steps or [Step("adjust", new.name, f"on_error={new.policy}", old, new)]
+
+
+def without_marks(mesh: Mesh) -> Mesh:
+    """The mesh as it runs after a change: what was said about the change alone is forgotten."""
+    nodes = {name: replace(node, lose_state=False) for name, node in mesh.nodes.items()}
+    return replace(mesh, nodes=nodes)
