@@ -15,6 +15,11 @@ def weight(batch: Any) -> int:
     return len(batch) if isinstance(batch, list) else int(batch.num_rows)
 
 
+def cut(batch: Any, low: int, high: int) -> Any:
+    """The items of a batch from *low* up to *high*; of a record batch without a copy."""
+    return batch[low:high] if isinstance(batch, list) else batch.slice(low, high - low)
+
+
 def to_items(batch: Any, item: Any = dict) -> list[Any]:
     """The items of a batch: a list as it is; rows of columns as *item* (dataclass, named tuple, else dictionary)."""
     if isinstance(batch, list):

@@ -16,11 +16,11 @@ def find_loops(circuit: Circuit) -> list[list[Component]]:
     """
     components = {component.id: component for component in circuit.components()}
     following = {name: [one.id for one in followers(circuit, one)] for name, one in components.items()}
-    found: list[list[Component]] = []
-    for group in _strongly_connected(following):
-        if len(group) > 1 or group[0] in following[group[0]]:
-            found.append([one for name, one in components.items() if name in set(group)])
-    return found
+    return [
+        [one for name, one in components.items() if name in set(group)]
+        for group in _strongly_connected(following)
+        if len(group) > 1 or group[0] in following[group[0]]
+    ]
 
 
 def followers(circuit: Circuit, component: Component) -> list[Component]:

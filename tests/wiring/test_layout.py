@@ -18,10 +18,12 @@ class Two(Slet):
 
     @input_port
     def left(self, item: Any) -> Any:
+        """Pass on."""
         return item
 
     @input_port
     def right(self, item: Any) -> Any:
+        """Pass on."""
         return item
 
 
@@ -31,10 +33,12 @@ def sink(item: Any) -> None:
 
 
 def laid_out(rig, app):
+    """Lay out an application."""
     return lay_out(rig.circuit(app))
 
 
 def drivers_of(layout, rig, app, name):
+    """Who runs a node."""
     circuit = rig.wiring.circuit(app.name)
     return layout.runs[component(rig, circuit, name).id]
 

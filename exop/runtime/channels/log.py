@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from exop.errors import MeshError
 from exop.runtime.channel import Channel, Outlet
 from exop.runtime.channels.latch import storing
-from exop.runtime.convert import weight
+from exop.runtime.convert import cut, weight
 from exop.runtime.entry import Entry, fan_out
 
 
@@ -54,7 +54,7 @@ class OffsetLog:
                 offset, batch = self._offsets[index], self._batches[index]
                 if offset >= end:
                     break
-                found.append(_cut(batch, max(0, start - offset), min(weight(batch), end - offset)))
+                found.append(cut(batch, max(0, start - offset), min(weight(batch), end - offset)))
             return [batch for batch in found if weight(batch)]
 
     def trim(self, offset: int) -> None:
@@ -70,10 +70,6 @@ class OffsetLog:
             if self._head > len(self._batches) // 2:  # rarely, so that a trim costs next to nothing on average
                 del self._batches[: self._head], self._offsets[: self._head]
                 self._head = 0
-
-
-def _cut(batch: Any, low: int, high: int) -> Any:
-    return batch[low:high] if isinstance(batch, list) else batch.slice(low, high - low)
 
 
 class LogChannel(Channel):

@@ -12,21 +12,30 @@ from typing import Any, ClassVar
 from exop.errors import MeshError
 from exop.model.items import EndOfStream, Punctuation
 from exop.runtime.channel import Channel, Outlet
-from exop.runtime.convert import weight
+from exop.runtime.convert import cut, weight
 from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.entry import NOWHERE, Entry, fan_out
 from exop.runtime.packet import Kind, Packet
 
-#: A queue that its own worker fills (a cycle) may hold so many times its capacity before the worker gives up.
-SPILL = 1000
+#: So many entries beyond its capacity may a queue hold that its own worker fills (a cycle), before the worker gives up.
+SPILL = 1_000_000
+
+
+def _unheard() -> None:
+    """Nobody is told."""
 
 
 class QueueChannel(Channel):
     """Keeps up to `capacity` items; a full queue parks its pusher (back-pressure), nothing is dropped.
 
-    The capacity may be exceeded by the items in hand when a pusher has to reach its safe point, and by what a worker
-    pushes into a queue that it drains itself; a batch counts as its items, and a batch larger than the queue enters
-    an empty one.
+    The capacity may be exceeded by the items in hand when a pusher has to reach its safe point, by one item or batch
+    for each further pusher, and by what a worker pushes into a queue that it drains itself. A batch counts as its
+    items, and a batch larger than the queue enters an empty one; a punctuation counts as an item.
+
+    Attributes:
+        trouble: What has gone wrong here, in words.
+        alarm: Called when it has.
+        left: The only one who took items has ended: nothing is kept any more.
     """
 
     kind: ClassVar[str] = "queue"
@@ -45,6 +54,9 @@ class QueueChannel(Channel):
         self.batches = 0
         self.waits: deque[float] = deque(maxlen=512)
         self.trouble: str | None = None
+        self.alarm: Callable[[], None] = _unheard
+        self.marks = 0
+        self.left = False
         self._extra = 0
         self._lock = threading.Lock()
         self._pushers: list[Callable[[], None]] = []
@@ -67,6 +79,13 @@ class QueueChannel(Channel):
             push(Packet(Kind.PROBE, item, driver.origin if driver else 0.0, time.perf_counter()))
 
         def push_batch(batch: Any) -> None:
+            store(batch, 0.0, 0.0)
+
+        def probe_batch(batch: Any) -> None:
+            driver = current_driver()
+            store(batch, driver.origin if driver else 0.0, time.perf_counter())
+
+        def store(batch: Any, origin: float, stored: float) -> None:
             size = weight(batch)
             if not size:
                 return
@@ -74,18 +93,20 @@ class QueueChannel(Channel):
                 self._wait_for_room(size)
             with self._lock:
                 self._extra += size - 1
-            push_now(Packet(Kind.BATCH, batch))
+            append_now(Packet(Kind.BATCH, batch, origin, stored))
 
-        def push_now(packet: Packet) -> None:
+        def append_now(packet: Packet) -> None:
             append(packet)
             worker = self.worker
             if worker is not None and worker.sleeping:
                 worker.wake()
 
         def control(mark: Punctuation | EndOfStream) -> None:
-            push_now(Packet(Kind.CONTROL, mark))
+            if isinstance(mark, Punctuation) and len(entries) + self._extra >= capacity:
+                self._wait_for_room()
+            append_now(Packet(Kind.CONTROL, mark))
 
-        return Entry(push, push_batch, control, probe=Entry(push_probe, push_batch, control))
+        return Entry(push, push_batch, control, probe=Entry(push_probe, probe_batch, control))
 
     @property
     def depth(self) -> int:
@@ -98,13 +119,21 @@ class QueueChannel(Channel):
         return len(self.entries) + self._extra > self.capacity
 
     def drain(self, driver: Driver, most: int) -> int:
-        """Deliver up to *most* entries; each one begins with a safe point. Returns how many."""
+        """Deliver up to *most* entries; each one begins with a safe point. Returns how many.
+
+        Stops when the queue was given to another driver meanwhile.
+        """
+        if self.worker is not driver:
+            return 0
         popleft, push = self.entries.popleft, self.deliver.push
         for moved in range(most):
             probe = False
             driver.busy = True
             if driver.attention:
                 probe = driver.attend()
+                if self.worker is not driver:
+                    driver.rest()
+                    return moved
                 popleft, push = self.entries.popleft, self.deliver.push
             try:
                 item = popleft()
@@ -112,14 +141,14 @@ class QueueChannel(Channel):
                 driver.rest()
                 return moved
             if type(item) is Packet:
-                self._unpack(driver, item)
+                self._unpack(driver, item, probe=probe)
             else:
                 if self._pushers:
                     self._let_in()
                 self.taken += 1
                 driver.count += 1
                 if probe:
-                    self._measure(driver, item, time.perf_counter())
+                    self._measure(driver, item, 0.0)
                 else:
                     push(item)
             driver.busy = False
@@ -127,39 +156,62 @@ class QueueChannel(Channel):
         return most
 
     def take(self, most: int) -> list[Any]:
-        """Take up to *most* entries without delivering them: what a pulling port does."""
+        """Take entries that hold up to *most* items without delivering them: what a pulling port does.
+
+        A control item is taken alone: what came before it is to be dealt with first.
+        """
         found: list[Any] = []
-        while len(found) < most and self.entries:
-            found.append(self.entries.popleft())
-            if type(found[-1]) is Packet and found[-1].kind is Kind.BATCH:
-                self._lighten(weight(found[-1].payload))
+        while most > 0 and self.entries:
+            entry = self.entries.popleft()
+            packed = type(entry) is Packet
+            if packed and entry.kind is Kind.CONTROL:
+                if found:
+                    self.entries.appendleft(entry)
+                else:
+                    self.marks += 1
+                    found.append(entry)
+                break
+            size = 1
+            if packed and entry.kind is Kind.BATCH:
+                size = self._cut(entry, most)
+            most -= size
+            self.taken += size
+            found.append(entry)
         if self._pushers:
             self._let_in()
         return found
 
+    def leave(self) -> None:
+        """Whoever took items has ended: what waits, and what comes, is dropped."""
+        self.left = True
+        self._drop()
+        self._let_in()
+
     def metrics(self) -> dict[str, int | float | str]:
-        """Depth and capacity; what entered is what was taken and what waits."""
-        return {"depth": self.depth, "capacity": self.capacity, "items": self.taken + self.depth}
+        """Depth and capacity; the items that entered are those that were taken and those that wait."""
+        marks = sum(type(entry) is Packet and entry.kind is Kind.CONTROL for entry in list(self.entries))
+        return {"depth": self.depth, "capacity": self.capacity, "items": self.taken + self.depth - marks}
 
     def capture(self) -> Mapping[str, Any]:
-        """The entries that wait."""
-        return {"entries": list(self.entries), "extra": self._extra}
+        """The entries that wait, each with its kind: `item`, `batch`, `control`."""
+        return {"entries": [_plain(entry) for entry in list(self.entries)]}
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Put back the entries that waited."""
-        self.entries.extend(held["entries"])
-        self._extra = held["extra"]
+        for kind, payload in held["entries"]:
+            if kind == "batch":
+                with self._lock:
+                    self._extra += weight(payload) - 1
+            packed = {"batch": Kind.BATCH, "control": Kind.CONTROL}.get(kind)
+            self.entries.append(payload if packed is None else Packet(packed, payload))
+        if self.worker is not None:
+            self.worker.wake()
 
-    def _unpack(self, driver: Driver, packet: Packet) -> None:
+    def _unpack(self, driver: Driver, packet: Packet, *, probe: bool) -> None:
         if packet.kind is Kind.BATCH:
-            size = weight(packet.payload)
-            self._lighten(size)
-            self._let_in()
-            self.taken += size
-            self.batches += 1
-            driver.rows += size
-            self.deliver.push_batch(packet.payload)
+            self._deliver_batch(driver, packet, probe=probe)
         elif packet.kind is Kind.CONTROL:
+            self.marks += 1
             self._let_in()
             self.deliver.control(packet.payload)
         else:
@@ -169,14 +221,51 @@ class QueueChannel(Channel):
             driver.count += 1
             self._measure(driver, packet.payload, packet.origin)
 
+    def _deliver_batch(self, driver: Driver, packet: Packet, *, probe: bool) -> None:
+        size = weight(packet.payload)
+        self._lighten(size - 1)
+        self._let_in()
+        self.taken += size
+        self.batches += 1
+        driver.rows += size
+        if packet.stored:
+            self.waits.append(time.perf_counter() - packet.stored)
+        if packet.stored or probe:
+            driver.origin = packet.origin
+            self.deliver.probe.push_batch(packet.payload)
+        else:
+            self.deliver.push_batch(packet.payload)
+
+    def _cut(self, packet: Packet, most: int) -> int:
+        """Leave what is beyond *most* items of a batch in the queue; returns how many are taken."""
+        batch, size = packet.payload, weight(packet.payload)
+        if size <= most:
+            self._lighten(size - 1)
+            return size
+        first, rest = cut(batch, 0, most), cut(batch, most, size)
+        packet.payload = first
+        self._lighten(most)
+        self.entries.appendleft(Packet(Kind.BATCH, rest, packet.origin, packet.stored))
+        return most
+
     def _measure(self, driver: Driver, item: Any, origin: float) -> None:
         driver.origin = origin
         driver.probes += 1
         self.deliver.probe.push(item)
 
-    def _lighten(self, size: int) -> None:
+    def _lighten(self, items: int) -> None:
         with self._lock:
-            self._extra -= size - 1
+            self._extra -= items
+
+    def _drop(self) -> None:
+        """Forget what waits."""
+        try:
+            while True:
+                entry = self.entries.popleft()
+                if type(entry) is Packet and entry.kind is Kind.BATCH:
+                    self._lighten(weight(entry.payload) - 1)
+        except IndexError:
+            return
 
     def _let_in(self) -> None:
         if len(self.entries) + self._extra < self.capacity:
@@ -192,7 +281,9 @@ class QueueChannel(Channel):
     def _wait_for_room(self, size: int = 1) -> None:
         """Park the pusher until there is room, or its driver has to reach a safe point."""
         driver = current_driver()
-        if driver is None:
+        if self.left:
+            self._drop()
+        elif driver is None:
             self._wait_outside(size)
         elif driver is self.worker:
             self._spill(driver)
@@ -202,7 +293,7 @@ class QueueChannel(Channel):
                 driver.wait_for(lambda: self._has_room(size) or driver.closed or driver.wake not in self._pushers)
 
     def _has_room(self, size: int) -> bool:
-        return not self.entries or len(self.entries) + self._extra + size <= self.capacity
+        return self.left or not self.entries or len(self.entries) + self._extra + size <= self.capacity
 
     def _wait_outside(self, size: int) -> None:
         """A thread that is no driver (a test, an embedding program) waits on a signal of its own."""
@@ -214,6 +305,14 @@ class QueueChannel(Channel):
 
     def _spill(self, driver: Driver) -> None:
         """A worker never waits for a queue that it drains itself: it exceeds the capacity, up to a bound."""
-        if len(self.entries) > SPILL * max(self.capacity, 1024):
+        if len(self.entries) > SPILL + self.capacity:
             self.trouble = f"the cycle through the queue {self.name!r} makes more items than it takes"
+            self.alarm()
             driver.hold(self.trouble, until=lambda: driver.ending)
+
+
+def _plain(entry: Any) -> tuple[str, Any]:
+    """An entry as plain data; that it was to be measured is forgotten."""
+    if type(entry) is not Packet:
+        return "item", entry
+    return {Kind.BATCH: "batch", Kind.CONTROL: "control"}.get(entry.kind, "item"), entry.payload
