@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 import typing
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from types import new_class
 from typing import Annotated, Any
 
 import pyarrow as pa
 
 from exop import EndOfStream, OutputPort, Punctuation, input_port
+from exop.errors import SletError, UnknownName
 
 from .plan import Input, Punctuate, Query
 from .slets import SparkSlet
@@ -37,25 +39,47 @@ def query(
             one step, if an input has an event time.
         settings: Other defaults for the settings of `SparkSlet`.
 
+    Raises:
+        SletError: an input that cannot be one, or a watermark asked for without an event time.
+        UnknownName: a setting that Spark slets do not have.
+
     >>> from exop_spark import query
     >>> fast = query(
     ...     "fast", "SELECT vid, spd FROM reports WHERE spd > 60", inputs={"reports": REPORTS}, out=SPEEDS
     ... )
     """
     ports = {port: one if isinstance(one, Input) else Input(one) for port, one in inputs.items()}
-    fields: dict[str, Any] = {"out": OutputPort[Annotated[pa.RecordBatch, out]]}
+    punctuate = punctuate or _usual(ports)
+    _check(name, ports, punctuate, settings)
+    annotations: dict[str, Any] = {"out": OutputPort[Annotated[pa.RecordBatch, out]]}
     body: dict[str, Any] = {"title": name, "ports": ports, "columns": out, "function": text}
-    body["punctuation"] = punctuate or _usual(ports)
+    body["punctuation"] = punctuate
     if isinstance(text, str):
-        fields["query"], body["query"] = str, text
+        annotations["query"], body["query"] = str, text
     hints = typing.get_type_hints(SparkSlet)
     for setting, value in settings.items():
-        fields[setting], body[setting] = hints[setting], value
+        annotations[setting], body[setting] = hints[setting], value
     for port, one in ports.items():
         body[port] = _input_method(port, one.columns)
-    body |= {"__annotations__": fields, "__doc__": _doc(name, text), "__module__": _caller()}
+    body |= {"__annotations__": annotations, "__doc__": _doc(name, text), "__module__": _caller()}
     made = new_class(name, (SparkSlet,), {"own_driver": True, "name": name}, lambda namespace: namespace.update(body))
     return typing.cast("type[SparkSlet]", made)
+
+
+def _check(name: str, ports: Mapping[str, Input], punctuate: Punctuate, settings: Mapping[str, Any]) -> None:
+    known = [entry.name for entry in fields(SparkSlet)]
+    for setting in settings:
+        if setting not in known:
+            raise UnknownName(place=f"the Spark slet {name!r}", kind="setting", name=setting, known=known)
+    for port, one in ports.items():
+        if not port.isidentifier() or hasattr(SparkSlet, port) or port == "query":
+            raise SletError(slet=name, problem=f"an input cannot be called {port!r}", cure="choose another name")
+        if one.time is not None and one.time.column not in one.columns.names:
+            problem = f"the event time of {port!r} is the column {one.time.column!r}, which it does not have"
+            raise SletError(slet=name, problem=problem, cure=f"name one of {', '.join(one.columns.names)}")
+    if punctuate.by == "watermark" and not any(one.time for one in ports.values()):
+        problem = "its punctuations follow the watermark, and no input has an event time"
+        raise SletError(slet=name, problem=problem, cure="give an input one: Input(columns, EventTime(column))")
 
 
 def _caller() -> str:

@@ -12,12 +12,7 @@ _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)*)\]")
 _PYTHON: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Warning|Exit|Interrupt)\b")
 #: Conditions that only say that something inside failed.
 _WRAPPERS: Final = frozenset({"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "FAILED_EXECUTE_UDF"})
-_LOST: Final = (
-    "Py4JNetworkError",
-    "Connection refused",
-    "Answer from Java side is empty",
-    "Error while obtaining a new",
-)
+_NETWORK: Final = ("Py4JNetworkError", "Answer from Java side is empty", "Error while obtaining a new")
 _MOST: Final = 600
 
 
@@ -34,13 +29,13 @@ def detail_of(text: str, condition: str) -> str:
     if "PySparkException" in text or "Traceback (most recent call last)" in text:
         after = _python_error(text) or after
     sentence = re.split(r"SQLSTATE: |\n\s*at |\n\n|;\n|== SQL", after.strip(), maxsplit=1)[0]
-    return " ".join(sentence.split())[:_MOST] or type(text).__name__
+    return " ".join(sentence.split())[:_MOST]
 
 
-def is_lost(error: BaseException, *, alive: bool) -> bool:
-    """Tell whether *error* means that the Java process is gone."""
+def is_suspicious(error: BaseException) -> bool:
+    """Tell whether *error* may mean that the Java process is gone: its connection has broken."""
     text = f"{type(error).__name__}: {error}"
-    return not alive or isinstance(error, (ConnectionError, EOFError)) or any(sign in text for sign in _LOST)
+    return isinstance(error, ConnectionError | EOFError) or any(sign in text for sign in _NETWORK)
 
 
 def explained(
@@ -50,18 +45,19 @@ def explained(
     slet: str,
     query: str,
     ports: Iterable[str] = (),
-    alive: bool = True,
+    lost: bool = False,
 ) -> SparkError:
     """Return what *error* means to the owner of the slet; an error of ours is returned as it is."""
     if isinstance(error, SparkError):
         return error
     text = str(error)
-    if is_lost(error, alive=alive):
-        return EngineLost(slet=slet, detail=text.splitlines()[0][:_MOST] if text else type(error).__name__)
+    if lost:
+        return EngineLost(slet=slet, detail=(text.splitlines() or [type(error).__name__])[0][:_MOST])
     condition = condition_of(text)
-    return kind(
-        slet=slet, port=_port(text, list(ports)), query=query, condition=condition, detail=detail_of(text, condition)
-    )
+    detail = detail_of(text, condition)
+    if not condition:
+        detail = f"{type(error).__name__}: {detail}".removesuffix(": ")
+    return kind(slet=slet, port=_port(text, list(ports)), query=query, condition=condition, detail=detail)
 
 
 def _port(text: str, ports: list[str]) -> str:

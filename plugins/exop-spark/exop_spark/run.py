@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from .errors import OutputMismatch, QueryFailed, QueryRefused, SparkError
-from .failure import explained
+from .errors import OutputMismatch, QueryError, QueryFailed, QueryRefused, SparkError
+from .failure import explained, is_suspicious
 from .feed import Feed
 from .frames import conform, differences, input_frame
 from .pace import Gate
@@ -91,14 +91,14 @@ class Run:
     def check(self) -> None:
         """Raise what has ended the query, if something has."""
         if self._query is not None and (error := self._query.exception()) is not None:
-            raise self._explained(self._error or error)
+            raise self._explained(error)
 
     def wait(self) -> None:
         """Wait until the query ends; raises what ended it, unless it was stopped."""
         try:
             self._query.awaitTermination()
         except Exception as error:
-            raise self._explained(self._error or error) from error
+            raise self._explained(error) from error
 
     def settle(self) -> None:
         """Wait until all that was pushed has been delivered, windows that the watermark closes included.
@@ -108,7 +108,7 @@ class Run:
         try:
             self._query.processAllAvailable()
         except Exception as error:
-            raise self._explained(self._error or error) from error
+            raise self._explained(error) from error
 
     def drain(self, *, close_windows: bool) -> None:
         """End the inputs and wait until everything has been delivered."""
@@ -207,8 +207,12 @@ class Run:
         self.progress.watermark = moment = self.plan.times[0].of_watermark(milliseconds)
         return moment
 
-    def _explained(self, error: BaseException, kind: type = QueryFailed) -> SparkError:
-        found = explained(error, kind, **self.plan.facts(), alive=self._engine.alive)
+    def _explained(self, error: BaseException, kind: type[QueryError] = QueryFailed) -> SparkError:
+        """What ended the query, for its owner: what a delivery raised rather than Spark's account of it."""
+        lost = not self._engine.alive or (is_suspicious(error) and not self._engine.answers())
+        if not lost and self._error is not None:
+            error = self._error
+        found = explained(error, kind, lost=lost, **self.plan.facts())
         if found is not error:
             found.__cause__ = error
         return found

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import settings
 from .errors import MasterRefused
@@ -27,6 +27,7 @@ class Engine:
         self.directory = Path(tempfile.mkdtemp(prefix="exop-spark-"))
         self.server = FeedServer()
         self._lock = threading.Lock()
+        self._lost = False
         self._session: SparkSession | None = None
         try:
             self._session = self._first_session()
@@ -45,7 +46,19 @@ class Engine:
         from pyspark import SparkContext
 
         process = getattr(SparkContext._gateway, "proc", None)
-        return process is None or process.poll() is None
+        return not self._lost and (process is None or process.poll() is None)
+
+    def answers(self) -> bool:
+        """Ask the Java process whether it is there; one that does not answer is given up, and made sure to be gone."""
+        from pyspark import SparkContext
+
+        gateway: Any = SparkContext._gateway
+        try:
+            gateway.jvm.java.lang.System.nanoTime()
+        except Exception:  # noqa: BLE001 - whatever py4j raises, it was no answer
+            self._lost = True
+            gateway.proc.kill()
+        return not self._lost
 
     def session(self) -> SparkSession:
         """Return a new session: views and settings of its own, on the common context."""

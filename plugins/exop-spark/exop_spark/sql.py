@@ -5,21 +5,16 @@ Its specification is written out by hand: the platform learns of it without impo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from exop import OutputPort
 from exop.model.ports import PortSpec, PortType
 from exop.model.spec import Setting, SletSpec
 
-if TYPE_CHECKING:
-    from .slets import SparkSlet
-
 _PORT: Final = "rows"
 
 
-def make(
-    *, out: OutputPort[Any], query: str, columns: str, out_columns: str, event_time: str, **settings: Any
-) -> SparkSlet:
+def make(*, out: OutputPort[Any], query: str, columns: str, out_columns: str, event_time: str, **settings: Any) -> Any:
     """Run a Spark SQL query over the rows that arrive; it reads them from the table `rows`.
 
     `columns` and `out_columns` name what arrives and what leaves (`"time int, speed double"`); `event_time` is the

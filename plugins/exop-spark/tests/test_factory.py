@@ -1,0 +1,132 @@
+"""Making slets of queries: what the platform sees of them, without Spark."""
+
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+from exop_spark import EventTime, Input, Punctuate, query
+from exop_spark.columns import schema_of, time_of
+from exop_spark.errors import MasterRefused
+from exop_spark.samples import ROWS, made_up
+from exop_spark.settings import check_master
+
+from exop import Application
+from exop.errors import ExopError, SettingError
+from exop.model.slet import spec_of
+
+COLUMNS = pa.schema([pa.field("time", pa.int32()), pa.field("value", pa.int32())])
+
+
+def test_a_query_is_a_pi_slet_with_its_inputs_as_ports():
+    """Ports carry the declared columns and see control items; the text is a setting."""
+    made = query("double", "SELECT * FROM rows", inputs={"rows": COLUMNS}, out=COLUMNS, trigger=0.5)
+    spec = spec_of(made)
+    assert (spec.name, str(spec.role), spec.own_driver) == ("double", "pi", True)
+    port = spec.ports["rows"].type
+    assert (port.form, port.schema, port.punctuation, port.end) == ("columns", COLUMNS, True, True)
+    assert spec.ports["out"].type.schema == COLUMNS
+    assert spec.settings["query"].default == "SELECT * FROM rows"
+    assert spec.settings["trigger"].default == 0.5
+    assert spec.identity.endswith("test_factory:double")
+
+
+def test_a_function_is_no_setting():
+    """Only text can be changed by an application."""
+    made = query("same", lambda rows: rows, inputs={"rows": COLUMNS}, out=COLUMNS)
+    assert "query" not in spec_of(made).settings
+
+
+def test_the_usual_punctuation_follows_from_the_inputs():
+    """By the inputs' own without an event time; by the watermark with one, less one step."""
+    plain = query("plain", "SELECT * FROM rows", inputs={"rows": COLUMNS}, out=COLUMNS)
+    timed = query("timed", "…", inputs={"rows": Input(COLUMNS, EventTime("time"))}, out=COLUMNS)
+    assert plain.punctuation.by == "input"
+    assert (timed.punctuation.by, timed.punctuation.complete(60)) == ("watermark", 59)
+
+
+def test_an_unknown_setting_is_told():
+    """A misspelt default is a mistake of the line that makes the slet."""
+    with pytest.raises(ExopError, match=r"triger.*did you mean 'trigger'"):
+        query("bad", "…", inputs={"rows": COLUMNS}, out=COLUMNS, triger=1.0)
+
+
+def test_watermark_punctuations_need_an_event_time():
+    """Without one there is no watermark to tell anything."""
+    with pytest.raises(ExopError, match="event time"):
+        query("bad", "…", inputs={"rows": COLUMNS}, out=COLUMNS, punctuate=Punctuate("watermark"))
+
+
+def test_the_plugin_costs_nothing_until_it_is_used():
+    """A platform with the plugin installed loads neither pyspark nor pyarrow; Java can be looked for."""
+    program = (
+        "import sys, exop_spark, exop_spark.java; exop_spark.register_slets();"
+        "print([name for name in ('pyspark', 'pyarrow', 'pandas', 'numpy') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_topology_can_name_the_sql_slet():
+    """`spark:sql` is found by the plugin's entry point and takes query and columns as settings; here it lacks its input."""
+    app = Application("text")
+    settings = {"query": "SELECT a FROM rows", "columns": "a int", "out_columns": "a int"}
+    with pytest.raises(ExopError, match=r"numbers\.rows is connected to nothing"):
+        app.add("numbers", "spark:sql", **settings)
+
+
+def test_columns_can_be_written_as_text():
+    """Spark's way to write columns, and a column with its unit."""
+    assert schema_of("a int not null, b DOUBLE") == pa.schema(
+        [pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.float64())]
+    )
+    assert time_of("a ms") == EventTime("a", "ms")
+    assert time_of("") is None
+
+
+@pytest.mark.parametrize("text", ["a", "a integerr", "a int nullable"])
+def test_text_that_is_no_column_is_told(text):
+    """With the types there are."""
+    with pytest.raises(SettingError, match=r"is no column; write `name type`.*boolean"):
+        schema_of(text)
+
+
+@pytest.mark.parametrize("text", ["a", "a fortnight", "a s now"])
+def test_text_that_is_no_event_time_is_told(text):
+    """A column and a unit, no less and no more."""
+    with pytest.raises(SettingError, match="column unit"):
+        time_of(text)
+
+
+def test_event_time_knows_its_units():
+    """What Spark counts in milliseconds is given in the unit of the column; time ends where the column does."""
+    minutes = EventTime("m", "minute")
+    assert minutes.of_watermark(120_000) == 2
+    assert minutes.expression == "timestamp_micros(CAST(`m` * 60000000L AS BIGINT))"
+    assert EventTime("s").never(32) == 2**31 - 1
+    assert EventTime("s").never() == 253_402_300_799
+
+
+def test_made_up_rows_fit_any_columns():
+    """A warm-up needs no help for ordinary columns; the event time says what it is told."""
+    kinds = [pa.bool_(), pa.int8(), pa.int64(), pa.float32(), pa.string(), pa.binary(), pa.date32()]
+    kinds += [pa.timestamp("us", "UTC"), pa.decimal128(10, 2), pa.list_(pa.int32())]
+    columns = pa.schema([pa.field(f"c{number}", kind) for number, kind in enumerate(kinds)])
+    batch = made_up(columns.append(pa.field("time", pa.int32())), "time", 120)
+    assert batch.num_rows == ROWS
+    assert set(batch.column("time").to_pylist()) == {120}
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[4]", "spark://host:7077"])
+def test_masters_that_can_be_used(master):
+    """Local ones and standalone clusters."""
+    check_master(master)
+
+
+@pytest.mark.parametrize(
+    ("master", "reason"), [("sc://host", "arrives on the server"), ("yarn", "none that exop-spark")]
+)
+def test_masters_that_cannot_be_used_say_why(master, reason):
+    """Spark Connect and whatever else, each with what to use instead."""
+    with pytest.raises(MasterRefused, match=f"{reason}.*use"):
+        check_master(master)

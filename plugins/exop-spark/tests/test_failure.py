@@ -1,0 +1,78 @@
+"""What Spark's exceptions become."""
+
+import pytest
+from exop_spark.errors import EngineLost, FeedClosed, QueryFailed, QueryRefused
+from exop_spark.failure import condition_of, explained, is_suspicious
+
+FACTS = {"slet": "double", "query": "SELECT a / b AS c FROM rows"}
+STREAM = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure:
+org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO] Division by zero. Use `try_divide` instead. SQLSTATE: 22012
+\tat org.apache.spark.Something"""
+
+
+class StreamingQueryException(Exception):
+    """Called as Spark's is."""
+
+
+class Py4JNetworkError(Exception):
+    """Called as py4j's is."""
+
+
+def test_the_inner_condition_is_named():
+    """STREAM_FAILED says nothing; what is inside does."""
+    error = explained(StreamingQueryException(STREAM), ports=["rows"], **FACTS)
+    assert isinstance(error, QueryFailed)
+    assert (error.condition, error.port) == ("DIVIDE_BY_ZERO", "rows")
+    assert str(error) == (
+        "double, port 'rows': the query failed [DIVIDE_BY_ZERO]: Division by zero. Use `try_divide` instead.\n"
+        "  in the query\n    SELECT a / b AS c FROM rows"
+    )
+
+
+def test_a_wrapper_is_better_than_nothing():
+    """With no inner condition the outer one is given."""
+    assert condition_of("[STREAM_FAILED] Query terminated") == "STREAM_FAILED"
+    assert condition_of("no condition [at all]") == ""
+
+
+def test_conditions_may_have_parts():
+    """Sub-conditions belong to the name."""
+    assert condition_of("[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column …") == "UNRESOLVED_COLUMN.WITH_SUGGESTION"
+
+
+def test_a_python_error_inside_spark_is_told_by_its_last_line():
+    """Of a worker's traceback the exception counts."""
+    text = "[STREAM_FAILED] Query\nTraceback (most recent call last):\n  File x\nKeyError: 'speed'\n"
+    assert explained(StreamingQueryException(text), ports=["rows"], **FACTS).detail == "KeyError: 'speed'"
+
+
+def test_an_error_without_condition_names_its_class():
+    """What a function of the user raised while it built its query."""
+    error = explained(ValueError("no such thing"), QueryRefused, ports=[], **FACTS)
+    assert (type(error), error.detail) == (QueryRefused, "ValueError: no such thing")
+
+
+@pytest.mark.parametrize(("text", "port"), [("about bids here", "bids"), ("about bids and asks", ""), ("neither", "")])
+def test_of_several_ports_the_one_that_is_named(text, port):
+    """A port is only blamed if the message names it alone."""
+    assert explained(StreamingQueryException(text), ports=["bids", "asks"], **FACTS).port == port
+
+
+def test_a_dead_java_process_is_told_as_such():
+    """Whatever py4j says then, the engine is lost."""
+    error = explained(Py4JNetworkError("Error while sending\nmore"), lost=True, **FACTS)
+    assert isinstance(error, EngineLost)
+    assert (error.slet, error.detail) == ("double", "Error while sending")
+
+
+def test_broken_connections_are_suspicious():
+    """Only these make it worth to ask whether Java is still there."""
+    assert is_suspicious(Py4JNetworkError("x"))
+    assert is_suspicious(ConnectionRefusedError())
+    assert not is_suspicious(ValueError("x"))
+
+
+def test_our_own_errors_stay_what_they_are():
+    """They are clear already."""
+    error = FeedClosed(port="rows")
+    assert explained(error, **FACTS) is error

@@ -1,0 +1,189 @@
+"""The log that a query reads a port from."""
+
+import threading
+
+import pyarrow as pa
+import pytest
+from exop_spark.errors import FeedClosed, SparkError
+from exop_spark.event_time import EventTime
+from exop_spark.feed import ROW, Feed
+from exop_spark.pace import Gate, Pace
+
+COLUMNS = pa.schema([pa.field("time", pa.int32(), nullable=False), pa.field("value", pa.int32())])
+
+
+def rows(*times: int) -> pa.RecordBatch:
+    """One row per time."""
+    return pa.RecordBatch.from_arrays([pa.array(times, pa.int32())] * 2, schema=COLUMNS)
+
+
+def feed_with(pace: Pace | None = None, **options) -> Feed:
+    """A feed of these columns whose polls never wait."""
+    gate = Gate(pace or Pace(), patience=0.0)
+    return Feed("rows", COLUMNS, gate, **options)
+
+
+def read(feed: Feed, start: int, end: int) -> list[dict]:
+    """The rows of a range."""
+    return pa.ipc.open_stream(feed.read(start, end)).read_all().to_pylist()
+
+
+def test_rows_are_read_by_offset_in_the_order_they_came():
+    """Any range can be read, across and inside the batches that were pushed; rows are numbered."""
+    feed = feed_with()
+    feed.push(rows(10, 11, 12))
+    feed.push(rows(13))
+    assert feed.latest(0, None, 0) == 4
+    assert [row["time"] for row in read(feed, 1, 4)] == [11, 12, 13]
+    assert [row[ROW] for row in read(feed, 1, 4)] == [1, 2, 3]
+
+
+def test_a_poll_offers_no_more_than_the_limit():
+    """Admission control: so many rows from the start offset, the rest later."""
+    feed = feed_with()
+    feed.push(rows(*range(10)))
+    assert feed.latest(0, 4, 0) == 4
+    assert feed.latest(4, 4, 0) == 8
+    assert feed.pending == 2
+
+
+def test_a_poll_that_finds_nothing_answers_its_start():
+    """Spark takes an unchanged offset for: nothing new."""
+    feed = feed_with()
+    assert feed.latest(0, None, 0) == 0
+
+
+def test_committed_rows_are_forgotten():
+    """What Spark has committed is trimmed and cannot be asked for again."""
+    feed = feed_with()
+    feed.push(rows(1, 2))
+    feed.push(rows(3))
+    feed.commit(2)
+    assert [row["time"] for row in read(feed, 2, 3)] == [3]
+    with pytest.raises(SparkError, match="holds rows 2 to 3, not 0 to 1"):
+        feed.read(0, 1)
+
+
+def test_a_full_feed_holds_its_pusher_until_spark_commits():
+    """Back-pressure: the push goes through when a commit has made room."""
+    feed = feed_with(capacity=2)
+    feed.push(rows(1, 2))
+    pushed = threading.Event()
+
+    def push() -> None:
+        feed.push(rows(3))
+        pushed.set()
+
+    threading.Thread(target=push, daemon=True).start()
+    assert not pushed.wait(0.1)
+    feed.commit(2)
+    assert pushed.wait(10)
+
+
+def test_a_pusher_that_is_wanted_elsewhere_does_not_wait():
+    """A full feed never keeps a driver from its safe point: it is exceeded by the batch in hand."""
+    feed = feed_with(capacity=1)
+    feed.push(rows(1))
+    feed.push(rows(2), give_up=lambda: True)
+    assert feed.offset == 2
+
+
+def test_a_retired_feed_refuses_with_what_ended_its_query():
+    """A push after the query has failed raises the failure; after it was closed, that it is closed."""
+    failed, closed = feed_with(), feed_with()
+    failed.retire(SparkError("divided by zero"))
+    closed.retire()
+    with pytest.raises(SparkError, match="divided by zero"):
+        failed.push(rows(1))
+    with pytest.raises(FeedClosed, match="'rows' is closed"):
+        closed.push(rows(1))
+
+
+def test_a_retired_feed_offers_nothing_more_but_can_be_read():
+    """The micro-batch under way is not disturbed."""
+    feed = feed_with()
+    feed.push(rows(1))
+    feed.retire()
+    assert feed.latest(0, None, 0) == 0
+    assert len(read(feed, 0, 1)) == 1
+
+
+def test_other_columns_are_refused():
+    """A batch of other columns is told apart, with both named."""
+    with pytest.raises(SparkError, match="takes time int32, value int32; what came has x int64"):
+        feed_with().push(pa.RecordBatch.from_pydict({"x": [1]}))
+
+
+def test_a_punctuation_leaves_when_the_rows_before_it_have():
+    """Put out means: every row pushed before the punctuation was in a planned range."""
+    feed = feed_with()
+    feed.push(rows(1))
+    feed.punctuate(1)
+    feed.push(rows(2, 2))
+    feed.punctuate(2)
+    feed.latest(0, 2, 0)
+    assert feed.put_out() == 1
+    feed.latest(2, None, 0)
+    assert feed.put_out() == 2
+
+
+def test_punctuations_only_move_on():
+    """One that says less than the last says nothing."""
+    feed = feed_with()
+    feed.punctuate(5)
+    feed.punctuate(4)
+    assert feed.put_out() == 5
+
+
+def test_a_punctuation_moves_event_time_by_a_marker():
+    """Complete through 59 means: nothing before 60 follows; the marker says so and is not counted as a row."""
+    feed = feed_with(event_time=EventTime("time"))
+    feed.push(rows(3))
+    feed.punctuate(59)
+    feed.latest(0, None, 0)
+    feed.put_out()
+    assert read(feed, 0, 2) == [{"time": 3, "value": 3, ROW: 0}, {"time": 60, "value": None, ROW: -1}]
+    assert (feed.rows, feed.markers) == (1, 1)
+
+
+def test_with_a_boundary_only_crossings_are_marked():
+    """Seconds inside a minute cost no marker; the one that completes the minute does, and is urgent."""
+    feed = feed_with(Pace(boundary=60), event_time=EventTime("time"))
+    feed.punctuate(0)
+    feed.latest(0, None, 0)
+    feed.punctuate(58)
+    assert not feed.urgent
+    feed.punctuate(59)
+    assert feed.urgent
+    feed.latest(1, None, 0)
+    feed.put_out()
+    assert feed.markers == 2
+
+
+@pytest.mark.parametrize(("close_windows", "last"), [(True, 2**31 - 1), (False, 11)])
+def test_the_end_moves_event_time_as_far_as_it_may(close_windows, last):
+    """Windows close as if time went on for ever, or only as far as the stream was complete."""
+    feed = feed_with(Pace(boundary=60), event_time=EventTime("time"))
+    feed.punctuate(5)
+    feed.punctuate(10)
+    feed.end(close_windows=close_windows)
+    assert [row["time"] for row in read(feed, 0, feed.offset)] == [6, last]
+
+
+def test_moving_the_watermark_asks_for_another_poll():
+    """Windows close in the batch after: the poll behind a boundary returns at once."""
+    gate = Gate(Pace(boundary=60))
+    feed = Feed("rows", COLUMNS, gate, event_time=EventTime("time"))
+    feed.punctuate(59)
+    assert feed.latest(0, None, 1000) == 1
+    assert feed.latest(1, None, 1000) == 1
+
+
+def test_lag_counts_what_has_not_been_put_out():
+    """Rows that are planned but not delivered are still behind."""
+    feed = feed_with()
+    feed.push(rows(1, 2))
+    feed.latest(0, None, 0)
+    assert feed.lag == 2
+    feed.put_out()
+    assert feed.lag == 0
