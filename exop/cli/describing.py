@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from exop.cli.options import HERE, Json, Load, Where
-from exop.cli.peers import Found, find_application, runs
+from exop.cli.peers import Found, find_application, is_local, running, runs
 from exop.cli.report import DONE
 from exop.cli.text import columns, number, pairs, print_json, seconds
 from exop.errors import UnknownName
@@ -29,9 +29,7 @@ def describe(target: str, /, *, where: Where = HERE, load: Load = (), json: Json
         target: APP or APP.NODE of a running platform; PLUGIN:SLET; a package folder, a .py file (or FOLDER:NAME); the
             builder of an installed plugin.
     """
-    from exop.cli.loading import is_local
-
-    if not is_local(target) and ":" not in target and runs(target, where):
+    if runs(target, where):
         with find_application(target, where) as found:
             facts = _node_facts(found) if found.node else _application_facts(found)
     else:
@@ -85,7 +83,7 @@ def builder_facts(name: str, builder: Any) -> dict[str, Any]:
 
 def _offered(target: str, load: Load) -> dict[str, Any]:
     """The slets and builders that *target* names."""
-    from exop.cli.loading import find_target, is_local, known_plugins, slets_in
+    from exop.cli.loading import find_target, known_plugins, slets_in
 
     catalog = known_plugins(load)
     if target in catalog.slets:
@@ -96,7 +94,7 @@ def _offered(target: str, load: Load) -> dict[str, Any]:
         if target not in known:
             own = [name for name in known if name.startswith(f"{plugin}:")]
             raise UnknownName(place="the installed plugins", kind="slet", name=target, known=own or known)
-    found = find_target(target, catalog)
+    found = find_target(target, catalog, running())
     slets = slets_in(found, catalog)
     if found.which:
         if found.which in slets:
@@ -130,7 +128,7 @@ def _node_facts(found: Found) -> dict[str, Any]:
         }
         for port, channel in node["ports"].items()
     ]
-    text = guarantee(node["policy"], atomic=node["atomic"], state=True)
+    text = guarantee(node["policy"], atomic=node["atomic"], state=node["memento"] is not None)
     return {"node": f"{found.application}.{found.node}", **node, "ports": ports, "guarantee": text}
 
 

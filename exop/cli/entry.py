@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 
 HELP = "ExoP virtualizes stream processing: running operators, in any engine, are replaced while the stream runs."
 
+#: Switches have no negative form; defaults stand in the help texts where they say something.
+PLAIN = Parameter(negative=(), show_default=False)
+
 Format = Literal["console", "json"]
 Level = Literal["debug", "info", "warning", "error"]
 
 
 @dataclass
-class _Session:
+class Session:
     """What holds for every command."""
 
     debug: bool = False
@@ -32,7 +35,7 @@ class _Session:
 
 def run_command_line(arguments: list[str]) -> int:
     """Run one command; every error is told, none leaves."""
-    session = _Session(debug="--debug" in arguments)
+    session = Session(debug="--debug" in arguments)
     try:
         return _run(arguments, session)
     except CycloptsError as problem:
@@ -57,7 +60,7 @@ def make_app() -> App:
         help=HELP,
         version=_version,
         help_epilogue="exop COMMAND --help tells more. Exit codes: 0 done, 1 failed while running, 2 your mistake.",
-        default_parameter=Parameter(negative=(), show_default=False),
+        default_parameter=PLAIN,
         result_action="return_value",
         exit_on_error=False,
         print_error=False,
@@ -81,12 +84,10 @@ def add_plugin_commands(app: App, plugins: Plugins) -> None:
             app.command(function, name=name, group="Commands of plugins")
 
 
-def _run(arguments: list[str], session: _Session) -> int:
-    app = make_app()
-    if not _names_built_in(app, arguments):
-        _discover_commands(app)
+def add_common_options(app: App, session: Session | None = None) -> None:
+    """Add the options that every command has; they may stand before or behind it."""
+    held = session or Session()
 
-    # Options before or behind the command, the same for all of them.
     def launch(
         *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
         debug: Annotated[bool, Parameter(env_var="EXOP_DEBUG")] = False,
@@ -102,12 +103,20 @@ def _run(arguments: list[str], session: _Session) -> int:
         """
         from exop.logs import set_up
 
-        session.debug = debug
+        held.debug = debug
         set_up("debug" if debug else log_level, log_format)
         return app(tokens)
 
     app.meta.default(launch)
     app.meta.group_parameters = "Options of every command"
+
+
+def _run(arguments: list[str], session: Session) -> int:
+    app = make_app()
+    if not _names_built_in(app, arguments):
+        _discover_commands(app)
+
+    add_common_options(app, session)
     result = app.meta(arguments)
     sys.stdout.flush()
     return result if isinstance(result, int) and not isinstance(result, bool) else DONE

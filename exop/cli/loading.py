@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from exop.app import Application
+from exop.cli.peers import is_local
 from exop.errors import BuilderError, ExopError, PluginError, UnknownName, suggest
 from exop.hooks import Plugins
 from exop.model.mesh import Mesh
@@ -86,13 +87,10 @@ def known_plugins(folders: Iterable[Path] = ()) -> Catalog:
     return catalog
 
 
-def is_local(given: str) -> bool:
-    """Whether APP is written as a path: such a one is never looked for on a running platform."""
-    return Path(given).exists() or given.endswith((".py", ".toml")) or "/" in given or ".py:" in given
-
-
-def find_target(given: str, catalog: Catalog) -> Target:
+def find_target(given: str, catalog: Catalog, running: Iterable[str] = ()) -> Target:
     """Find out what APP means; a folder is loaded as a plugin into *catalog*.
+
+    *running* are applications that it could have named as well, for the suggestion.
 
     Raises:
         BuilderError, UnknownName: there is no such thing.
@@ -112,7 +110,7 @@ def find_target(given: str, catalog: Catalog) -> Target:
         raise BuilderError(f"{path} is neither a folder nor a .py or .toml file, so it describes no application")
     if is_local(given):
         raise BuilderError(f"{path} does not exist; {_near(path)}")
-    return _installed(given, catalog)
+    return _installed(given, catalog, list(running))
 
 
 def build(target: Target, parameters: Sequence[str], catalog: Catalog) -> Mesh:
@@ -210,7 +208,7 @@ def _in_file(given: str, module: ModuleType, which: str) -> Target:
 
 
 def _imported(path: Path) -> ModuleType:
-    """Import a file, as `python FILE` would find its neighbours."""
+    """Import a file, so that it finds its neighbours."""
     path = path.resolve()
     # A name of its own: `queue.py` of the user must not stand in for Python's.
     taken = path.stem in sys.modules or not path.stem.isidentifier() or path.stem in sys.stdlib_module_names
@@ -220,7 +218,8 @@ def _imported(path: Path) -> ModuleType:
         raise BuilderError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(found)
     if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
+        # At the end: a neighbour called `numbers.py` must not stand in for Python's either.
+        sys.path.append(str(path.parent))
     sys.modules[name] = module
     try:
         found.loader.exec_module(module)
@@ -242,7 +241,7 @@ def _builds(value: Any) -> bool:
         return False
 
 
-def _installed(given: str, catalog: Catalog) -> Target:
+def _installed(given: str, catalog: Catalog, running: list[str]) -> Target:
     offered = catalog.builders()
     plugin, colon, name = given.rpartition(":")
     if not colon:
@@ -253,10 +252,10 @@ def _installed(given: str, catalog: Catalog) -> Target:
         return Target(given, found)
     if given in catalog.plugins.broken:
         raise catalog.plugins.broken[given]
-    known = [builder.__name__ for builders in offered.values() for builder in builders]
+    known = [builder.__name__ for builders in offered.values() for builder in builders] + running
     raise BuilderError(
-        f"{given!r} is no folder, no file and no application builder of an installed plugin; "
-        f"{suggest(given, known, 'builder')}"
+        f"{given!r} is no folder, no file and no application builder of an installed plugin"
+        f"{', and no such application runs' if running else ''}; {suggest(given, known, 'builder')}"
     )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from exop.cli.options import HERE, Json, Load, Picture, Where
-from exop.cli.peers import find_application, runs, the_platform
+from exop.cli.peers import find_application, running, runs, the_platform
 from exop.cli.report import DONE
 from exop.cli.text import columns, number, print_json, seconds
 
@@ -63,7 +63,8 @@ def mesh(
             queue that the wiring inserts.
     """
     chosen = "json" if json else format
-    data, toml = _running(app, where) if _is_running(app, parameters, where) else _not_running(app, parameters, load)
+    deployed = not parameters and runs(app, where)
+    data, toml = _running(app, where) if deployed else _not_running(app, parameters, load)
     if chosen == "toml":
         print(toml, end="")
     elif chosen == "json":
@@ -71,12 +72,6 @@ def mesh(
     else:
         print(data.draw(chosen), end="")
     return DONE
-
-
-def _is_running(app: str, parameters: tuple[str, ...], where: Where) -> bool:
-    from exop.cli.loading import is_local
-
-    return not parameters and not is_local(app) and runs(app, where)
 
 
 def _running(app: str, where: Where) -> tuple[Any, str]:
@@ -94,7 +89,8 @@ def _not_running(app: str, parameters: tuple[str, ...], load: Load) -> tuple[Any
     from exop.wiring.preview import preview
 
     catalog = known_plugins(load)
-    built = resolved(build(find_target(app, catalog), parameters, catalog), catalog.slets, durable=False)
+    target = find_target(app, catalog, running())
+    built = resolved(build(target, parameters, catalog), catalog.slets, durable=False)
     return Drawing.of_mesh(built, preview(built, catalog.kinds)), built.to_toml()
 
 

@@ -58,14 +58,20 @@ def find_application(text: str, where: Where) -> Iterator[Found]:
 
 
 def runs(text: str, where: Where) -> bool:
-    """Whether a platform that answers has the application that `APP` or `APP.NODE` names."""
-    try:
-        if where.on or where.state:
-            with the_platform(where) as platform:
-                return bool(split(text, platform.applications())[0])
-        return any(split(text, names)[0] for names in _applications().values())
-    except PeerUnreachable:
-        return False
+    """Whether a running application is meant: a platform was named, or one has it and it is not written as a path."""
+    if where.on or where.state:
+        return True
+    return not is_local(text) and bool(split(text, running())[0])
+
+
+def running() -> list[str]:
+    """The names of all applications on all platforms that answer."""
+    return sorted(name for names in _applications().values() for name in names)
+
+
+def is_local(given: str) -> bool:
+    """Whether APP is written as a path: such a one is never looked for on a running platform, nor among plugins."""
+    return "/" in given or given.endswith((".py", ".toml")) or ".py:" in given
 
 
 def split(text: str, applications: Iterable[str]) -> tuple[str, str]:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from exop.cli.options import Json, Load, Name, State
+from exop.cli.answers import load_answers
+from exop.cli.options import Load, Name, State
 from exop.cli.report import DONE, say
 from exop.cli.stopping import Stopping
 from exop.cli.watch import Policy, Watch
@@ -31,7 +32,7 @@ def run(
     state: State = None,
     name: Name = None,
     load: Load = (),
-    json: Json = False,
+    json: Annotated[bool, Parameter(name="--json")] = False,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"])] = False,
     on_failure: Policy | None = None,
 ) -> int:
@@ -129,6 +130,7 @@ def _run(mesh: Mesh, catalog: Catalog, options: _Options, stopping: Stopping) ->
 
 def _bring_up(platform: Platform, mesh: Mesh) -> None:
     """Start the platform, which may start the application again by itself, and else deploy it."""
+    load_answers()
     platform.start()
     for folder in list(platform.plugins.folders.values()):
         platform.load(folder)

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from exop.cli.answers import load_answers
 from exop.cli.stopping import Stopping
 from exop.errors import ExopError
 from exop.logs import logger
@@ -43,6 +44,7 @@ class Keeper:
         Raises:
             StateError, AddressInUse: it cannot start here.
         """
+        load_answers()
         self.platform.start()
         for folder in list(folders):
             self.platform.load(folder)

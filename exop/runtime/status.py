@@ -51,6 +51,7 @@ def component_status(component: Component) -> dict[str, Any]:
         "state": str(component.status),
         "policy": node.policy,
         "atomic": spec.atomic,
+        "memento": spec.state[1].__qualname__ if spec.state else None,
         "settings": {name: plain(value) for name, value in node.settings.items()},
         "ports": dict(node.ports),
         "inputs": [port.name for port in spec.inputs],
