@@ -47,7 +47,9 @@ def read_function(function: Callable[..., Any]) -> SletSpec:
     state: tuple[str, type[Memento]] | None = None
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise SletError(slet=name, problem=f"{parameter} names no port", cure="name every parameter")
+            stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
+            problem = f"{stars}{parameter.name} names no port"
+            raise SletError(slet=name, problem=problem, cure="name every parameter")
         annotation = annotation_of(name, parameter.name, hints)
         if is_memento(annotation):
             state = only_state(name, state, parameter.name, annotation)
