@@ -22,7 +22,7 @@ def walk(*path: Event) -> Lifecycle:
 
 @given(events)
 def test_only_allowed_events_change_anything(happened):
-    """Whatever happens in whatever order, an event either is allowed and leads on, or is refused and changes nothing."""
+    """Whatever happens in whatever order, an event is allowed and leads on, or is refused."""
     cycle = Lifecycle("numbers.average")
     for event in happened:
         before = cycle
@@ -109,9 +109,7 @@ def reachable(start: State) -> set[State]:
 
 def test_the_usual_life():
     """Created, opened, started, suspended, resumed, ended, stopped, destroyed."""
-    end = walk(
-        Event.OPEN, Event.OPENED, Event.START, Event.SUSPEND, Event.RESUME, Event.END, Event.STOP, Event.DESTROY
-    )
+    end = walk(Event.OPEN, Event.OPENED, Event.START, Event.SUSPEND, Event.RESUME, Event.END, Event.STOP, Event.DESTROY)
     assert end.state is State.DESTROYED
     assert end.allowed() == []
 

@@ -1,0 +1,77 @@
+"""The difference between two meshes is a value that leads there, and flipped leads back."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from hypothesis import given
+
+from exop.model.diff import Difference, difference
+from exop.model.mesh import ChannelSpec, Mesh
+from tests.model.meshes import SLETS, line, meshes, node
+
+
+def applied(mesh: Mesh, change: Difference) -> tuple[dict[str, object], dict[str, object]]:
+    """The nodes and channels after a change, made by hand."""
+    nodes = dict(mesh.nodes)
+    channels = dict(mesh.channels)
+    for gone in change.removed:
+        assert nodes.pop(gone.name) == gone
+    for fresh in change.added:
+        assert fresh.name not in nodes
+        nodes[fresh.name] = fresh
+    for before, after in change.changed:
+        assert nodes[before.name] == before
+        nodes[after.name] = after
+    for lost in change.channels_removed:
+        assert channels.pop(lost.name) == lost
+    for new in change.channels_added:
+        channels[new.name] = new
+    for old, other in change.channels_changed:
+        assert channels[old.name] == old
+        channels[other.name] = other
+    return nodes, channels
+
+
+@given(meshes(), meshes())
+def test_a_difference_leads_from_one_mesh_to_the_other(before, after):
+    """Applied to the first mesh it gives the second, whatever the two are."""
+    assert applied(before, difference(before, after)) == (dict(after.nodes), dict(after.channels))
+
+
+@given(meshes(), meshes())
+def test_a_flipped_difference_leads_back(before, after):
+    """A rollback is the same algorithm on the flipped difference."""
+    change = difference(before, after)
+    assert change.flip() == difference(after, before)
+    assert change.flip().flip() == change
+
+
+@given(meshes())
+def test_equal_meshes_differ_in_nothing(mesh):
+    """No difference is false; a mesh that was read again, with another revision, is the same."""
+    same = dataclasses.replace(mesh, revision=mesh.revision + 1)
+    assert not difference(mesh, same)
+    assert bool(difference(None, mesh)) == bool(mesh.nodes or mesh.channels)
+
+
+def test_deploying_and_removing_are_differences_too():
+    """From nothing to a mesh everything is added; back, everything is removed."""
+    mesh = line()
+    change = difference(None, mesh)
+    assert [one.name for one in change.added] == ["source", "middle", "sink"]
+    assert [one.name for one in change.channels_added] == ["a", "b"]
+    assert not change.removed
+    assert difference(mesh, None) == change.flip()
+
+
+def test_each_edit_is_seen():
+    """Replaced and configured nodes are changed; new and lost ones, and their channels, are told apart."""
+    mesh = line()
+    replaced = difference(mesh, mesh.replace("middle", SLETS["triple"]))
+    assert [(old.slet.name, new.slet.name) for old, new in replaced.changed] == [("double", "triple")]
+    assert [new.suspended for _, new in difference(mesh, mesh.suspend("sink")).changed] == [True]
+    added = difference(mesh, mesh.add(node("more", "console", item="c"), ChannelSpec("c")))
+    assert ([one.name for one in added.added], [one.name for one in added.channels_added]) == (["more"], ["c"])
+    wider = dataclasses.replace(mesh, channels={**mesh.channels, "a": ChannelSpec("a", "queue", {"capacity": 9})})
+    assert [new.settings["capacity"] for _, new in difference(mesh, wider).channels_changed] == [9]

@@ -1,0 +1,193 @@
+"""A mesh is a value: every edit gives a new one, and a mistake is told where it is made."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exop import Mesh, slet
+from exop.errors import MeshError, SettingError, SletError, UnknownName
+from exop.model.mesh import ChannelSpec, Node
+from tests.model.meshes import SLETS, line, meshes, node
+
+
+def test_every_edit_returns_a_new_mesh():
+    """No edit changes the mesh that it is called on."""
+    mesh, before = line(), line()
+    edits = [
+        mesh.add(node("more", "console", item="b")),
+        mesh.remove("sink"),
+        mesh.replace("middle", SLETS["triple"]),
+        mesh.configure("middle", factor=1.5),
+        mesh.move("middle", to="edge-2"),
+        mesh.suspend("middle"),
+        mesh.rewire("sink", item="a"),
+        mesh.at(7),
+    ]
+    assert mesh == before
+    assert all(edit != mesh for edit in edits)
+    assert mesh.suspend("middle").resume("middle") == mesh
+
+
+def test_nothing_in_a_mesh_can_be_changed():
+    """Nodes, channels, ports and settings are read-only, and independent of what they were made from."""
+    settings = {"capacity": 3}
+    channel = ChannelSpec("c", "queue", settings)
+    settings["capacity"] = 4
+    assert channel.settings == {"capacity": 3}
+    mesh = line()
+    for mapping in (mesh.nodes, mesh.channels, mesh.node("middle").settings, mesh.node("middle").ports):
+        with pytest.raises(TypeError):
+            mapping["x"] = 1  # type: ignore[index]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        mesh.name = "other"  # type: ignore[misc]
+
+
+def test_replace_keeps_ports_and_the_settings_that_both_have():
+    """A successor stands where its predecessor stood; settings that it does not have are left behind."""
+    mesh = line().replace("middle", SLETS["triple"], tags=["x"])
+    middle = mesh.node("middle")
+    assert middle.slet.name == "triple"
+    assert middle.ports == {"item": "a", "out": "b"}
+    assert middle.settings == {"factor": 4.0, "tags": ["x"]}
+
+
+def test_configure_changes_what_is_given_and_converts_it():
+    """Other settings stay as they are."""
+    middle = line().configure("middle", limit="7").node("middle")
+    assert (middle.settings["limit"], middle.settings["factor"]) == (7, 4.0)
+
+
+@slet
+def named(item: int, *, name: str = "x", slet: str = "y", to: int = 1) -> int:
+    """A slet whose settings are called like parameters of the edits."""
+    return item
+
+
+def test_settings_may_be_called_like_anything():
+    """`name` is a good name for a setting."""
+    mesh = line().replace("middle", named, name="a", slet="b")
+    assert mesh.configure("middle", name="c").node("middle").settings == {"name": "c", "slet": "b", "to": 1}
+
+
+def test_remove_takes_the_channels_that_nobody_uses_any_more():
+    """A channel goes with its last connection; one that was never connected stays."""
+    mesh = line().remove("sink")
+    assert set(mesh.channels) == {"a", "b"}
+    assert set(mesh.remove("middle").channels) == {"a"}
+    spare = Mesh("m", {}, {"spare": ChannelSpec("spare")}).add(node("s", "numbers", out="o"), ChannelSpec("o"))
+    assert set(spare.remove("s").channels) == {"spare"}
+
+
+def test_rewire_connects_to_known_and_new_channels():
+    """A port may move to a channel of the mesh, or bring a new one; what is left without connection goes."""
+    mesh = line().rewire("middle", out=ChannelSpec("c", "queue")).rewire("sink", item="c")
+    assert set(mesh.channels) == {"a", "c"}
+    assert mesh.node("sink").ports == {"item": "c"}
+
+
+def test_who_is_connected():
+    """`producers` and `consumers` give the ports at a channel; a node its own."""
+    mesh = line()
+    assert [(one.name, port) for one, port in mesh.producers("b")] == [("middle", "out")]
+    assert [(one.name, port) for one, port in mesh.consumers("b")] == [("sink", "item")]
+    assert mesh.node("middle").inputs() == {"item": "a"}
+    assert mesh.node("middle").outputs() == {"out": "b"}
+
+
+def test_the_policy_of_the_node_goes_before_that_of_the_slet():
+    """An application may say otherwise than the slet."""
+    assert node("n", "double").policy == "suspend"
+    assert Node("n", SLETS["double"], on_error="skip").policy == "skip"
+
+
+WRONG = [
+    (lambda m: m.node("midle"), UnknownName, "the mesh 'line' has no node 'midle'; did you mean 'middle'?"),
+    (lambda m: m.remove("x"), UnknownName, "the mesh 'line' has no node 'x'; known: middle, sink, source"),
+    (lambda m: m.add(node("sink", "console", item="b")), MeshError, "a node 'sink' already; choose another name"),
+    (
+        lambda m: m.add(node("t", "console", item="bb")),
+        UnknownName,
+        "t.item: the mesh 'line' has no channel 'bb'; did you mean 'b'?",
+    ),
+    (
+        lambda m: m.add(node("t", "console", itm="b")),
+        UnknownName,
+        "t has no port 'itm'; did you mean 'item'?",
+    ),
+    (
+        lambda m: m.add(node("t", "console", item="b"), ChannelSpec("a", "direct")),
+        MeshError,
+        "another channel 'a' already; choose another name",
+    ),
+    (lambda m: m.configure("middle", factr=1), UnknownName, "middle has no setting 'factr'; did you mean 'factor'?"),
+    (
+        lambda m: m.configure("middle", factor="x"),
+        SettingError,
+        "middle: the setting 'factor' does not fit: expected float, got 'x' (str)",
+    ),
+    (
+        lambda m: m.replace("middle", SLETS["console"]),
+        UnknownName,
+        "middle: the successor console has no port 'out'; known: item",
+    ),
+    (lambda m: m.replace("middle", print), SletError, "print is no slet: it was never marked"),
+    (lambda m: m.rewire("middle", itm="b"), UnknownName, "middle has no port 'itm'; did you mean 'item'?"),
+    (lambda m: m.rewire("middle", item="bb"), UnknownName, "middle.item: the mesh 'line' has no channel 'bb'"),
+    (lambda m: m.move("midle", to="x"), UnknownName, "has no node 'midle'"),
+    (lambda m: Mesh("a b"), MeshError, "'a b' is no name for an application; use letters, digits, '-', '_' and '.'"),
+    (lambda m: Node("a/b", SLETS["double"]), MeshError, "'a/b' is no name for a node"),
+    (lambda m: ChannelSpec(""), MeshError, "'' is no name for a channel"),
+]
+
+
+@pytest.mark.parametrize(("edit", "error", "message"), WRONG, ids=[message[:50] for _, _, message in WRONG])
+def test_a_mistake_is_told_where_it_is_made(edit, error, message):
+    """Unknown names come with the known ones and a suggestion; nothing has happened."""
+    mesh = line()
+    with pytest.raises(error) as caught:
+        edit(mesh)
+    assert message in str(caught.value)
+    assert type(caught.value) is error
+    assert mesh == line()
+
+
+def test_a_port_that_leads_the_other_way_is_no_successor():
+    """An output of the successor that is called like the input of the predecessor is told."""
+
+    class Turned:
+        """Stands for a slet whose port `item` is an output."""
+
+    turned = dataclasses.replace(
+        SLETS["double"],
+        name="turned",
+        inputs=(dataclasses.replace(SLETS["double"].inputs[0], name="out"),),
+        outputs=(dataclasses.replace(SLETS["double"].outputs[0], name="item"),),
+    )
+    with pytest.raises(MeshError, match="the port 'item' leads in, that of the successor turned leads out; rename one"):
+        line().replace("middle", turned)
+
+
+@given(meshes(), st.data())
+def test_any_edit_of_any_mesh_leaves_it_sound(mesh, data):
+    """After any edit every port is connected to a channel that is there, and the other nodes are untouched."""
+    if not mesh.nodes:
+        return
+    name = data.draw(st.sampled_from(sorted(mesh.nodes)))
+    edited = data.draw(
+        st.sampled_from(
+            [
+                lambda: mesh.remove(name),
+                lambda: mesh.suspend(name),
+                lambda: mesh.move(name, to="edge"),
+                lambda: mesh.configure(name),
+                lambda: mesh.rewire(name, **{port: ChannelSpec("fresh") for port in mesh.node(name).ports}),
+            ]
+        )
+    )()
+    assert all(to in edited.channels for one in edited.nodes.values() for to in one.ports.values())
+    others = {key: one for key, one in mesh.nodes.items() if key != name}
+    assert {key: one for key, one in edited.nodes.items() if key != name} == others
