@@ -16,7 +16,8 @@ class ComponentMetrics:
         rows_out: Items that left in batches of a slet that takes batches or columns, exact.
         batches: Calls with a batch, exact.
         seen: Single items among those that the driver measured.
-        calls, results, spent: Of the timed calls: how many, how many results, and their seconds.
+        rows_timed, exact: Of the rows, those that came to ports for batches or columns; the seconds spent on them, exact.
+        calls, results, spent: Of the measured calls: how many, how many results, and their seconds.
         errors, skipped: Exact.
     """
 
@@ -30,7 +31,10 @@ class ComponentMetrics:
         self.spent = 0.0
         self.errors = 0
         self.skipped = 0
+        self.rows_timed = 0
+        self.exact = 0.0
         self.times: deque[float] = deque(maxlen=512)
+        self.singles: deque[float] = deque(maxlen=512)
         self.latencies: deque[float] = deque(maxlen=512)
 
     def timed(self, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
@@ -44,7 +48,7 @@ class ComponentMetrics:
             self.calls += 1
             self.results += len(result) if lazy else result is not None
             self.spent += took
-            self.times.append(took)
+            self.singles.append(took)
             return result
 
         return call_timed
@@ -59,7 +63,7 @@ class ComponentMetrics:
         """
         estimated = round(self.seen / probes * singles) if probes else 0
         items = self.rows + estimated
-        typical = sorted(self.times)[len(self.times) // 2] if self.times else 0.0
+        typical = sorted(self.singles)[len(self.singles) // 2] if self.singles else 0.0
         share = self.results / self.calls if self.calls else 0.0
         return {
             "items_in": items,
@@ -67,8 +71,8 @@ class ComponentMetrics:
             "batches": self.batches,
             "errors": self.errors,
             "skipped": self.skipped,
-            "busy_s": round(self.spent if whole else typical * items, 6),
-            "service_ms": quantiles(self.times),
+            "busy_s": round(self.exact + (0.0 if whole else typical * (items - self.rows_timed)), 6),
+            "service_ms": quantiles(self.times or self.singles),
             "latency_ms": quantiles(self.latencies),
             "sampled": [] if whole else ["items_out", "busy_s", *(["items_in"] if estimated else [])],
         }

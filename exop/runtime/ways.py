@@ -58,10 +58,13 @@ def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: E
 
     def push_one(one: Any) -> None:
         metrics.rows += 1
+        metrics.rows_timed += 1
         push([one])
 
     def push_whole(batch: Any) -> None:
-        metrics.rows += weight(batch)
+        rows = weight(batch)
+        metrics.rows += rows
+        metrics.rows_timed += rows
         metrics.batches += 1
         push(batch)
 
@@ -123,7 +126,7 @@ def _converting(component: Component, port: PortSpec) -> Callable[[Any], Any]:
         if lazy:
             found = [*found]
         took = clock() - begin
-        metrics.spent += took
+        metrics.exact += took
         metrics.times.append(took)
         metrics.rows_out += sum(_rows(one) for one in (found if lazy else (found,)))
         return found
