@@ -24,9 +24,9 @@ def check(app: str, /, *parameters: str, load: Load = (), json: Json = False) ->
         return DONE
     print(f"{facts['application']}: {len(facts['nodes'])} slets, {len(facts['channels'])} channels; it can run")
     rows = [
-        [name, one["role"], one["slet"], _ports(one["in"]), _ports(one["out"])] for name, one in facts["nodes"].items()
+        [name, one["role"], one["slet"], _ports(one["out"]), _ports(one["in"])] for name, one in facts["nodes"].items()
     ]
-    print(columns(("node", "role", "slet", "in", "out"), rows, "  "))
+    print(columns(("node", "role", "slet", "out", "in"), rows, "  "))
     kept = [[name, one["kind"]] for name, one in facts["channels"].items() if one["kind"] != "direct"]
     if kept:
         print(columns(("channel", "kind"), kept, "  "))

@@ -62,6 +62,7 @@ def make_app() -> App:
         help_epilogue="exop COMMAND --help tells more. Exit codes: 0 done, 1 failed while running, 2 your mistake.",
         default_parameter=PLAIN,
         result_action="return_value",
+        suppress_keyboard_interrupt=False,
         exit_on_error=False,
         print_error=False,
         help_format="markdown",
@@ -108,6 +109,7 @@ def add_common_options(app: App, session: Session | None = None) -> None:
         return app(tokens)
 
     app.meta.default(launch)
+    app.meta.suppress_keyboard_interrupt = False
     app.meta.group_parameters = "Options of every command"
 
 

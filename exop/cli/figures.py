@@ -102,6 +102,16 @@ def own_figures(status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {name: node["metrics"]["own"] for name, node in status["nodes"].items() if node["metrics"].get("own")}
 
 
+def own_lines(status: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The same, a line each; figures called `group/name` stand on the line of their group."""
+    lines: dict[str, dict[str, Any]] = {}
+    for node, figures in own_figures(status).items():
+        for name, value in figures.items():
+            group, slash, rest = name.partition("/")
+            lines.setdefault(f"{node} {group}" if slash else node, {})[rest if slash else name] = value
+    return list(lines.items())
+
+
 def _handled(node: Mapping[str, Any]) -> int:
     return int(node["metrics"]["items_out" if node["role"] == "alpha" else "items_in"])
 

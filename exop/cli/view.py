@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from exop.cli.figures import HEAD, Figures, Totals, own_figures
+from exop.cli.figures import HEAD, Figures, Totals, own_figures, own_lines
 from exop.cli.report import say
 from exop.cli.text import number, pairs, seconds
 
@@ -141,7 +141,7 @@ class Live:
             table.add_column(name, justify="left" if index < 2 else "right", no_wrap=True)
         for row in rows:
             table.add_row(*row, style="bold red" if row[1] in ("failed", "suspended") else None)
-        own = [Text(f"{node}  {pairs(figures)}", style="dim") for node, figures in own_figures(status).items()]
+        own = [Text(f"{line}  {pairs(figures)}", style="dim") for line, figures in own_lines(status)]
         return Group(title, table, *own)
 
     def close(self) -> None:
@@ -181,5 +181,5 @@ def print_summary(report: Mapping[str, Any]) -> None:
         counts.append(f"{totals.queued} left in queues")
     say(f"{status['name']}: {report['outcome']} after {seconds(span)}: {', '.join(counts)}")
     say(columns(HEAD, Figures().rows(status), indent="  "))
-    for node, figures in own_figures(status).items():
-        say(f"  {node}: {pairs(figures)}")
+    for line, figures in own_lines(status):
+        say(f"  {line}: {pairs(figures)}")

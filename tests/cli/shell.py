@@ -1,0 +1,73 @@
+"""`exop` as a process of its own, and waiting for what it does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+COMMAND = [sys.executable, "-m", "exop"]
+
+
+def exop(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run one command to its end."""
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def facts(*arguments: object) -> Any:
+    """What a command prints with `--json`."""
+    done = exop(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@contextmanager
+def running(*arguments: object, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """Run a command beside the test; it is killed if the test leaves it running."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
+    process = subprocess.Popen([*COMMAND, *map(str, arguments)], **pipes)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def eventually(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """Wait until *condition* gives something true, and return it."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds} s: {condition}"
+        time.sleep(0.02)
+    return found
+
+
+def lines(path: Path) -> list[str]:
+    """The lines of a file that may not be there yet."""
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def applications() -> dict[str, str]:
+    """The state of every application that runs, as seen from here."""
+    from exop.remoting import find_platforms
+    from exop.remoting.platform import RemotePlatform
+
+    found: dict[str, str] = {}
+    for one in find_platforms():
+        if one.problem:
+            continue
+        with RemotePlatform(one.address) as platform:
+            found |= {name: app["state"] for name, app in platform.status()["applications"].items()}
+    return found
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of this process, and more."""
+    return {**os.environ, **more}

@@ -1,0 +1,228 @@
+"""Bad input, as the issue lists it: one clear line each, exit code 2, and nothing lost."""
+
+import socket
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from exop.cli import main
+from exop.platform import Platform
+from exop.remoting import control_address
+from exop.remoting.sockets import listen
+
+GOOD = """
+[application]
+name = "numbers"
+[nodes.numbers]
+slet = "stock:count_up"
+ports = {out = "numbers"}
+settings = {to = 3}
+[nodes.sink]
+slet = "stock:write_lines"
+ports = {item = "numbers"}
+settings = {path = "out"}
+"""
+
+PYTHON = """
+from exop import Application, slet
+from exop.stock.slets import count_up, show
+
+
+@slet
+def shout(text: str) -> str:
+    return text.upper()
+
+
+app = Application("wrong")
+numbers = app.add("numbers", count_up, to=3)
+"""
+
+
+@pytest.fixture
+def topology(tmp_path: Path) -> Path:
+    """A topology that runs."""
+    path = tmp_path / "mesh.toml"
+    path.write_text(GOOD)
+    return path
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """Run a command that is refused: exit code 2, nothing on stdout, one line (and at most a place) on stderr."""
+    assert main([str(one) for one in arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    first, *more = err.splitlines()
+    assert first.startswith("exop: ")
+    assert len(more) <= 1
+    return first
+
+
+@pytest.mark.parametrize(
+    ("change", "by", "said"),
+    [
+        ('{item = "numbers"}', '{itm = "numbers"}', "has no port 'itm'; did you mean 'item'?"),
+        ("to = 3", 'to = "three"', "'to'"),
+        ("to = 3", "two = 3", "has no setting 'two'"),
+        ("stock:count_up", "stock:count_upp", "did you mean 'stock:count_up'?"),
+        ('{item = "numbers"}', '{item = "nubmers"}', "did you mean 'numbers'?"),
+        ("[application]", "[aplication]", "did you mean 'application'?"),
+        ("[nodes.numbers]", "[nodes.numbers", "TOML"),
+    ],
+)
+def test_topology(
+    change: str, by: str, said: str, topology: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unknown ports, settings, slets and channels, and wrong types, are told before anything runs."""
+    topology.write_text(GOOD.replace(change, by))
+    line = refused(capsys, "run", topology)
+    assert said in line
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("app.add('shout', shout, txet=numbers)", "has no setting 'txet'; did you mean 'text'?"),
+        ("app.add('shout', shout, text=numbers)", "numbers.out cannot feed shout.text"),
+        ("app.add('show', show)", "show.item is connected to nothing"),
+        ("app.channel('c', kind='kew')", "'kew'"),
+    ],
+)
+def test_python_file(line: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A mistake in a Python file is told with the file and the line that makes it."""
+    file = tmp_path / "wrong.py"
+    file.write_text(f"{PYTHON}{line}\n")
+    assert main(["run", str(file)]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert said in told[0]
+    assert told[1] == f"  at {file}:{len(PYTHON.splitlines()) + 1}"
+
+
+def test_missing_application(capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that does not exist is named."""
+    assert "nothing.py does not exist" in refused(capsys, "run", "nothing.py")
+
+
+def test_missing_file_of_a_slet(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that a slet cannot open is a mistake too: the slet and the file are named."""
+    topology.write_text(GOOD.replace('path = "out"', 'path = "nowhere/out"'))
+    line = refused(capsys, "run", topology, "--quiet")
+    assert "sink failed while opening" in line
+    assert "No such file or directory: 'nowhere/out'" in line
+
+
+def test_port_in_use(topology: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A slet that finds its TCP port taken is such a mistake."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        (tmp_path / "server.py").write_text(
+            "import socket\nfrom exop import Application, Slet, input_port\n"
+            "from exop.stock.slets import count_up\n\n"
+            "class Server(Slet):\n"
+            "    port: int\n\n"
+            "    def __enter__(self):\n"
+            "        self.socket = socket.create_server(('127.0.0.1', self.port))\n"
+            "        return self\n\n"
+            "    @input_port\n"
+            "    def item(self, item: int) -> None:\n"
+            "        pass\n\n"
+            "app = Application('serving')\n"
+            f"app.add('server', Server, item=app.add('numbers', count_up, to=3), port={taken.getsockname()[1]})\n"
+        )
+        assert "server failed while opening" in refused(capsys, "run", "server.py", "--quiet")
+
+
+def test_broken_plugin_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A plugin folder that cannot be imported is named, with the reason."""
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "__init__.py").write_text("import nothing_of_that_name\n")
+    line = refused(capsys, "run", "./broken")
+    assert "the plugin 'broken' could not be loaded: ModuleNotFoundError" in line
+
+
+def test_broken_installed_plugin(
+    topology: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An installed plugin that is broken is reported by name, and keeps nothing else from running."""
+    site = tmp_path / "site"
+    (site / "cracked-1.0.dist-info").mkdir(parents=True)
+    (site / "cracked-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: cracked\nVersion: 1.0\n")
+    (site / "cracked-1.0.dist-info" / "entry_points.txt").write_text("[exop]\ncracked = cracked\n")
+    (site / "cracked.py").write_text("raise ImportError('it needs libcrack')\n")
+    monkeypatch.syspath_prepend(site)
+    assert main(["run", str(topology), "--quiet"]) == 0
+    assert (tmp_path / "out").read_text() == "0\n1\n2\n"
+    err = capsys.readouterr().err
+    assert "cracked" in err
+    assert "it needs libcrack" in err
+
+
+def test_state_of_another_version(topology: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A state directory that another release wrote is refused, and left as it is."""
+    state = tmp_path / "state"
+    with Platform(state=state):
+        pass
+    with sqlite3.connect(state / "platform.sqlite") as database:
+        database.execute("UPDATE platform SET version = 99")
+    before = (state / "platform.sqlite").read_bytes()
+    for command in (("run", topology), ("serve",)):
+        line = refused(capsys, *command, "--state", state)
+        assert "is of version 99" in line
+        assert "nothing was changed" in line
+    assert (state / "platform.sqlite").read_bytes() == before
+    assert not (tmp_path / "out").exists()
+
+
+def test_state_that_is_none(topology: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that is no state of ExoP is refused, and left as it is."""
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "platform.sqlite").write_bytes(b"my thesis")
+    refused(capsys, "run", topology, "--state", state)
+    assert (state / "platform.sqlite").read_bytes() == b"my thesis"
+
+
+def test_state_in_use(topology: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A state directory belongs to one platform at a time; the error names its process."""
+    with Platform(state=tmp_path / "state"):
+        assert "is in use by the platform with process id" in refused(
+            capsys, "run", topology, "--state", tmp_path / "state"
+        )
+
+
+def test_socket_in_use(topology: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A control socket that somebody else listens on is not taken away."""
+    (tmp_path / "state").mkdir(mode=0o700)
+    listener = listen(control_address(tmp_path / "state"))
+    try:
+        assert "is in use by process" in refused(capsys, "serve", "--state", tmp_path / "state")
+    finally:
+        listener.close()
+
+
+def test_code_that_cannot_be_found_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a state directory a slet of a single file is refused: it could not be started again."""
+    file = tmp_path / "single.py"
+    slet = "@slet\ndef passing(item: int) -> int:\n    return item\n"
+    file.write_text(f"{PYTHON}\n\n{slet}\n\napp.add('passing', passing, item=numbers)\n")
+    assert "stands in no plugin" in refused(capsys, "run", file, "--state", tmp_path / "state")
+
+
+@pytest.mark.parametrize("command", ["services", "describe", "mesh", "end", "remove", "resume"])
+def test_nothing_runs(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A command for a running platform says so when none answers, and how to start one."""
+    arguments = [] if command == "services" else ["numbers"]
+    line = refused(capsys, command, *arguments, "--state", tmp_path)
+    assert "no platform answers at" in line
+    assert "exop serve" in line
+
+
+def test_filter_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    """A text that is no filter is shown with a mark under the place."""
+    with Platform(control=True):
+        assert main(["services", "(role=pi"]) == 2
+    *_, text, mark = capsys.readouterr().err.splitlines()
+    assert text.strip() == "(role=pi"
+    assert mark.index("^") == text.index("(role=pi") + len("(role=pi")

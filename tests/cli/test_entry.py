@@ -1,0 +1,152 @@
+"""From arguments to a command and an exit code."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from exop.cli import commands, entry, main
+from exop.errors import BuilderError, ExopError
+from exop.hooks import Plugins, hookimpl
+from tests.cli.shell import COMMAND
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """What stands on stderr: one line, and stdout is empty."""
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1, err
+    return err
+
+
+def replaced(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Let the command `ps` raise."""
+
+    def ps() -> int:
+        raise error
+
+    broken = commands.Command(ps, ("ps",), "look")
+    monkeypatch.setattr(entry, "COMMANDS", (broken,))
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """`exop --help` names all commands and the exit codes, and succeeds."""
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for command in commands.COMMANDS for name in command.names)
+    assert "Exit codes" in out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--version` names program and version."""
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("exop 0.")
+
+
+def test_help_stays_light() -> None:
+    """Help imports nothing that only a running platform, a table or a log line needs."""
+    heavy = "{'rpyc', 'structlog', 'pyarrow', 'pyspark', 'rich.live', 'exop.platform', 'exop.runtime.deployment'}"
+    code = f"import sys; from exop.cli import main; main(['run', '--help']); print({heavy} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rum"], "Did you mean"),
+        (["run"], "APP"),
+        (["ps", "--jason"], "--jason"),
+        (["ps", "--log-level", "loud"], "debug"),
+        (["mesh", "x", "--format", "png"], "mermaid"),
+    ],
+)
+def test_wrong_arguments(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong command line is one line with the cure, and exit code 2."""
+    assert main(arguments) == 2
+    line = one_line(capsys)
+    assert said in line
+    assert "--help" in line
+
+
+def test_mistakes_end_with_2(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of ExoP is its message on one line."""
+    replaced(monkeypatch, BuilderError("no such thing; do that"))
+    assert main(["ps"]) == 2
+    assert one_line(capsys) == "exop: no such thing; do that\n"
+
+
+def test_notes_are_the_second_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was noted on an error stands on one further line."""
+    error = ExopError("it broke")
+    error.add_note("in the slet 'x'")
+    replaced(monkeypatch, error)
+    main(["ps"])
+    assert capsys.readouterr().err == "exop: it broke\n  in the slet 'x'\n"
+
+
+def test_defects_are_no_mistakes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any other error is called a defect, without its traceback, and exit code 1."""
+    replaced(monkeypatch, ZeroDivisionError("of nothing"))
+    assert main(["ps"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("exop: a defect, please report it: ZeroDivisionError: of nothing\n")
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("way", ["option", "environment"])
+def test_debug_shows_the_traceback(
+    way: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--debug` or EXOP_DEBUG=1 shows where an error comes from; the exit code is the same."""
+    replaced(monkeypatch, BuilderError("no"))
+    if way == "environment":
+        monkeypatch.setenv("EXOP_DEBUG", "1")
+    assert main(["ps", "--debug"] if way == "option" else ["ps"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_ctrl_c_elsewhere(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in a command that runs nothing ends it with 130, without a traceback."""
+    replaced(monkeypatch, KeyboardInterrupt())
+    assert main(["ps"]) == 130
+    assert capsys.readouterr().err == "exop: stopped\n"
+
+
+def test_reader_gone() -> None:
+    """`exop … | head` ends quietly when nobody reads any more."""
+    process = subprocess.Popen([*COMMAND, "doctor"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    assert process.wait(30) == 141
+
+
+def greet(name: str, *, loudly: bool = False) -> int:
+    """Greet somebody."""
+    print(f"hello {name}{'!' if loudly else ''}")
+    return 3
+
+
+def test_commands_of_plugins(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a plugin returns from register_commands is a command: listed, parsed, its number the exit code."""
+    plugin = SimpleNamespace(register_commands=hookimpl(lambda: [greet]))
+    monkeypatch.setattr(Plugins, "discover", lambda self: self.register("friendly", plugin))
+    assert main(["greet", "you", "--loudly"]) == 3
+    assert capsys.readouterr().out == "hello you!\n"
+    main(["--help"])
+    assert "Greet somebody." in capsys.readouterr().out
+
+
+def test_command_names_are_taken_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin cannot take the place of another command; it is named, and the others work."""
+
+    def ps() -> None:
+        """Not this one."""
+
+    plugin = SimpleNamespace(register_commands=hookimpl(lambda: [ps, greet]))
+    monkeypatch.setattr(Plugins, "discover", lambda self: self.register("greedy", plugin))
+    assert main(["greet", "you"]) == 3
+    assert "the plugin 'greedy' could not be loaded: its command 'ps' is taken already" in capsys.readouterr().err

@@ -1,0 +1,217 @@
+"""`exop run` in this process: outcomes, reports, exit codes, the state directory."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exop.cli import main
+from exop.cli.running import run
+from exop.errors import ComponentFailed, StateError
+from exop.platform import Platform
+from exop.runtime.store import Store
+from tests.cli.shell import lines
+
+TALKING = """
+import os
+import subprocess
+import sys
+from exop import Application, slet
+from exop.stock.slets import count_up
+
+
+@slet
+def talk(item: int) -> None:
+    print("said by a slet", item)
+    subprocess.run([sys.executable, "-c", "print('said by a child')"], check=True)
+
+
+app = Application("talking")
+app.add("talk", talk, item=app.add("numbers", count_up, to=2))
+"""
+
+
+def stored(state: Path) -> dict[str, bool]:
+    """The applications of a state directory, and whether they would be started again."""
+    store = Store(state)
+    try:
+        return {one.name: one.active for one in store.applications()}
+    finally:
+        store.close()
+
+
+def test_until_the_end(counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run ends with its sources, exit code 0; the summary stands on stderr, stdout is left to slets."""
+    assert main(["run", str(counting), "to=100", "output=out"]) == 0
+    assert lines(tmp_path / "out") == [str(number / 2) for number in range(1, 101)]
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "counting: finished after" in err
+    assert "100 items" in err
+    assert "0 errors" in err
+
+
+def test_quiet(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--quiet` says nothing when nothing went wrong."""
+    assert main(["run", str(counting), "to=1", "output=out", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_json_report(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--json` prints one object with the outcome, the totals and every figure."""
+    assert main(["run", str(counting), "to=10", "output=out", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["outcome"] == "finished"
+    assert (report["application"], report["items"], report["errors"]) == ("counting", 10, 0)
+    assert report["nodes"]["sink"]["metrics"]["items_in"] == 10
+    assert set(report["channels"]) == {"numbers", "half"}
+
+
+def test_json_is_alone_on_stdout(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """With `--json` what slets, and processes that they start, print goes to stderr."""
+    (tmp_path / "talking.py").write_text(TALKING)
+    assert main(["run", "talking.py", "--json"]) == 0
+    out, err = capfd.readouterr()
+    assert json.loads(out)["application"] == "talking"
+    assert err.count("said by a slet") == err.count("said by a child") == 2
+
+
+def test_stdout_belongs_to_slets(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Without `--json` what slets print is all that stands on stdout."""
+    (tmp_path / "talking.py").write_text(TALKING)
+    assert main(["run", "talking.py"]) == 0
+    assert {line.rstrip("012 ") for line in capfd.readouterr().out.splitlines()} == {
+        "said by a slet",
+        "said by a child",
+    }
+
+
+def test_a_failure_stops(counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A slet that raises ends an unattended run with 1; item, traceback and place are shown."""
+    assert main(["run", str(counting), "to=5", "output=out", "missing=not-there"]) == 1
+    err = capsys.readouterr().err
+    assert "counting.half has failed: ValueError: no halves today" in err
+    assert "with the item 3 at its port 'item'; the item is kept" in err
+    assert 'raise ValueError("no halves today")' in err
+    assert "exop: half failed while running: ValueError: no halves today" in err
+    assert f"raised at {counting / '__init__.py'}:" in err
+    assert lines(tmp_path / "out") == ["0.5", "1.0"]
+
+
+def test_a_failure_in_the_report(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--json` reports a failure as data, and stderr still has the line."""
+    assert main(["run", str(counting), "to=5", "output=out", "missing=not-there", "--json"]) == 1
+    out, err = capsys.readouterr()
+    report = json.loads(out)
+    assert report["outcome"] == "failed"
+    assert report["error"]["nodes"]["half"]["item"] == "3"
+    assert "ValueError" in report["error"]["nodes"]["half"]["traceback"]
+    assert "exop: half failed" in err
+
+
+def test_skipped_items_are_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a policy skips or sets aside is counted in the summary; the run succeeds."""
+    (tmp_path / "rough.py").write_text(
+        "from exop import Application, slet\nfrom exop.stock.slets import count_up, pass_on\n\n"
+        "@slet\ndef picky(item: int) -> int:\n    return 1 // (item % 3)\n\n"
+        "app = Application('rough')\nnumbers = app.add('numbers', count_up, to=9)\n"
+        "app.add('skip', picky, item=numbers, on_error='skip')\n"
+        "app.add('aside', picky, item=numbers, on_error='dead-letter')\n"
+    )
+    assert main(["run", "rough.py"]) == 0
+    err = capsys.readouterr().err
+    assert "6 errors, 3 skipped, 3 set aside as dead letters" in err
+
+
+def test_a_clean_end_is_remembered(counting: Path, tmp_path: Path) -> None:
+    """After a clean end the state directory knows the application, and does not start it again."""
+    assert main(["run", str(counting), "to=3", "output=out", "--state", "state", "--quiet"]) == 0
+    assert stored(tmp_path / "state") == {"counting": False}
+    with Platform(state=tmp_path / "state") as platform:
+        assert platform.applications() == []
+
+
+def test_a_failure_is_not_started_again(counting: Path, tmp_path: Path) -> None:
+    """What failed is not started again by itself."""
+    assert main(["run", str(counting), "to=5", "output=out", "missing=x", "--state", "state", "--quiet"]) == 1
+    assert not any(stored(tmp_path / "state").values())
+
+
+@pytest.fixture
+def abandoned(counting: Path, tmp_path: Path) -> Path:
+    """A state directory whose platform was killed while the application ran."""
+    assert main(["run", str(counting), "to=3", "output=out", "--state", "state", "--quiet"]) == 0
+    store = Store(tmp_path / "state")
+    store.set_active("counting", active=True)
+    store.close()
+    return tmp_path / "state"
+
+
+def test_run_goes_on_after_a_crash(abandoned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same command after a crash lets the platform start the application again by itself, and watches it."""
+    assert main(["run", "./counting", "to=3", "output=out", "--state", str(abandoned)]) == 0
+    err = capsys.readouterr().err
+    assert "it ran in" in err
+    assert "counting: finished" in err
+
+
+def test_run_does_not_mix_two(abandoned: Path, tmp_path: Path, counting: Path) -> None:
+    """Another mesh under the same name is refused before anything is started; the stored one is kept."""
+    (tmp_path / "out").unlink()
+    with pytest.raises(StateError, match="exop remove counting --state"):
+        run(str(counting), "to=4", "output=out", state=abandoned)
+    assert not (tmp_path / "out").exists()
+    assert stored(abandoned) == {"counting": True}
+    assert main(["remove", "counting", "--state", str(abandoned)]) == 0
+    assert stored(abandoned) == {}
+
+
+def test_removing_what_is_not_there(abandoned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a platform `remove` looks into the state directory, and names what it finds there."""
+    assert main(["remove", "countin", "--state", str(abandoned)]) == 2
+    assert "did you mean 'counting'?" in capsys.readouterr().err
+
+
+def test_removed_by_somebody_else(counting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An application that is removed before its end is no success: exit code 1."""
+    wait = Platform.wait
+
+    def removing(self: Platform, application: str, timeout: float | None = None) -> bool:
+        if lines(tmp_path / "out") and application in self.applications():
+            self.remove(application)
+        return wait(self, application, timeout)
+
+    monkeypatch.setattr(Platform, "wait", removing)
+    # Enough output that the first lines leave the file's buffer.
+    assert main(["run", str(counting), "output=out", "--quiet"]) == 1
+
+
+def test_python_errors_of_a_builder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A builder that raises is named, with the line in the user's file."""
+    file = tmp_path / "crash.py"
+    file.write_text("from exop import Application\n\n\ndef crash(*, by: int = 0) -> Application:\n    return 1 // by\n")
+    assert main(["run", str(file)]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "exop: the builder crash failed: ZeroDivisionError: integer division or modulo by zero"
+    assert second == f"  raised at {file}:5"
+
+
+@pytest.mark.parametrize(
+    ("phase", "cause", "code"),
+    [
+        ("opening", StateError("nothing to open"), 2),
+        ("opening", PermissionError(13, "no"), 2),
+        ("opening", ValueError("a defect of the slet"), 1),
+        ("running", FileNotFoundError(2, "gone"), 2),
+        ("running", OSError(28, "no space"), 1),
+        ("running", StateError("any error of ExoP"), 1),
+    ],
+)
+def test_whose_fault(phase: str, cause: Exception, code: int) -> None:
+    """2 is what a person can mend before the next try: missing files, permissions, what a slet needs to open."""
+    from exop.cli.report import exit_code
+
+    error: Any = ComponentFailed(node="x", phase=phase, problem=str(cause))
+    error.__cause__ = cause
+    assert exit_code(error) == code
