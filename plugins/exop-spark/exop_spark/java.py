@@ -1,4 +1,7 @@
-"""Finding a Java that Spark can run on. Importable without pyspark: `exop doctor` asks here."""
+"""Finding a Java that Spark can run on. Importable without pyspark: `exop doctor` asks here.
+
+`python -m exop_spark.java` tells what was found; exit code 2 if there is none.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -90,3 +94,12 @@ def _run(executable: Path, argument: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout + done.stderr
+
+
+if __name__ == "__main__":
+    try:
+        found = find_java()
+    except JavaMissing as missing:
+        sys.stderr.write(f"{missing}\n")
+        sys.exit(2)
+    sys.stdout.write(f"Java {found.version} at {found.home} (found by {found.found_by})\n")

@@ -53,14 +53,11 @@ class Gate:
     """The common long poll of all feeds of one query.
 
     Spark asks the sources of a query one after the other. The one it asks first (the leader) waits for all of them;
-    the others answer at once with what they have. No poll waits longer than `patience` seconds.
+    the others answer at once with what they have.
     """
 
-    def __init__(
-        self, pace: Pace, *, patience: float = float("inf"), clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, pace: Pace, clock: Callable[[], float] = time.monotonic) -> None:
         self.pace = pace
-        self.patience = patience
         self.lock = threading.Condition()
         self.feeds: list[Waiting] = []
         self._clock = clock
@@ -78,10 +75,15 @@ class Gate:
         self._nudged = True
 
     def release(self) -> None:
-        """Never wait again: the stream has ended, or the query is being closed."""
+        """Wait no more: the stream has ended, or the query is being drained or closed."""
         with self.lock:
             self._released = True
             self.lock.notify_all()
+
+    def hold(self) -> None:
+        """Wait again."""
+        with self.lock:
+            self._released = False
 
     def wait_polled(self, timeout: float) -> bool:
         """Wait until Spark has asked for the first time: from then on the query runs."""
@@ -93,7 +95,7 @@ class Gate:
         self._leader = self._leader or feed
         if feed is not self._leader:
             return
-        deadline = self._clock() + min(timeout, self.patience)
+        deadline = self._clock() + timeout
         while not (self._released or self._nudged or self._due()):
             now = self._clock()
             if now >= deadline:

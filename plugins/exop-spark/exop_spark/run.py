@@ -42,15 +42,13 @@ class Run:
     complete to *completed* (if that has moved). Both are called in a thread of Spark's.
     """
 
-    def __init__(
-        self, plan: Plan, engine: Engine, deliver: Deliver, completed: Completed, *, patience: float = float("inf")
-    ) -> None:
+    def __init__(self, plan: Plan, engine: Engine, deliver: Deliver, completed: Completed) -> None:
         self.plan = plan
         self.progress = Progress()
         self._engine = engine
         self._deliver = deliver
         self._completed = completed
-        self._gate = Gate(plan.pace, patience=patience)
+        self._gate = Gate(plan.pace)
         self.feeds = {
             port: Feed(port, one.columns, self._gate, event_time=one.time, capacity=plan.capacity)
             for port, one in plan.inputs.items()
@@ -101,20 +99,20 @@ class Run:
             raise self._explained(error) from error
 
     def settle(self) -> None:
-        """Wait until all that was pushed has been delivered, windows that the watermark closes included.
-
-        Spark knows it when a poll has brought nothing: this takes as long as a poll waits.
-        """
+        """Wait until all that was pushed has been delivered, windows that the watermark closes included."""
+        # Spark knows that nothing is left when a poll has brought nothing: no poll may wait meanwhile.
+        self._gate.release()
         try:
             self._query.processAllAvailable()
         except Exception as error:
             raise self._explained(error) from error
+        finally:
+            self._gate.hold()
 
     def drain(self, *, close_windows: bool) -> None:
         """End the inputs and wait until everything has been delivered."""
         for feed in self.feeds.values():
             feed.end(close_windows=close_windows)
-        self._gate.release()
         self.settle()
 
     def refuse(self, error: SparkError) -> None:

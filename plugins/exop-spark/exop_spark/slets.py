@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from exop import EndOfStream, OutputPort, Punctuation, Slet
+from exop.errors import PlanError
 
 from .errors import SparkError
 from .pace import Pace
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 #: One round of a warm-up lasts so much event time where no boundary says otherwise.
 _SPAN: Final = 60.0
-#: A query that is warmed up looks for rows so often.
-_PATIENCE: Final = 0.05
 
 
 class SparkSlet(Slet):
@@ -88,6 +87,21 @@ class SparkSlet(Slet):
             self._run.stop()
         self._lease.release()
 
+    def quiesce(self) -> None:
+        """Return when all that arrived has been put out, as far as it can be while more may come."""
+        if self._run is not None:
+            self._run.settle()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Keep the settings of an open slet as they are: Spark has compiled them."""
+        running = self.__dict__.get("_run") is not None and not self._closing
+        spec = type(self).__slet__
+        if running and spec is not None and name in spec.settings and value != getattr(self, name):
+            raise PlanError(
+                f"{self.title}: {name!r} is compiled into the query that Spark runs; replace the slet to change it"
+            )
+        super().__setattr__(name, value)
+
     def metrics(self) -> dict[str, int | float | str]:
         """Rows, micro-batches and their times, watermark, state, and how far the output is behind."""
         run = getattr(self, "_run", None)
@@ -130,9 +144,9 @@ class SparkSlet(Slet):
         """Send made-up rows through the whole query, with a feed and a checkpoint of their own, and forget them."""
         from .run import Run
 
-        plan = replace(self.plan(), pace=Pace(boundary=self.boundary or None, max_rows=self.max_rows), checkpoints="")
+        plan = replace(self.plan(), checkpoints="")
         span = self.boundary or _SPAN
-        run = Run(plan, self._lease.engine, lambda rows: None, lambda time: None, patience=_PATIENCE)
+        run = Run(plan, self._lease.engine, lambda rows: None, lambda time: None)
         try:
             run.start()
             for turn in range(self.warm_up):

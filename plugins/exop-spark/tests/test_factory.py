@@ -68,7 +68,7 @@ def test_the_plugin_costs_nothing_until_it_is_used():
 
 
 def test_a_topology_can_name_the_sql_slet():
-    """`spark:sql` is found by the plugin's entry point and takes query and columns as settings; here it lacks its input."""
+    """`spark:sql` is found by the plugin's entry point and takes its settings; here it lacks its input."""
     app = Application("text")
     settings = {"query": "SELECT a FROM rows", "columns": "a int", "out_columns": "a int"}
     with pytest.raises(ExopError, match=r"numbers\.rows is connected to nothing"):

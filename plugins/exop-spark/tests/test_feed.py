@@ -19,7 +19,8 @@ def rows(*times: int) -> pa.RecordBatch:
 
 def feed_with(pace: Pace | None = None, **options) -> Feed:
     """A feed of these columns whose polls never wait."""
-    gate = Gate(pace or Pace(), patience=0.0)
+    gate = Gate(pace or Pace())
+    gate.release()
     return Feed("rows", COLUMNS, gate, **options)
 
 

