@@ -167,7 +167,7 @@ class RemotingError(ExopError):
 
 
 class PeerUnreachable(RemotingError):
-    """Nobody answers at `address`."""
+    """Nobody answers at `address`: `problem`."""
 
     template = "no platform answers at {address}: {problem}; start one with `exop serve`, or see `exop ps`"
 

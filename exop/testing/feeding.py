@@ -1,0 +1,112 @@
+"""`feed`: a slet run over items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from exop.errors import SletError
+from exop.model.items import CONTROL, EndOfStream, Punctuation
+from exop.model.ports import PortSpec
+from exop.model.signature import OUT
+from exop.model.slet import spec_of
+from exop.model.spec import SletSpec
+from exop.runtime.bind import bind_function
+from exop.runtime.convert import to_columns, to_items
+from exop.testing.instances import entered
+from exop.testing.ports import PATIENCE, CollectingOutput, GivenInput
+
+
+def feed(slet: Any, items: Iterable[Any] = (), /, **given: Any) -> list[Any]:
+    """Run a slet over *items* and return what leaves by `out`, in order.
+
+    The slet sees what it would see in a mesh: single items, lists or columns, whatever its port is typed; control items
+    if its type names them, and then the end of the stream last. Punctuations that it does not see are passed on.
+    A source is run to its end. An exception of the slet leaves `feed`, with the item noted.
+
+    Args:
+        slet: A `@slet` function or a `Slet` class with at most one input port.
+        items: What enters.
+        given: Settings, and a memento under its name (a new one otherwise).
+
+    Raises:
+        SletError: a slet with several inputs: use `open` and call its methods.
+    """
+    spec = spec_of(slet)
+    if len(spec.inputs) > 1:
+        ports = ", ".join(port.name for port in spec.inputs)
+        cure = "use exop.testing.open() and call its methods"
+        raise SletError(slet=spec.name, what="slet for feed()", problem=f"it has several inputs ({ports})", cure=cure)
+    memento = given.pop(spec.state[0], None) if spec.state else None
+    pulled = {port.name: items for port in spec.inputs if port.pulled}
+    if spec.is_class:
+        with entered(spec, memento, {**given, **pulled}) as instance:
+            return _fed_class(spec, instance, items)
+    if spec.state and memento is None:
+        memento = spec.state[1]()
+    call = bind_function(spec, memento, spec.configured(spec.name, given))
+    if spec.iterated:
+        return _leaving(spec, call(*(GivenInput(name, items) for name in pulled)) or ())
+    return _fed(spec, call, items)
+
+
+def _fed_class(spec: SletSpec, instance: Any, items: Iterable[Any]) -> list[Any]:
+    if spec.iterated:
+        return _leaving(spec, instance)
+    found = []
+    if spec.inputs:
+        port = spec.inputs[0]
+        found = _fed(spec, getattr(instance, port.method or port.name), items)
+    if not spec.own_driver or not hasattr(instance, OUT):
+        return found
+    out: CollectingOutput = instance.out
+    assert out.wait(), f"{spec.name} has not ended its output within {PATIENCE:g} s; an engine calls out.end()"
+    if out.error is not None:
+        raise out.error
+    return out.items
+
+
+def _fed(spec: SletSpec, call: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    port, left, ended = spec.inputs[0], list[Any](), False
+    for number, item in enumerate(items, 1):
+        ended = ended or isinstance(item, EndOfStream)
+        if isinstance(item, CONTROL) and not _sees(port, item):
+            left += [] if isinstance(item, EndOfStream) else [item]
+            continue
+        try:
+            left += _results(spec, port, call(_entering(port, item)))
+        except Exception as error:
+            error.add_note(f"in the slet {spec.name!r}, for item {number}: {item!r:.200}")
+            raise
+    if port.type.end and not ended:
+        left += _results(spec, port, call(EndOfStream()))
+    return left
+
+
+def _sees(port: PortSpec, mark: Punctuation | EndOfStream) -> bool:
+    return port.type.punctuation if isinstance(mark, Punctuation) else port.type.end
+
+
+def _entering(port: PortSpec, item: Any) -> Any:
+    """An item in the form that the port wants: alone, in a list, in columns."""
+    if isinstance(item, CONTROL) or port.type.form == "item":
+        return item
+    rows = item if isinstance(item, list) or hasattr(item, "num_rows") else [item]
+    return to_columns(rows, port.type) if port.type.form == "columns" else to_items(rows, port.type.item)
+
+
+def _results(spec: SletSpec, port: PortSpec, result: Any) -> list[Any]:
+    if spec.results[port.name] == "none" or result is None:
+        return []
+    return _leaving(spec, result if spec.results[port.name] == "many" else [result])
+
+
+def _leaving(spec: SletSpec, payloads: Iterable[Any]) -> list[Any]:
+    """What leaves, item by item: lists of a batch port are opened, pauses and the end of the stream are no items."""
+    batches = any(port.name == OUT and port.type.form == "batch" for port in spec.outputs)
+    left: list[Any] = []
+    for payload in payloads:
+        if payload is None or isinstance(payload, EndOfStream):
+            continue
+        left += payload if batches and isinstance(payload, list) else [payload]
+    return left

@@ -1,0 +1,57 @@
+"""`open`: an instance of a class slet, entered, with its ports and memento."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from exop.errors import SletError
+from exop.model.memento import Memento
+from exop.model.slet import Slet, spec_of
+from exop.model.spec import SletSpec
+from exop.testing.ports import CollectingOutput, GivenInput
+
+S = TypeVar("S", bound=Slet)
+
+
+@contextmanager
+def open(slet: type[S], /, **given: Any) -> Iterator[S]:  # noqa: A001 (it opens a slet)
+    """Make an instance of a `Slet` class with its ports and memento, enter it, and exit it at the end of the block.
+
+    Output ports collect what is pushed (see `collected`). *given* are the settings, converted and checked as anywhere;
+    a memento under the name of its field; for each input port that the slet pulls its items, or a channel.
+
+    Raises:
+        SletError: it is no class slet.
+        UnknownName, SettingError: a setting that there is not, or does not fit.
+    """
+    spec = spec_of(slet)
+    if not spec.is_class:
+        raise SletError(slet=spec.name, what="class slet", problem="it is a function", cure="call it, or use feed()")
+    memento = given.pop(spec.state[0], None) if spec.state else None
+    with entered(spec, memento, given) as instance:
+        yield instance
+
+
+@contextmanager
+def entered(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) -> Iterator[Any]:
+    """An instance of any class slet with this memento (a new one if `None`), while the block runs."""
+    instance = _instance(spec, memento, given)
+    instance.__enter__()
+    try:
+        yield instance
+    finally:
+        instance.__exit__(None, None, None)
+
+
+def _instance(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) -> Any:
+    fields: dict[str, Any] = {port.name: CollectingOutput() for port in spec.outputs}
+    for port in spec.inputs:
+        if port.pulled:
+            fields[port.name] = GivenInput(port.name, given.get(port.name, ()))
+    if spec.state:
+        fields[spec.state[0]] = memento if memento is not None else spec.state[1]()
+    settings = spec.configured(spec.name, {name: value for name, value in given.items() if name not in fields})
+    declared = getattr(spec.factory, "__dataclass_fields__", fields)
+    return spec.factory(**settings, **{name: value for name, value in fields.items() if name in declared})

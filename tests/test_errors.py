@@ -1,0 +1,246 @@
+"""The errors: one tree, drawn as it is; facts kept; messages that say what to do."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import pickle
+import re
+import string
+from pathlib import Path
+
+import pytest
+
+from exop import errors
+from exop.errors import ExopError, UnknownName, suggest
+
+ROOT = Path(__file__).parents[1]
+CLASSES = {
+    name: value for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)
+}
+BRANCH = re.compile(r"^(?P<indent> *)[*x+-] (?P<names>[A-Z]\w+(?:, [A-Z]\w+)*)(?:  |$)")
+
+#: One of each, and the message that it composes; those whose message is written by hand are given as text.
+SAMPLES = {
+    "ExopError": ({"text": "something"}, "something"),
+    "MeshError": ({"text": "no; do this"}, "no; do this"),
+    "SletError": (
+        {"slet": "average", "problem": "it has two mementos", "cure": "put both in one class"},
+        "average is no slet: it has two mementos; put both in one class",
+    ),
+    "UnknownName": (
+        {"place": "average", "kind": "port", "name": "reprt", "known": ["report"]},
+        "average has no port 'reprt'; did you mean 'report'?",
+    ),
+    "SettingError": (
+        {"place": "average", "setting": "window", "problem": "expected int, got 'x' (str)"},
+        "average: the setting 'window' does not fit: expected int, got 'x' (str)",
+    ),
+    "WiringError": ({"text": "a cannot feed b"}, "a cannot feed b"),
+    "BuilderError": ({"text": "no builder"}, "no builder"),
+    "PlanError": ({"text": "no plan"}, "no plan"),
+    "StaleMesh": (
+        {"application": "lr", "revision": 1, "current": 2},
+        (
+            "'lr' was changed meanwhile (this mesh is revision 1, the running one 2); "
+            "read it again with platform.mesh('lr') and repeat the edit"
+        ),
+    ),
+    "MementoError": (
+        {"node": "averages", "old": "Speeds", "new": "Medians", "problem": "they have no field in common"},
+        (
+            "averages: the state Speeds cannot be handed over to Medians: they have no field in common; "
+            "give the new memento a `@classmethod def upgrade(cls, old)`, or say lose_state=True to start empty"
+        ),
+    ),
+    "ComponentFailed": (
+        {"node": "sink", "phase": "opening", "problem": "no such file"},
+        "sink failed while opening: no such file",
+    ),
+    "LifecycleError": (
+        {"component": "lr.sink", "state": "created", "event": "start", "allowed": "open, destroy"},
+        "lr.sink is created: it cannot start; possible now: open, destroy",
+    ),
+    "StateError": ({"text": "state/ is in use"}, "state/ is in use"),
+    "PluginError": (
+        {"plugin": "spark", "problem": "ImportError: no module named pyspark"},
+        "the plugin 'spark' could not be loaded: ImportError: no module named pyspark",
+    ),
+    "RegistryError": ({"text": "no"}, "no"),
+    "FilterSyntaxError": (
+        {"filter": "(a=", "position": 3, "problem": "a value ends at ')'"},
+        "a value ends at ')'\n  (a=\n     ^",
+    ),
+    "ServiceGone": (
+        {"service": 7},
+        "the service 7 is gone; look it up again or follow it with registry.track(...)",
+    ),
+    "RemotingError": ({"text": "no"}, "no"),
+    "PeerUnreachable": (
+        {"address": "/run/a", "problem": "no such file"},
+        "no platform answers at /run/a: no such file; start one with `exop serve`, or see `exop ps`",
+    ),
+    "ConnectionLost": (
+        {"address": "/run/a", "operation": "apply", "problem": "reset"},
+        (
+            "the connection to /run/a ended during 'apply' (reset); whether it was carried out is not known: "
+            "look with `exop ps` before you repeat it"
+        ),
+    ),
+    "CallTimeout": (
+        {"address": "/run/a", "operation": "apply", "seconds": 5.0},
+        "/run/a did not answer 'apply' within 5 s; it may still carry it out: look with `exop ps` before you repeat it",
+    ),
+    "PeerRefused": ({"address": "/run/a", "problem": "not yours"}, "the platform at /run/a refused: not yours"),
+    "ProtocolMismatch": (
+        {"address": "/run/a", "ours": 1, "theirs": 2},
+        "the platform at /run/a speaks protocol 2, this one 1; use the same release on both sides",
+    ),
+    "AddressInUse": (
+        {"address": "/run/a", "pid": 5},
+        "/run/a is in use by process 5; stop that one (see `exop ps`) or take another state directory",
+    ),
+    "AddressUnusable": (
+        {"address": "/run/a", "problem": "it is too long", "cure": "take a shorter one"},
+        "/run/a cannot be used: it is too long; take a shorter one",
+    ),
+    "UnknownOperation": (
+        {"operation": "aply", "known": ["apply", "plan"]},
+        "the platform has no operation 'aply'; did you mean 'apply'? known: apply, plan",
+    ),
+    "RequestInvalid": (
+        {"operation": "apply", "problem": "mesh is no text"},
+        "this request does not fit 'apply': mesh is no text",
+    ),
+    "MessageTooLarge": (
+        {"what": "the mesh", "size": 9, "limit": 8, "cure": "split it"},
+        "the mesh has 9 bytes, the bound is 8; split it",
+    ),
+    "PlatformBusy": (
+        {"operation": "apply", "problem": "64 calls wait"},
+        "the platform is too busy for 'apply': 64 calls wait; try again",
+    ),
+    "OperationFailed": (
+        {"operation": "apply", "reference": "ab12"},
+        "'apply' failed inside the platform; its log has the reason under the reference ab12",
+    ),
+    "ChannelClosed": ({"channel": "a"}, "the channel a is closed"),
+    "ChannelFull": ({"channel": "a", "capacity": 3}, "the channel a is full (3 items)"),
+}
+
+
+def drawn(text: str) -> dict[str, str]:
+    """The tree in a text: each class and its parent."""
+    found: dict[str, str] = {}
+    above: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        branch = BRANCH.match(line)
+        if branch is None:
+            continue
+        depth = len(branch["indent"])
+        above = [(known, name) for known, name in above if known < depth]
+        for name in branch["names"].split(", "):
+            assert name not in found, f"{name} is drawn twice"
+            found[name] = above[-1][1] if above else ""
+        above.append((depth, branch["names"].split(", ")[-1]))
+    return found
+
+
+def test_the_tree_in_the_docstring_is_the_tree_in_the_code():
+    """Who reads the module's first page knows every error and its parent."""
+    in_code = {name: value.__base__.__name__ if value is not ExopError else "" for name, value in CLASSES.items()}
+    assert drawn(errors.__doc__ or "") == in_code
+
+
+def test_there_is_one_root():
+    """`except ExopError` catches all that ExoP raises on purpose, and the pairs that must not be mixed are siblings."""
+    assert all(issubclass(value, ExopError) for value in CLASSES.values())
+    assert not issubclass(errors.ChannelFull, errors.ChannelClosed)
+    assert errors.ChannelFull.__base__ is errors.ChannelClosed.__base__ is ExopError
+
+
+def test_every_error_has_a_sample():
+    """A new error is added to the samples here: its message is looked at once."""
+    assert set(SAMPLES) == set(CLASSES)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_an_error_composes_its_message_and_keeps_its_facts(name):
+    """Facts are attributes; the message is made of them."""
+    facts, message = SAMPLES[name]
+    error = CLASSES[name](**facts)
+    assert str(error) == message
+    for fact, value in facts.items():
+        assert getattr(error, fact) == value
+        assert error.facts[fact] == value
+    with pytest.raises(AttributeError):
+        error.nothing
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_an_error_can_be_copied_and_sent_to_a_worker_process(name):
+    """Copy and pickle keep class, message, facts and notes (multiprocessing does this to errors)."""
+    facts, message = SAMPLES[name]
+    error = CLASSES[name](**facts)
+    error.add_note("in the slet 'a'")
+    for other in (copy.copy(error), pickle.loads(pickle.dumps(error))):
+        assert type(other) is type(error)
+        assert (str(other), other.facts, other.__notes__) == (message, error.facts, ["in the slet 'a'"])
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_docstring_names_every_fact(name):
+    """What a handler may read from an error stands in its docstring."""
+    template = CLASSES[name].template
+    fields = {field.split("!")[0].split(":")[0] for _, field, _, _ in string.Formatter().parse(template) if field}
+    for field in fields - {"text"}:
+        assert f"`{field}`" in (CLASSES[name].__doc__ or ""), field
+
+
+SAY_NO_CURE = {"ComponentFailed", "PeerRefused", "RequestInvalid", "ChannelClosed", "ChannelFull", "PluginError"}
+
+
+@pytest.mark.parametrize("name", sorted(set(SAMPLES) - SAY_NO_CURE))
+def test_a_composed_message_says_what_to_do(name):
+    """After the fact comes the cure; in those left out here the problem itself says it, or nobody can do anything."""
+    if CLASSES[name].template == "{text}" and CLASSES[name].compose is ExopError.compose:
+        return
+    message = SAMPLES[name][1]
+    assert any(mark in message for mark in ("; ", "did you mean", "expected", "^")), message
+
+
+def test_suggestions():
+    """The nearest name, all names, or that there is none."""
+    assert suggest("reprt", ["report"]) == "did you mean 'report'?"
+    assert suggest("reprt", ["report", "other"]) == "did you mean 'report'? known: other, report"
+    assert suggest("x", ["report", "other"]) == "known: other, report"
+    assert suggest("x", [], "node") == "there is no node here"
+    assert str(UnknownName(place="a", kind="port", name=5, known=["b"])) == "a has no port 5; known: b"
+
+
+def raised() -> list[tuple[str, ast.Call]]:
+    """Every place in the code where an error of ours is made."""
+    found = []
+    for folder in ("exop", "plugins", "apps"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call):
+                    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                    if name in CLASSES:
+                        found.append((f"{path.relative_to(ROOT)}:{node.lineno}", node))
+    return found
+
+
+def test_every_error_is_made_with_all_its_facts():
+    """No message fails for a missing fact: each place in the code gives a text, or all that the class wants."""
+    lacking = []
+    for place, call in raised():
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id  # type: ignore[attr-defined]
+        given = {keyword.arg for keyword in call.keywords}
+        if call.args or None in given or "text" in given:
+            continue
+        wanted = set(SAMPLES[name][0])
+        if not wanted <= given:
+            lacking.append(f"{place}: {name} lacks {', '.join(sorted(wanted - given))}")
+    assert not lacking, "\n".join(lacking)
