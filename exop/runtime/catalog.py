@@ -53,7 +53,7 @@ class Catalog:
     def _offers(self, hook: str) -> Iterator[tuple[str, Any]]:
         for plugin, offered in self.plugins.ask(hook):
             try:
-                each = [*(offered or ())]
+                each = list(offered or ())
             except Exception as problem:  # noqa: BLE001 (an answer that is no list, or a generator that raises)
                 self.plugins.note(plugin, PluginError(plugin=plugin, problem=f"{hook}() gave no list: {problem}"))
                 continue

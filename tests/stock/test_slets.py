@@ -1,0 +1,67 @@
+"""The stock slets do what they say, one by one and joined."""
+
+from __future__ import annotations
+
+from exop import Application
+from exop.hooks import Plugins
+from exop.model.slet import spec_of
+from exop.stock import register_channels, register_slets
+from exop.stock.slets import STOCK, Position, WriteLines, count_up, pass_on, read_lines, show
+from exop.testing import check_source, feed
+
+
+def test_counting():
+    """So many numbers from a start by a step; without `to` it never ends."""
+    assert feed(count_up, to=3) == [0, 1, 2]
+    assert feed(count_up, to=3, start=10, step=-2) == [10, 8, 6]
+    assert feed(count_up, to=0) == []
+    assert check_source(count_up, items=5) == [0, 1, 2, 3, 4]
+
+
+def test_reading_lines(tmp_path):
+    """Lines without their ends, the last one also without a line feed; it goes on behind the lines it has emitted."""
+    path = tmp_path / "in.txt"
+    path.write_bytes("a\nß\r\n\nlast".encode("latin-1"))
+    assert check_source(read_lines, path=path, encoding="latin-1") == ["a", "ß", "", "last"]
+    assert feed(read_lines, path=path, encoding="latin-1", position=Position(number=3)) == ["last"]
+    assert feed(read_lines, path=path, encoding="latin-1", position=Position(number=9)) == []
+
+
+def test_passing_on_and_showing(capsys):
+    """One passes everything on as it is, the other prints it."""
+    items = [1, "a", [2]]
+    assert feed(pass_on, items) == items
+    assert feed(show, items) == []
+    assert capsys.readouterr().out == "1\na\n[2]\n"
+
+
+def test_writing_lines(tmp_path):
+    """Every item is a line of the file, which is complete once the slet is closed."""
+    path = tmp_path / "out.txt"
+    feed(WriteLines, ["a", 1, "ß"], path=path)
+    assert path.read_text(encoding="utf-8") == "a\n1\nß\n"
+
+
+def test_they_come_by_the_public_door():
+    """The stock plugin is found by its entry point and answers the hooks as anyone's does."""
+    plugins = Plugins()
+    plugins.discover()
+    assert "stock" in plugins.names()
+    assert register_slets() == list(STOCK)
+    assert [kind.kind for kind in register_channels()] == ["direct", "queue", "window", "latch", "table", "log"]
+
+
+def test_every_one_has_a_help_text():
+    """The docstring is what the command line shows."""
+    assert all(spec_of(one).doc for one in STOCK)
+
+
+def test_joined_they_copy_a_file(tmp_path):
+    """read_lines -> pass_on -> write_lines, on a platform."""
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    app = Application("copy")
+    lines = app.add("read", "stock:read_lines", path=tmp_path / "in.txt")
+    app.add("write", "stock:write_lines", item=app.add("pass", pass_on, item=lines), path=str(tmp_path / "out.txt"))
+    figures = app.run()
+    assert (tmp_path / "out.txt").read_text() == "a\nb\n"
+    assert figures["nodes"]["read"]["items_out"] == 2
