@@ -12,7 +12,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from exop.cli.commands import COMMANDS, GROUPS
 from exop.cli.report import DONE, INTERRUPTED, MISTAKE, PIPE_CLOSED, say, tell
-from exop.errors import ExopError, PluginError
+from exop.errors import ExopError
 
 if TYPE_CHECKING:
     from exop.hooks import Plugins
@@ -73,16 +73,26 @@ def make_app() -> App:
 
 
 def add_plugin_commands(app: App, plugins: Plugins) -> None:
-    """Add the commands of plugins; one that cannot be added is noted in `plugins.broken`."""
+    """Add the commands of plugins; one that cannot be added is noted in `plugins.broken`, the others are there."""
     for plugin, offered in plugins.ask("register_commands"):
-        for function in offered or ():
-            name = function.__name__.replace("_", "-").strip("-")
-            if name in app:
-                problem = f"its command {name!r} is taken already"
-                plugins.broken[plugin] = PluginError(plugin=plugin, problem=problem)
-                say(f"exop: {plugins.broken[plugin]}")
-                continue
-            app.command(function, name=name, group="Commands of plugins")
+        try:
+            for function in offered or ():
+                _add(app, function)
+        except Exception as problem:  # noqa: BLE001 (whatever a plugin offers, the other commands work)
+            plugins.note(plugin, problem)
+
+
+def _add(app: App, function: Any) -> None:
+    name = function.__name__.replace("_", "-").strip("-")
+    if name in app:
+        raise ValueError(f"its command {name!r} is taken already")
+    app.command(function, name=name, group="Commands of plugins")
+    try:
+        app[name].assemble_argument_collection()
+    except Exception:
+        # A signature that cannot be read would break the help of all commands.
+        del app[name]
+        raise
 
 
 def add_common_options(app: App, session: Session | None = None) -> None:

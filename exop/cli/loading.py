@@ -225,7 +225,7 @@ def _imported(path: Path) -> ModuleType:
         found.loader.exec_module(module)
     except ExopError:
         raise
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:
         del sys.modules[name]
         raise PluginError(plugin=path.name, problem=f"{type(problem).__name__}: {problem}") from problem
     return module

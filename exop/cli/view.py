@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from exop.cli.figures import HEAD, Figures, Totals, own_figures, own_lines
 from exop.cli.report import say
 from exop.cli.text import number, pairs, seconds
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 #: How often a live table is drawn anew, and how often a log gets a line, in seconds.
 LIVE_EVERY: Final = 1.0
@@ -95,13 +98,13 @@ class Live:
 
     every = LIVE_EVERY
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console | None = None) -> None:
         # rich costs 40 ms: only a live table needs it.
         from rich.console import Console
         from rich.live import Live as Display
 
         self._figures = Figures()
-        self._console = Console(stderr=True)
+        self._console = console or Console(stderr=True)
         # What slets print on a terminal goes above the table; into a file or pipe it goes untouched.
         self._display = Display(
             console=self._console, auto_refresh=False, transient=True, redirect_stdout=sys.stdout.isatty()

@@ -126,7 +126,7 @@ def test_reader_gone() -> None:
 
 def greet(name: str, *, loudly: bool = False) -> int:
     """Greet somebody."""
-    print(f"hello {name}{'!' if loudly else ''}")
+    sys.stdout.write(f"hello {name}{'!' if loudly else ''}\n")
     return 3
 
 
@@ -140,13 +140,30 @@ def test_commands_of_plugins(capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert "Greet somebody." in capsys.readouterr().out
 
 
+def unreadable(item: "NoSuchType") -> None:  # type: ignore[name-defined] # noqa: F821
+    """Have a signature that cannot be resolved."""
+
+
+def test_unreadable_commands(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command whose signature cannot be read is left out by the name of its plugin; help still works."""
+    plugin = SimpleNamespace(register_commands=hookimpl(lambda: [greet, unreadable]))
+    monkeypatch.setattr(Plugins, "discover", lambda self: self.register("hasty", plugin))
+    assert main(["--help"]) == 0
+    out, err = capsys.readouterr()
+    assert "Greet somebody." in out
+    assert "unreadable" not in out
+    assert "hasty" in err
+
+
 def test_command_names_are_taken_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A plugin cannot take the place of another command; it is named, and the others work."""
 
     def ps() -> None:
         """Not this one."""
 
-    plugin = SimpleNamespace(register_commands=hookimpl(lambda: [ps, greet]))
+    plugin = SimpleNamespace(register_commands=hookimpl(lambda: [greet, ps]))
     monkeypatch.setattr(Plugins, "discover", lambda self: self.register("greedy", plugin))
     assert main(["greet", "you"]) == 3
-    assert "the plugin 'greedy' could not be loaded: its command 'ps' is taken already" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "greedy" in err
+    assert "its command 'ps' is taken already" in err

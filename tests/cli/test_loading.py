@@ -167,7 +167,7 @@ def test_a_broken_hook_is_the_error(tmp_path: Path) -> None:
     (folder / "__init__.py").write_text(
         "from exop import hookimpl\n@hookimpl\ndef register_builders():\n    raise ValueError('not today')\n"
     )
-    with pytest.raises(PluginError, match="bad_hook.*not today"):
+    with pytest.raises(PluginError, match=r"bad_hook.*not today"):
         find_target(str(folder), known_plugins())
 
 

@@ -1,0 +1,87 @@
+"""`exop serve`: what it keeps up, and what it tells."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from exop.cli import main
+from exop.cli.looking import ps
+from exop.cli.serving import Keeper
+from exop.cli.stopping import Stopping
+from exop.logs import set_up
+from exop.platform import Platform
+from exop.runtime.store import Store
+from tests.cli.shell import eventually
+
+
+def activated(state: Path) -> None:
+    """Let the application be started again by the next platform, as after a crash."""
+    store = Store(state)
+    store.set_active("counting", active=True)
+    store.close()
+
+
+def told(keeper: Keeper, capsys: pytest.CaptureFixture[str], word: str) -> str:
+    """Look until *word* is logged."""
+    said = ""
+
+    def heard() -> bool:
+        nonlocal said
+        keeper.look()
+        said += capsys.readouterr().err
+        return word in said
+
+    eventually(heard)
+    return said
+
+
+def test_finished_applications_rest(counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An application that finishes under `serve` is told once, and is not started again."""
+    assert main(["run", str(counting), "to=3", "output=out", "--state", "state", "--quiet"]) == 0
+    activated(tmp_path / "state")
+    set_up()
+    with Keeper(Platform(state=tmp_path / "state", control=False), Stopping()) as keeper:
+        keeper.start([])
+        assert told(keeper, capsys, "finished").count("finished [") == 1
+        keeper.look()
+        assert capsys.readouterr().err == ""
+    with Platform(state=tmp_path / "state", control=False) as again:
+        assert again.applications() == []
+
+
+def test_failures_are_told_with_the_cure(counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A slet that is suspended under `serve` is logged with its error and what to do; so is its repair."""
+    from exop.cli.loading import build, find_target, known_plugins
+
+    catalog = known_plugins()
+    mesh = build(find_target("./counting", catalog), ["to=4", "output=out", "missing=mended"], catalog)
+    set_up()
+    with Keeper(Platform(plugins=catalog.plugins, control=False), Stopping()) as keeper:
+        keeper.start([])
+        keeper.platform.apply(mesh)
+        said = told(keeper, capsys, "suspended")
+        assert "no halves today" in said
+        assert "exop resume counting.NODE" in said
+        Path("mended").touch()
+        keeper.platform.resume("counting", "half")
+        told(keeper, capsys, "finished")
+        keeper.platform.remove("counting")
+        told(keeper, capsys, "removed")
+
+
+def test_a_plugin_that_is_gone(counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A plugin folder that has vanished keeps no platform from starting; what needs it is named, and kept."""
+    assert main(["run", str(counting), "to=3", "output=out", "--state", "state", "--quiet"]) == 0
+    activated(tmp_path / "state")
+    shutil.rmtree(counting)
+    set_up()
+    with Keeper(Platform(state=tmp_path / "state"), Stopping()) as keeper:
+        keeper.start([])
+        assert "not started again" in capsys.readouterr().err
+        assert ps() == 0
+        assert "not started again" in capsys.readouterr().out
+        assert "counting" in keeper.platform.status()["broken_plugins"]
+    store = Store(tmp_path / "state")
+    assert [one.active for one in store.applications()] == [True]
+    store.close()

@@ -1,0 +1,166 @@
+"""Ctrl-C and SIGTERM on a real process, and a repair from another terminal."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from exop.cli.stopping import Stopping
+from exop.runtime.store import Store
+from tests.cli.shell import COMMAND, applications, eventually, exop, lines, running
+
+#: An endless source, slow enough to be watched and fast enough to wait for.
+PACED = ("pace=0.001", "output=out")
+
+
+def numbers_written() -> list[float]:
+    """What the sink has written and handed to the file."""
+    return [float(line) for line in lines(Path("out"))]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_one_drains(number: signal.Signals, counting: Path) -> None:
+    """Ctrl-C or SIGTERM ends the sources; everything that they had emitted is processed, and the exit code is 0."""
+    with running("run", counting, *PACED, "--json") as process:
+        eventually(lambda: applications().get("counting") == "running")
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert '"outcome": "drained"' in out
+    assert "Ctrl-C again stops at once" in err
+    written = numbers_written()
+    assert written == [number / 2 for number in range(1, len(written) + 1)]
+    assert f'"items": {len(written)}' in out
+
+
+def test_the_second_one_stops(counting: Path) -> None:
+    """A second Ctrl-C stops what does not drain; the shell is told by 130, and nothing is started again."""
+    stuck = counting.with_name("stuck.py")
+    stuck.write_text(
+        "import threading\nfrom collections.abc import Iterator\nfrom exop import Application, slet\n\n"
+        "@slet\ndef numbers() -> Iterator[int]:\n    yield 1\n    yield 2\n\n"
+        "@slet\ndef slow(item: int) -> None:\n    print('taken', flush=True)\n    threading.Event().wait(1.5)\n\n"
+        "app = Application('stuck')\n"
+        "queue = app.channel('queue', kind='queue', capacity=1000)\n"
+        "app.add('numbers', numbers, out=queue)\napp.add('slow', slow, item=queue)\n"
+    )
+    with running("run", stuck, "--quiet") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "taken\n"
+        process.send_signal(signal.SIGINT)
+        assert "Ctrl-C again" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert process.stdout.read() == "", "the second item must not have been taken"
+
+
+def test_the_third_one_kills(tmp_path: Path) -> None:
+    """One request more than the patience ends the process on the spot, whatever it waits for."""
+    code = (
+        "import os, signal, threading\nfrom exop.cli.stopping import Stopping\n"
+        "with Stopping(patience=2) as stopping:\n"
+        "    for count in (1, 2):\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        assert stopping.count == count\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    threading.Event().wait()\n"
+    )
+    done = subprocess.run([COMMAND[0], "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 130
+    assert done.stderr == "exop: killed\n"
+
+
+def test_handlers_are_put_back() -> None:
+    """After the block signals do what they did before."""
+    before = signal.getsignal(signal.SIGTERM)
+    with Stopping():
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_kill_9_and_serve(counting: Path) -> None:
+    """After kill -9 the next platform there starts the application again by itself; SIGTERM leaves it to go on."""
+    with running("run", counting, *PACED, "--state", "state") as process:
+        eventually(lambda: applications().get("counting") == "running")
+        process.kill()
+        process.wait()
+    assert applications() == {}
+    with running("serve", "--state", "state") as process:
+        eventually(lambda: applications().get("counting") == "running")
+        process.terminate()
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 0
+        assert "running" in err
+    store = Store(Path("state"))
+    assert [(one.name, one.active) for one in store.applications()] == [("counting", True)]
+    store.close()
+
+
+def test_repair_from_another_terminal(counting: Path) -> None:
+    """`--on-failure wait`: the failure is shown with its cure; after `exop resume` the same item is tried again."""
+    arguments = ("run", counting, "to=5", "output=out", "missing=mended", "--on-failure", "wait")
+    with running(*arguments) as process:
+        eventually(lambda: applications().get("counting") == "suspended")
+        told = exop("describe", "counting.half").stdout
+        assert "ValueError: no halves today" in told
+        assert "kept item at 'item': 3" in told
+        Path("mended").touch()
+        assert exop("resume", "counting.half").returncode == 0
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert "`exop resume counting.half` tries again" in err
+    assert numbers_written() == [0.5, 1.0, 1.5, 2.0, 2.5]
+
+
+def test_ctrl_c_while_a_slet_waits(counting: Path) -> None:
+    """Nothing can be drained past a suspended slet: one Ctrl-C ends the wait, with the exit code of the failure."""
+    arguments = ("run", counting, "to=5", "output=out", "missing=never", "--on-failure", "wait", "--quiet")
+    with running(*arguments) as process:
+        eventually(lambda: applications().get("counting") == "suspended")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "exop: half failed while running" in err
+
+
+def test_on_a_terminal(counting: Path) -> None:
+    """On a terminal there is a live table, and Ctrl-C from the keyboard drains."""
+    keyboard, terminal = pty.openpty()
+    # The terminal becomes the one whose Ctrl-C reaches the process.
+    begin = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-c", begin, *COMMAND, "run", str(counting), *PACED]
+    process = subprocess.Popen(
+        command, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True, env=_wide()
+    )
+    os.close(terminal)
+    screen = b""
+    try:
+        while b"p99 ms" not in screen:
+            screen += os.read(keyboard, 65536)
+        os.write(keyboard, b"\x03")
+        screen += b"".join(iter(lambda: _rest(keyboard), b""))
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(keyboard)
+    text = screen.decode()
+    assert "counting: drained after" in text
+    assert text.endswith("\n")
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l"), "the cursor is shown again"
+
+
+def _wide() -> dict[str, str]:
+    return {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
+
+
+def _rest(keyboard: int) -> bytes:
+    try:
+        return os.read(keyboard, 65536)
+    except OSError:  # Linux says so when the other end is closed
+        return b""

@@ -1,0 +1,111 @@
+"""A platform in one process, the commands in another: over its socket."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from exop.cli import main
+from tests.cli.shell import applications, eventually, exop, facts, running
+
+
+@pytest.fixture
+def served(counting: Path) -> Iterator[Path]:
+    """A platform that waits, and knows the slets of `counting`."""
+    with running("serve", "--load", counting, "--name", "served", stdout=None, stderr=None):
+        eventually(lambda: facts("ps"))
+        yield counting
+
+
+def test_from_apply_to_remove(served: Path, tmp_path: Path) -> None:
+    """apply, ps, describe, services, mesh, end, remove: all about an application that runs elsewhere."""
+    assert exop("apply", "./counting", "pace=0.001", "output=out").stdout == "counting runs on served\n"
+    eventually(lambda: applications() == {"counting": "running"})
+
+    (platform,) = facts("ps")
+    assert (platform["platform"], platform["applications"]["counting"]["state"]) == ("served", "running")
+    assert "served    counting     running" in exop("ps").stdout
+
+    node = facts("describe", "counting.half")
+    assert (node["slet"], node["role"], node["state"]) == ("counting:half", "pi", "active")
+    assert {port["port"]: port["type"] for port in node["ports"]} == {"item": "int", "out": "float"}
+
+    assert [one["properties"]["name"] for one in facts("services", "(&(kind=slet)(role=pi))")] == ["half"]
+    assert len(facts("services")) > 10
+
+    assert exop("mesh", "counting").stdout.startswith("flowchart LR")
+    (tmp_path / "mesh.toml").write_text(exop("mesh", "counting", "--format", "toml").stdout)
+
+    assert exop("end", "counting", "--wait").stdout == "counting: finished\n"
+    assert exop("remove", "counting").stdout == "counting: removed\n"
+    assert applications() == {}
+
+    assert exop("apply", "mesh.toml").stdout == "counting runs on served\n"
+    eventually(lambda: applications() == {"counting": "running"})
+    again = exop("apply", "mesh.toml")
+    assert again.returncode == 2
+    assert "runs there already; end it first (`exop remove counting`)" in again.stderr
+    assert exop("stop", "counting").returncode == 0
+
+
+def test_wrong_names(served: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names that a running platform does not know are told with the known ones, exit code 2."""
+    assert main(["apply", str(served), "pace=0.01", "output=out"]) == 0
+    said = {
+        ("describe", "counting.hlaf"): "did you mean 'half'?",
+        ("describe", "countin"): "did you mean 'counting'?",
+        ("end", "countin"): "did you mean 'counting'?",
+        ("end", "counting.half"): "names a node",
+        ("resume", "counting"): "counting.NODE",
+        ("services", "(kind=slet)", "--on", "nobody"): "no platform is running",
+    }
+    capsys.readouterr()
+    for arguments, cure in said.items():
+        assert main([*arguments]) == 2, arguments
+        assert cure in capsys.readouterr().err
+    assert main(["resume", "counting.half"]) == 1
+    assert "it cannot resume" in capsys.readouterr().err
+
+
+def test_code_does_not_travel(served: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A slet that the platform does not have is named; an application of a single file is refused here already."""
+    (tmp_path / "mesh.toml").write_text(
+        '[application]\nname = "x"\n[nodes.a]\nslet = "elsewhere:thing"\nports = {out = "a"}\n'
+    )
+    assert main(["apply", "mesh.toml"]) == 2
+    assert "elsewhere:thing" in capsys.readouterr().err
+    (tmp_path / "single.py").write_text(
+        "from collections.abc import Iterator\nfrom exop import Application, slet\n\n"
+        "@slet\ndef one() -> Iterator[int]:\n    yield 1\n\n"
+        "app = Application('single')\napp.add('one', one)\n"
+    )
+    assert main(["apply", "single.py"]) == 2
+    assert "stands in no plugin" in capsys.readouterr().err
+
+
+def test_several_platforms(served: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of several platforms the one that has the application is meant; otherwise --on or --state says which."""
+    with running("run", served, "pace=0.01", "output=further", "--state", "other", "--name", "other", "--quiet"):
+        eventually(lambda: applications() == {"counting": "running"})
+        assert main(["describe", "counting", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["platform"] == "other"
+        assert main(["services"]) == 2
+        assert "name one of them" in capsys.readouterr().err
+        assert main(["apply", str(served), "output=out", "pace=0.01", "--on", "served"]) == 0
+        capsys.readouterr()
+        assert main(["describe", "counting"]) == 2
+        assert "runs on several platforms" in capsys.readouterr().err
+        for chosen in (["--on", "other"], ["--state", "other"]):
+            assert main(["describe", "counting", "--json", *chosen]) == 0
+            assert json.loads(capsys.readouterr().out)["platform"] == "other"
+        with pytest.raises(AssertionError):
+            facts("describe", "nothing")
+
+
+def test_nobody_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """`ps` without platforms succeeds and says how to start one; with --json the list is empty."""
+    assert main(["ps"]) == 0
+    assert "exop serve" in capsys.readouterr().out
+    assert main(["ps", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []

@@ -1,0 +1,87 @@
+"""The picture of a mesh."""
+
+import pytest
+
+from exop.app import Application
+from exop.model.picture import Picture, Shown
+from exop.stock.slets import count_up, pass_on, show
+
+
+@pytest.fixture
+def picture() -> Picture:
+    """Two sources into one channel, a queue, a queue that the wiring inserts."""
+    app = Application("drawn")
+    both = app.channel("both")
+    kept = app.channel("kept", kind="queue", capacity=10)
+    app.add("one", count_up, out=both)
+    app.add("other", count_up, out=both)
+    passed = app.add("pass", pass_on, item=both, out=kept)
+    assert passed.name == "kept"
+    app.add("sink", show, item=app.add("last", pass_on, item=kept))
+    return Picture.of_mesh(app.build(), {"both -> pass.item": "several drivers meet"})
+
+
+def test_direct_channels_are_arrows(picture: Picture) -> None:
+    """A channel is drawn when it keeps something, or several push into it; others are arrows between slets."""
+    assert picture.drawn() == ["both", "kept"]
+    arrows = [(link.source, link.target, link.queued) for link in picture.links()]
+    assert ("last", "sink", False) in arrows
+    assert ("one", "channel both", False) in arrows
+    assert ("channel both", "pass", True) in arrows
+    assert ("pass", "channel kept", False) in arrows
+
+
+def test_ports_stand_on_arrows_where_there_are_several() -> None:
+    """A port is named where its slet has several of that side."""
+    nodes = {
+        "a": Shown("alpha", "x:a", {}, {"out": "c", "clock": "d"}),
+        "b": Shown("omega", "x:b", {"left": "c", "right": "d"}, {}),
+    }
+    links = Picture("p", nodes, {"c": "direct", "d": "direct"}).links()
+    assert [link.label for link in links] == ["left", "clock → right"]
+
+
+def test_mermaid(picture: Picture) -> None:
+    """Roles have their brackets and colours, kinds their name, inserted queues a dashed arrow."""
+    text = picture.draw("mermaid")
+    assert text.startswith("flowchart LR\n")
+    assert '(["α one<br/>' in text
+    assert '["π pass<br/>' in text
+    assert '[["ω sink<br/>' in text
+    assert "kept<br/><small>queue</small>" in text
+    assert "c1 -.->|queue| n3" in text
+
+
+def test_dot(picture: Picture) -> None:
+    """The same for Graphviz."""
+    text = picture.draw("dot")
+    assert text.startswith('digraph "drawn" {')
+    assert 'c1 -> n3 [label="queue", style=dashed]' in text
+    assert "shape=cylinder" in text
+    assert text.endswith("}\n")
+
+
+def test_names_cannot_break_a_picture() -> None:
+    """Quotes, brackets and bars in names stay text."""
+    nodes = {'a"]|<b>\\': Shown("alpha", "x:y", {}, {"out": "c"})}
+    picture = Picture('"p"', nodes, {"c": "queue"})
+    assert '"]|<b>' not in picture.draw("mermaid")
+    assert "a#quot;]#124;#lt;b#gt;" in picture.draw("mermaid")
+    assert 'α a\\"]|<b>\\\\\\nx:y' in picture.draw("dot")
+
+
+def test_from_a_status() -> None:
+    """What a platform says of an application is enough: the code of the slets is not needed."""
+    status = {
+        "name": "far",
+        "nodes": {
+            "a": {"role": "alpha", "slet": "gone:a", "inputs": [], "ports": {"out": "c"}},
+            "b": {"role": "omega", "slet": "gone:b", "inputs": ["item"], "ports": {"item": "c"}},
+        },
+        "channels": {"c": {"kind": "direct"}},
+        "inserted": {"c -> b.item": {"kind": "queue", "reason": "why"}},
+    }
+    picture = Picture.of_status(status)
+    assert [(link.source, link.target, link.queued) for link in picture.links()] == [("a", "b", True)]
+    assert picture.as_data()["inserted"] == {"c -> b.item": "why"}
+    assert picture.as_data()["nodes"]["b"]["in"] == {"item": "c"}
