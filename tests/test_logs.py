@@ -1,0 +1,81 @@
+"""One door for everything that is logged."""
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from exop import logs
+from exop.logs import logger, set_up
+
+
+@pytest.fixture(autouse=True)
+def _put_back() -> Iterator[None]:
+    """Logging belongs to the whole process: leave it as it was."""
+    root, ours = logging.getLogger(), logging.getLogger("exop")
+    kept = root.handlers.copy(), root.level, ours.level, vars(logs._choice).copy()
+    yield
+    root.handlers, root.level, ours.level = kept[:3]
+    vars(logs._choice).update(kept[3])
+    structlog.reset_defaults()
+
+
+def test_lines_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    """By default a log line is readable text on stderr; stdout is never touched."""
+    logger("exop.x").warning("something happened", node="a")
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "something happened" in err
+    assert "node=a" in err
+
+
+def test_lines_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    """As JSON every line is one object, errors with their traceback as data, facts that JSON has not as text."""
+    set_up(form="json")
+    try:
+        raise ValueError("no")
+    except ValueError as error:
+        logger("exop.x").error("it broke", exc_info=error, thing=object)
+    line = json.loads(capsys.readouterr().err)
+    assert (line["event"], line["level"], line["logger"]) == ("it broke", "error", "exop.x")
+    assert line["exception"][0]["exc_type"] == "ValueError"
+    assert line["thing"] == "<class 'object'>"
+    assert "timestamp" in line
+
+
+def test_levels(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is below the chosen level is not shown."""
+    set_up(level="warning")
+    logger("exop.x").info("quiet")
+    logger("exop.x").warning("loud")
+    logging.getLogger("exop.y").info("quiet too")
+    assert capsys.readouterr().err.count("quiet") == 0
+
+
+def test_standard_logging_takes_the_same_way(capsys: pytest.CaptureFixture[str]) -> None:
+    """What standard logging is told leaves as the rest does: ours from the level on, libraries' from warning on."""
+    set_up(form="json")
+    logging.getLogger("exop.remoting").info("peer %s", "here")
+    logging.getLogger("somebody.else").info("chatter")
+    logging.getLogger("somebody.else").warning("careful")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["logger"], line["event"]) for line in lines] == [
+        ("exop.remoting", "peer here"),
+        ("somebody.else", "careful"),
+    ]
+
+
+def test_an_embedding_program_decides(capsys: pytest.CaptureFixture[str]) -> None:
+    """A program that has configured structlog and embeds a platform gets the log lines its own way."""
+    seen = []
+
+    def keep(_: object, method: str, event: dict[str, object]) -> dict[str, object]:
+        seen.append((method, event))
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[keep])
+    logger("exop.x").warning("something")
+    assert seen == [("warning", {"event": "something"})]
+    assert capsys.readouterr().err == ""

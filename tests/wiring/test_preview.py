@@ -1,0 +1,113 @@
+"""The queues that the wiring would insert, known before anything runs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from exop.app import Application
+from exop.errors import WiringError
+from exop.model.mesh import ChannelSpec, Mesh, Node
+from exop.model.ports import InputPort
+from exop.model.slet import Slet, input_port, slet
+from exop.platform import Platform
+from exop.runtime.channels import BUILT_IN
+from exop.stock.slets import WriteLines, count_up, pass_on, show
+from exop.wiring.preview import preview
+
+KINDS = {kind.kind: kind for kind in BUILT_IN}
+
+
+@slet
+def total(items: InputPort[int]) -> Iterator[int]:
+    """Pull everything, and add it up."""
+    yield sum(items)
+
+
+class Both(Slet):
+    """Takes from two sides."""
+
+    @input_port
+    def left(self, item: int) -> None:
+        """Take one from the left."""
+
+    @input_port
+    def right(self, item: int) -> None:
+        """Take one from the right."""
+
+
+def straight() -> Application:
+    """Nothing meets anything."""
+    app = Application("straight")
+    app.add("sink", Both, left=(numbers := app.add("numbers", count_up, to=3)), right=numbers)
+    return app
+
+
+def meeting() -> Application:
+    """Two sources drive one slet."""
+    app = Application("meeting")
+    app.add("sink", Both, left=app.add("a", count_up, to=3), right=app.add("b", count_up, to=3))
+    return app
+
+
+def table() -> Application:
+    """Two sources push into a channel that keeps something."""
+    app = Application("table")
+    kept = app.channel("kept", kind="log")
+    app.add("a", count_up, to=3, out=kept)
+    app.add("b", count_up, to=3, out=kept)
+    app.add("sink", pass_on, item=kept)
+    return app
+
+
+def pulling() -> Application:
+    """A slet pulls from a channel that is no queue of its own."""
+    app = Application("pulling")
+    numbers = app.add("numbers", count_up, to=3)
+    app.add("total", total, items=numbers)
+    app.add("sink", pass_on, item=numbers)
+    return app
+
+
+def pulling_alone() -> Application:
+    """A slet that pulls is alone at a queue."""
+    app = Application("pulling-alone")
+    queue = app.channel("queue", kind="queue", capacity=10)
+    app.add("numbers", count_up, to=3, out=queue)
+    app.add("total", total, items=queue)
+    return app
+
+
+@pytest.mark.parametrize("make", [straight, meeting, table, pulling, pulling_alone])
+def test_as_deployed(make: object) -> None:
+    """The preview names the same places as the wiring does when the mesh is deployed."""
+    mesh = make().build()  # type: ignore[operator]
+    foreseen = preview(mesh, KINDS)
+    with Platform() as platform:
+        platform.apply(mesh)
+        platform.wait(mesh.name)
+        found = platform.status(mesh.name)["inserted"]
+    assert set(foreseen) == set(found)
+    assert all(foreseen.values())
+
+
+def test_nothing_is_opened(tmp_path: Path) -> None:
+    """No slet is opened, and no channel: a file that a sink would write is not made."""
+    app = Application("dry")
+    app.add("sink", WriteLines, item=app.add("numbers", count_up, to=3), path=tmp_path / "out")
+    assert preview(app.build(), KINDS) == {}
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_mesh_that_cannot_be_is_refused() -> None:
+    """The preview checks first: a cycle without a queue has no layout."""
+    spec = pass_on.__slet__  # type: ignore[attr-defined]
+    sink = show.__slet__  # type: ignore[attr-defined]
+    nodes = {
+        "a": Node("a", spec, {}, {"item": "y", "out": "x"}),
+        "b": Node("b", spec, {}, {"item": "x", "out": "y"}),
+        "sink": Node("sink", sink, {}, {"item": "x"}),
+    }
+    mesh = Mesh("cycle", nodes, {name: ChannelSpec(name) for name in "xy"})
+    with pytest.raises(WiringError, match="contains no queue"):
+        preview(mesh, KINDS)
