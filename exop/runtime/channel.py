@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -12,6 +13,8 @@ from exop.model.items import EndOfStream, Punctuation
 from exop.model.ports import PortType
 from exop.runtime.entry import Entry
 
+#: A time before every punctuation.
+LOWEST = float("-inf")
 #: What a pull does: take the next items, or read what is stored.
 PullMode = Literal["take", "read"]
 
@@ -59,6 +62,13 @@ class Channel(ABC):
         """What a pulling port sees (`pull_mode = "read"`); channels that pass items on have nothing to read."""
         return []
 
+    def readers(self, ports: Sequence[str]) -> None:
+        """Told, before `entry` is called, which pulling ports read what the channel keeps."""
+
+    def kept_for(self, port: str) -> list[Any]:
+        """What a port that is connected to a running application is given first."""
+        return []
+
     @classmethod
     def carries(cls, pushed: PortType) -> PortType:
         """What consumers receive when *pushed* enters: the same, unless the kind makes something else of it."""
@@ -90,26 +100,73 @@ class ControlMerge:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._expected: set[str] = set()
         self._times: dict[str, float] = {}
         self._ended: set[str] = set()
-        self._sent = float("-inf")
+        self._sent = LOWEST
         self._done = False
+        self._outbox: deque[Punctuation | EndOfStream] = deque()
+        self._relaying = False
 
-    def expect(self, producers: Sequence[str]) -> None:
-        """Name those who are connected now; who left counts no more."""
+    def expect(self, producers: Iterable[str]) -> None:
+        """Name those who are connected now; who left counts no more.
+
+        What is known of those who left is kept until `forget`: the change may be taken back.
+        """
         with self._lock:
-            lowest = float("-inf")
-            self._times = {name: self._times.get(name, lowest) for name in producers}
-            self._ended &= set(producers)
+            self._expected = set(producers)
+
+    def due_with(self, producers: Iterable[str]) -> bool:
+        """Something would go on if these were all that is waited for."""
+        with self._lock:
+            return bool(self._next(set(producers)))
+
+    def take_due(self) -> list[Punctuation | EndOfStream]:
+        """What goes on because somebody for whom it waited has left."""
+        with self._lock:
+            return self._due()
+
+    def forget(self) -> None:
+        """Forget those who have left: one who comes back under the same name begins anew."""
+        with self._lock:
+            self._times = {name: time for name, time in self._times.items() if name in self._expected}
+            self._ended &= self._expected
 
     def on(self, producer: str, mark: Punctuation | EndOfStream) -> list[Punctuation | EndOfStream]:
         """What goes on after *producer* has sent *mark*."""
         with self._lock:
-            if isinstance(mark, EndOfStream):
-                self._ended.add(producer)
-                return self._after_end()
-            self._times[producer] = max(self._times.get(producer, mark.time), mark.time)
-            return self._punctuations()
+            return self._on(producer, mark)
+
+    def relay(
+        self, producer: str, mark: Punctuation | EndOfStream, send: Callable[[Punctuation | EndOfStream], None]
+    ) -> None:
+        """Send on what goes on, in order, although the producers are in different threads.
+
+        Whoever is sending already sends for the others too, so that nobody waits here.
+        """
+        with self._lock:
+            self._outbox.extend(self._on(producer, mark))
+            if self._relaying:
+                return
+            self._relaying = True
+        try:
+            while True:
+                with self._lock:
+                    if not self._outbox:
+                        self._relaying = False
+                        return
+                    one = self._outbox.popleft()
+                send(one)
+        except BaseException:
+            self._relaying = False
+            raise
+
+    def left_over(self) -> list[Punctuation | EndOfStream]:
+        """What was still to be sent when sending was broken off."""
+        with self._lock:
+            left = list(self._outbox)
+            self._outbox.clear()
+            return left
 
     @property
     def ended(self) -> bool:
@@ -118,20 +175,30 @@ class ControlMerge:
 
     def waiting(self) -> list[str]:
         """Who has not ended yet."""
-        return [name for name in self._times if name not in self._ended]
+        return sorted(self._expected - self._ended)
 
-    def _punctuations(self) -> list[Punctuation | EndOfStream]:
-        open_ones = [time for name, time in self._times.items() if name not in self._ended]
-        lowest = min(open_ones, default=float("-inf"))
-        if lowest <= self._sent:
-            return []
-        self._sent = lowest
-        return [Punctuation(lowest)]
+    def _on(self, producer: str, mark: Punctuation | EndOfStream) -> list[Punctuation | EndOfStream]:
+        if isinstance(mark, EndOfStream):
+            self._ended.add(producer)
+        else:
+            self._times[producer] = max(self._times.get(producer, mark.time), mark.time)
+        return self._due()
 
-    def _after_end(self) -> list[Punctuation | EndOfStream]:
-        if len(self._ended) < len(self._times):
-            return self._punctuations()
-        if self._done:
+    def _due(self) -> list[Punctuation | EndOfStream]:
+        """What can go on now, and is gone then."""
+        found = self._next(self._expected)
+        for mark in found:
+            if isinstance(mark, EndOfStream):
+                self._done = True
+            else:
+                self._sent = mark.time
+        return found
+
+    def _next(self, expected: set[str]) -> list[Punctuation | EndOfStream]:
+        if self._done or not expected:
             return []
-        self._done = True
-        return [EndOfStream()]
+        still = expected - self._ended
+        if not still:
+            return [EndOfStream()]
+        lowest = min(self._times.get(name, LOWEST) for name in still)
+        return [Punctuation(lowest)] if lowest > self._sent else []

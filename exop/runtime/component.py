@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import threading
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -11,14 +11,15 @@ from exop.model.items import EndOfStream, Punctuation
 from exop.model.lifecycle import Event, Lifecycle, State
 from exop.model.memento import Memento
 from exop.model.mesh import Node
+from exop.model.ports import PortSpec
 from exop.model.signature import OUT
 from exop.runtime.bind import atomic, bind_function
 from exop.runtime.channel import ControlMerge
-from exop.runtime.drivers.base import Driver, current_driver
+from exop.runtime.drivers.base import Driver, ThreadDriver, current_driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.entry import NOWHERE, Entry
-from exop.runtime.failure import Kept, Trouble
+from exop.runtime.failure import BACK_OFF, TRIES, Kept, Trouble
 from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput
 from exop.runtime.unwind import Unwind
@@ -37,6 +38,8 @@ class Component:
         calls: For each input port, the slet bound to its state and settings.
         tried: The same behind its conversion: what a kept item is tried again with.
         to: For each output port, where it is bound to now.
+        pullers: The drivers by which an engine pulls.
+        ended: The input ports whose stream has ended.
     """
 
     def __init__(self, component_id: str, application: str, node: Node, changed: Changed) -> None:
@@ -59,17 +62,40 @@ class Component:
         self.to: dict[str, Entry] = {}
         self.outputs: dict[str, BufferedOutput | DrivenOutput] = {}
         self.pulled: dict[str, PulledInput] = {}
-        self.numbers = itertools.count(1)
+        self.pullers: list[Driver] = []
+        self.ended: set[str] = set()
+        self._tries = 0
+        self._sent = -1
         self._changed = changed
         self._open = False
+        self._shut = False
+        self._turn = threading.RLock()
         self._ended_ports: set[str] = set()
-        self.merge.expect([port.name for port in self.spec.inputs])
         self._make()
+        self.expect()
 
     def on(self, event: Event) -> None:
-        """Take a life-cycle event; the registry learns of the new state."""
-        self.lifecycle, _ = self.lifecycle.on(event)
-        self._changed(self)
+        """Take a life-cycle event; the registry learns of the new state. A suspended slet of its own driver parks."""
+        with self._turn:
+            self.lifecycle, _ = self.lifecycle.on(event)
+            shut = self.status is State.SUSPENDED
+            if self.driver is not None and shut is not self._shut:
+                self._shut = shut
+                (self.driver.close if shut else self.driver.open)()
+            self._changed(self)
+
+    def begin(self) -> None:
+        """Let the slet drive, if it does: everything is open and bound."""
+        if isinstance(self.driver, ThreadDriver):
+            self.driver.start()
+        elif isinstance(self.driver, EngineDriver):
+            self.driver.begin()
+
+    @property
+    def held(self) -> bool:
+        """Nothing is let in: the component is suspended, or is to begin so, or is closed."""
+        waiting = self.node.suspended and self.status in (State.CREATED, State.OPENING, State.READY)
+        return waiting or self.status in (State.SUSPENDED, State.STOPPED)
 
     def enter(self) -> None:
         """Open the slet; it is ready when this returns."""
@@ -92,19 +118,25 @@ class Component:
             self._open = False
             self.instance.__exit__(None, None, None)
 
-    def failed(self, error: BaseException) -> None:
-        """Note that the slet broke; it stays where it is until somebody resumes it."""
-        self.error = error
-        if Event.FAIL in self.lifecycle.allowed():
-            self.on(Event.FAIL)
+    def failed(self, error: BaseException, kept: Kept | None = None, holder: Driver | None = None) -> None:
+        """Note that the slet broke, and on which item; it stays where it is until somebody resumes it."""
+        with self._turn:
+            if kept is not None:
+                self.trouble.kept = kept
+            if holder is not None:
+                self.trouble.holders.append(holder)
+            self.error = error
+            if Event.FAIL in self.lifecycle.allowed():
+                self.on(Event.FAIL)
 
     def resume(self) -> None:
         """Let items in again; the kept item is tried first."""
-        self.error = None
-        if Event.RESUME in self.lifecycle.allowed():
-            self.on(Event.RESUME)
-        self.trouble.kept = None
-        holders, self.trouble.holders = self.trouble.holders, []
+        with self._turn:
+            self.error = None
+            if Event.RESUME in self.lifecycle.allowed():
+                self.on(Event.RESUME)
+            self.trouble.kept = None
+            holders, self.trouble.holders = self.trouble.holders, []
         for driver in holders:
             driver.wake()
 
@@ -121,14 +153,22 @@ class Component:
         self.state = state
         if self.instance is not None and self.spec.state:
             setattr(self.instance, self.spec.state[0], state)
-        self.merge = predecessor.merge
-        self.merge.expect([port.name for port in self.spec.inputs])
+        self.merge, self.ended = predecessor.merge, predecessor.ended
+        self.expect()
         self.trouble.dead = predecessor.trouble.dead
         for name, port in self.pulled.items():
             before = predecessor.pulled.get(name)
             if before is not None:
                 port.taken, port.ended = before.taken, before.ended
         self._bind()
+
+    def expect(self) -> None:
+        """Note whose end the slet waits for: what is pushed to it, or what it takes where it is iterated.
+
+        What a slet merely looks at, or takes from when an item of another port comes, is no stream of its own.
+        """
+        pulled = [name for name, port in self.pulled.items() if port.queue is not None] if self.spec.iterated else []
+        self.merge.expect([*(port.name for port in self.spec.inputs if not port.pulled), *pulled])
 
     def quiesce(self) -> None:
         """Let a slet with a driver of its own put out what it was given."""
@@ -180,16 +220,24 @@ class Component:
             raise
 
     def finish(self) -> None:
-        """The stream has ended here: say so downstream."""
-        if Event.END in self.lifecycle.allowed():
-            self.on(Event.END)
+        """The stream has ended here: say so downstream, behind everything that the slet has put out."""
+        try:
+            self._forward_behind(EndOfStream())
+        finally:
+            for port in self.pulled.values():
+                port.leave()
+            if Event.END in self.lifecycle.allowed():
+                self.on(Event.END)
+
+    def _forward_behind(self, mark: Punctuation | EndOfStream) -> None:
+        """Send a control item by every output port, behind what the slet has pushed there."""
         try:
             self.flush_outputs()
         except Unwind as unwound:
             for entry in self._leaving():
-                unwound.then(entry, "control", [EndOfStream()])
+                unwound.then(entry, "control", [mark])
             raise
-        self.forward(EndOfStream())
+        self.forward(mark)
 
     def _leaving(self) -> list[Entry]:
         return [self.to.get(port.name, NOWHERE) for port in self.spec.outputs]
@@ -198,12 +246,12 @@ class Component:
         """Make the instance, its ports and its driver."""
         spec, name = self.spec, f"{self.application}.{self.node.name}"
         if spec.own_driver:
-            self.driver = EngineDriver(name)
+            self.driver = EngineDriver(name, self._end_outputs)
         elif spec.iterated:
             yields = next((port.type for port in spec.outputs if port.name == OUT), None)
             mixed = yields is not None and (yields.punctuation or yields.end)
             batches = yields is not None and yields.form != "item"
-            more = any(port.name != OUT for port in spec.outputs)
+            more = any(self._buffers(port) for port in spec.outputs)
             self.driver = SourceDriver(
                 name,
                 self._iterate,
@@ -211,16 +259,16 @@ class Component:
                 self.finish,
                 flush=self.flush_outputs if more else None,
                 form="batches" if batches else "mixed" if mixed else "items",
+                pulls=any(port.pulled for port in spec.inputs),
             )
         for port in spec.outputs:
             if isinstance(self.driver, EngineDriver):
                 self.outputs[port.name] = DrivenOutput(port, self.driver, self.failed, self._port_ended)
-            elif port.name != OUT:
+            elif self._buffers(port):
                 self.outputs[port.name] = BufferedOutput(port, self.failed)
         for port in spec.inputs:
             if port.pulled:
-                driver = self.driver if spec.iterated else None
-                self.pulled[port.name] = PulledInput(port, f"{self.node.name}.{port.name}", driver, self._pulled_mark)
+                self.pulled[port.name] = self._pulled_input(port, f"{self.node.name}.{port.name}")
         if spec.is_class:
             declared = typing.get_type_hints(spec.factory, include_extras=True)
             fields: dict[str, Any] = {
@@ -230,6 +278,18 @@ class Component:
                 fields[spec.state[0]] = self.state
             self.instance = spec.factory(**self.node.settings, **fields)
         self._bind()
+
+    def _buffers(self, port: PortSpec) -> bool:
+        """An output by which the slet pushes, beside (or instead of) what it returns."""
+        return port.name != OUT or OUT in getattr(self.spec.factory, "__dataclass_fields__", ())
+
+    def _pulled_input(self, port: PortSpec, name: str) -> PulledInput:
+        """An engine pulls by a driver for this port alone; a slet that is pushed to does not wait when it pulls."""
+        if self.spec.own_driver:
+            puller = Driver(f"{self.application}.{name}")
+            self.pullers.append(puller)
+            return PulledInput(port, name, puller, self._pulled_mark, own=True)
+        return PulledInput(port, name, self.driver if self.spec.iterated else None, self._pulled_mark)
 
     def _bind(self) -> None:
         """Bind the slet to its state and settings."""
@@ -253,24 +313,36 @@ class Component:
         return iter(found if found is not None else ())
 
     def _source_broken(self, error: Exception) -> bool:
-        """A source raised: it waits to be resumed, and is then iterated anew from its memento."""
+        """What was iterated raised: tells whether it is to be iterated anew, from its memento.
+
+        `retry` does so after a while, `suspend` when somebody resumes the slet; with the others the stream ends.
+        """
         driver = current_driver()
         self.metrics.errors += 1
         error.add_note(f"in the slet {self.node.name!r}, while it was iterated")
         self.forget_outputs()
-        if self.node.policy in ("skip", "dead-letter"):
+        if driver is None or self.node.policy in ("skip", "dead-letter"):
             self.error = error
             return False
-        self.trouble.kept = Kept("", None, error)
-        self.failed(error)
-        if driver is None:
-            return False
-        self.trouble.holders.append(driver)
-        try:
-            driver.hold(f"{self.node.name} is suspended", until=lambda: self.trouble.kept is None or driver.ending)
-        finally:
-            self.trouble.holders.remove(driver)
-        return not driver.ending
+        sent = driver.count + driver.rows
+        self._tries = self._tries + 1 if sent == self._sent else 1
+        self._sent = sent
+        if self.node.policy == "retry" and self._tries <= TRIES:
+            driver.hold(
+                f"{self.node.name} is tried again",
+                until=lambda: driver.ending or driver.retired,
+                timeout=BACK_OFF * 2 ** (self._tries - 1),
+            )
+        else:
+            self._tries = 0
+            kept = Kept("", None, error)
+            self.failed(error, kept, driver)
+            driver.hold(f"{self.node.name} is suspended", until=lambda: self.trouble.kept is not kept or driver.ending)
+        return not (driver.ending or driver.retired)
+
+    def _end_outputs(self) -> None:
+        for output in self.outputs.values():
+            output.end()
 
     def _port_ended(self, port: str) -> None:
         self._ended_ports.add(port)
@@ -278,9 +350,11 @@ class Component:
             self.on(Event.END)
 
     def _pulled_mark(self, port: str, mark: Punctuation | EndOfStream) -> None:
-        for goes_on in self.merge.on(port, mark):
-            if isinstance(goes_on, Punctuation) and not any(spec.type.punctuation for spec in self.spec.inputs):
-                self.forward(goes_on)
+        if not self.spec.iterated:  # only what is pulled by an iterated slet is its stream; the rest it looks at
+            return
+        for one in self.merge.on(port, mark):
+            if isinstance(one, Punctuation) and not any(spec.type.punctuation for spec in self.spec.inputs):
+                self._forward_behind(one)
 
     @property
     def status(self) -> State:

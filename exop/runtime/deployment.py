@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from exop.errors import ComponentFailed
+from exop.errors import ComponentFailed, PlanError
 from exop.logs import logger
 from exop.model.lifecycle import Event, State
 from exop.model.mesh import Mesh
@@ -16,7 +16,7 @@ from exop.model.spec import Role
 from exop.runtime.channel import Channel, ControlMerge
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
-from exop.runtime.drivers.base import Driver, ThreadDriver
+from exop.runtime.drivers.base import Driver, ThreadDriver, current_driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.drivers.worker import Worker
@@ -36,6 +36,9 @@ class Deployment:
         reasons: Why each of them is there.
         places: What is compiled at each place.
         merges: Where several producers meet in a channel.
+        joined: What is connected: channels, each with the name of a port.
+        loops: What watches the cycles; called by drivers that have nothing to do.
+        rank: How far downstream each driver (by `id`) begins.
         finished: Set when every component has ended.
     """
 
@@ -46,14 +49,16 @@ class Deployment:
         self.inserted: dict[str, QueueChannel] = {}
         self.reasons: dict[str, str] = {}
         self.merges: dict[str, ControlMerge] = {}
+        self.joined: set[tuple[str, str]] = set()
         self.workers: dict[str, Worker] = {}
-        self.loops: list[Callable[[], None]] = []
+        self.loops: list[Callable[[], Callable[[], None] | None]] = []
+        self.rank: dict[int, int] = {}
         self.finished = threading.Event()
         self.progress = threading.Condition()
-        self._sampling = threading.Event()
-
         self.places: dict[str, Entry] = {}
         self.started: float | None = None
+        self._sampling = threading.Event()
+        self._parking = threading.RLock()
 
     @property
     def name(self) -> str:
@@ -61,30 +66,36 @@ class Deployment:
         return self.mesh.name
 
     def drivers(self) -> list[Driver]:
-        """All drivers, sources first and then the workers from upstream to downstream."""
+        """All drivers, from upstream to downstream."""
         own = [c.driver for c in self.components.values() if isinstance(c.driver, (SourceDriver, EngineDriver))]
-        return [*own, *self.workers.values()]
+        pullers = [puller for component in self.components.values() for puller in component.pullers]
+        found: list[Driver] = [*own, *pullers, *self.workers.values()]
+        return sorted(found, key=lambda driver: self.rank.get(id(driver), 0))
 
     @contextmanager
     def parked(self, timeout: float | None = None) -> Iterator[None]:
         """Hold every driver at a safe point while the block runs; upstream parks first.
 
         Raises:
+            PlanError: called by a slet of the application itself, which would wait for its own end.
             ComponentFailed: a driver did not come to its safe point within *timeout* seconds.
         """
-        closed: list[Driver] = []
-        try:
-            for driver in self.drivers():
-                driver.close()
-                closed.append(driver)
-                if not driver.wait_parked(timeout):
-                    raise ComponentFailed(
-                        node=driver.name, phase="coming to its safe point", problem=f"not within {timeout} s"
-                    )
-            yield
-        finally:
-            for driver in reversed(closed):
-                driver.open()
+        with self._parking:
+            drivers = self.drivers()
+            if current_driver() in drivers:
+                raise PlanError(f"a slet of {self.name!r} cannot park its own application; do it from another thread")
+            closed: list[Driver] = []
+            try:
+                for driver in drivers:
+                    driver.close()
+                    closed.append(driver)
+                    if not driver.wait_parked(timeout):
+                        problem = f"not within {timeout} s"
+                        raise ComponentFailed(node=driver.name, phase="coming to its safe point", problem=problem)
+                yield
+            finally:
+                for driver in reversed(closed):
+                    driver.open()
 
     def open(self) -> None:
         """Open all slets, several at a time; returns when every one is ready.
@@ -98,20 +109,27 @@ class Deployment:
             failed = [(component, future.exception()) for component, future in opened]
         for component, error in failed:
             if error is not None:
+                for driver in self.drivers():  # an engine that is open already may wait in a push
+                    driver.halt()
                 self.close()
                 raise ComponentFailed(node=component.node.name, phase="opening", problem=str(error)) from error
 
     def start(self) -> None:
-        """Let the items flow: everything behind the sources first, the sources last."""
+        """Let the items flow: everything behind the sources first, the sources last.
+
+        Raises:
+            ComponentFailed: an engine broke after it was opened.
+        """
+        for component in self.components.values():
+            if component.status is State.FAILED:
+                raise _failure(component, "starting")
         self.started = time.monotonic()
         for component in self.components.values():
             component.on(Event.SUSPEND if component.node.suspended else Event.START)
         for worker in self.workers.values():
             worker.start()
-        sources = [c for c in self.components.values() if isinstance(c.driver, ThreadDriver)]
-        for component in sorted(sources, key=lambda one: one.spec.role is Role.ALPHA):
-            if isinstance(component.driver, ThreadDriver):
-                component.driver.start()
+        for component in sorted(self.components.values(), key=lambda one: one.spec.role is Role.ALPHA):
+            component.begin()
         threading.Thread(target=self._sample, name=f"exop {self.name} sampler", daemon=True).start()
 
     def end_sources(self) -> None:
@@ -128,7 +146,7 @@ class Deployment:
         """
 
         def settled() -> bool:
-            return self.finished.is_set() or bool(self.failures()) or bool(self.crashed())
+            return self.finished.is_set() or bool(self.failures() or self.crashed() or self.troubles())
 
         with self.progress:
             if not self.progress.wait_for(settled, timeout):
@@ -137,9 +155,11 @@ class Deployment:
             return True
         for name, crash in self.crashed():
             raise ComponentFailed(node=name, phase="driving", problem=repr(crash)) from crash
-        broken = self.failures()[0]
-        problem = f"{type(broken.error).__name__}: {broken.error}"
-        raise ComponentFailed(node=broken.node.name, phase="running", problem=problem) from broken.error
+        for component in self.failures():
+            raise _failure(component, "running")
+        for name, trouble in self.troubles():
+            raise ComponentFailed(node=name, phase="running", problem=trouble)
+        return self.wait(timeout)  # repaired meanwhile
 
     def stop(self, timeout: float = 5.0) -> bool:
         """Halt all drivers and close the slets, upstream first; tells whether all threads have left in time."""
@@ -147,7 +167,9 @@ class Deployment:
         drivers = self.drivers()
         for driver in drivers:
             driver.halt()
-        left = [driver.join(timeout) for driver in drivers if isinstance(driver, ThreadDriver)]
+        deadline = time.monotonic() + timeout
+        threads = [driver for driver in drivers if isinstance(driver, ThreadDriver)]
+        left = [driver.join(max(0.0, deadline - time.monotonic())) for driver in threads]
         self.close()
         return all(left)
 
@@ -160,10 +182,16 @@ class Deployment:
 
     def changed(self, component: Component) -> None:
         """A component's state has changed: perhaps everything has ended, or a cycle has."""
-        if component.status is State.ENDED:
-            for worker in self.workers.values():
-                worker.wake()
         self.check_finished()
+        if component.status is State.ENDED:
+            self.nudge()
+        else:
+            self.tell()
+
+    def nudge(self) -> None:
+        """Something has come to its end: drivers that sleep look whether a cycle has, and who waits looks again."""
+        for driver in self.drivers():
+            driver.wake()
         self.tell()
 
     def check_finished(self) -> None:
@@ -179,14 +207,20 @@ class Deployment:
 
     def failures(self) -> list[Component]:
         """The components that are suspended on an item, or whose engine broke."""
-        return [component for component in self.components.values() if component.error is not None]
+        return [component for component in self.components.values() if component.status is State.FAILED]
+
+    def troubles(self) -> list[tuple[str, str]]:
+        """Queues in which something has gone wrong: their name, and what."""
+        return [(queue.name, queue.trouble) for queue in self.queues() if queue.trouble is not None]
 
     def crashed(self) -> list[tuple[str, BaseException]]:
         """Drivers that an unexpected error has ended: their name, and the error."""
         return [(d.name, d.crash) for d in self.drivers() if isinstance(d, ThreadDriver) and d.crash is not None]
 
-    def settle_workers(self, timeout: float) -> None:
+    def settle_workers(self, timeout: float | None) -> None:
         """After the wiring has changed: start the workers that are new, and let those go that serve no queue."""
+        if self.started is None:
+            return
         for key, worker in list(self.workers.items()):
             if worker.queues:
                 worker.start()
@@ -194,11 +228,12 @@ class Deployment:
                 worker.retire()
                 worker.join(timeout)
                 del self.workers[key]
+        for merge in self.merges.values():
+            merge.forget()
 
-    def idle(self) -> None:
-        """A worker has nothing to do: perhaps a cycle has ended."""
-        for loop in self.loops:
-            loop()
+    def idle(self) -> Callable[[], None] | None:
+        """A driver has nothing to do: perhaps a cycle has ended, and that is to be said."""
+        return next((todo for loop in self.loops if (todo := loop()) is not None), None)
 
     def queues(self) -> Iterable[QueueChannel]:
         """Every queue, asked for or inserted."""
@@ -210,6 +245,13 @@ class Deployment:
             for driver in self.drivers():
                 if not driver.attention:
                     driver.measure_next()
+
+
+def _failure(component: Component, phase: str) -> ComponentFailed:
+    problem = f"{type(component.error).__name__}: {component.error}"
+    failed = ComponentFailed(node=component.node.name, phase=phase, problem=problem)
+    failed.__cause__ = component.error
+    return failed
 
 
 def _closed(component: Component) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from exop import errors
 from exop.model.items import CONTROL
 from exop.model.ports import PortSpec
+from exop.runtime.convert import weight
 from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.entry import NOWHERE, Entry, Push
 from exop.runtime.unwind import Unwind, Way, Work
@@ -74,7 +75,7 @@ def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, Exception, 
         while True:
             component.forget_outputs()
             component.metrics.errors += 1
-            error.add_note(f"in the slet {component.node.name!r}, port {name!r}, for the item {item!r:.500}")
+            error.add_note(f"in the slet {component.node.name!r}, port {name!r}, for the item {_text(item)}")
             policy = component.node.policy
             if policy == "skip":
                 component.metrics.skipped += 1
@@ -84,7 +85,7 @@ def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, Exception, 
                 return
             if policy == "suspend" or tries == TRIES:
                 _suspend(component, port, Kept(name, item, error))
-            _back_off(BACK_OFF * 2**tries)
+            _back_off(component, port, item, BACK_OFF * 2**tries)
             tries += 1
             try:
                 result = component.tried[name](item)
@@ -103,10 +104,31 @@ def anchor(component: Component, port: PortSpec) -> Entry:
     return Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, place=f"{component.node.name}.{port.name}")
 
 
-def _back_off(seconds: float) -> None:
+def _text(item: Any, most: int = 500) -> str:
+    try:
+        return f"{item!r:.{most}}"
+    except Exception as problem:  # noqa: BLE001 (an item that cannot even be shown is no reason to break)
+        return f"{type(item).__name__} (its repr() raised {type(problem).__name__})"
+
+
+def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -> None:
+    """Wait before the next try; whoever wants the driver to park is not kept waiting."""
     driver = current_driver()
-    if driver is not None:
-        driver.wait_for(lambda: driver.closed, timeout=seconds)
+    if driver is None:
+        return
+    driver.wait_for(lambda: driver.closed, timeout=seconds)
+    if driver.closed:
+        work = _again(component, port, item)
+        raise Unwind(f"{component.node.name} tries again", lambda: False, work, patience=seconds)
+
+
+def _again(component: Component, port: PortSpec, item: Any) -> Work:
+    """The work of taking an item once more."""
+    way: Way = "show" if isinstance(item, CONTROL) else "push" if port.type.form == "item" else "push_batch"
+    if way == "push_batch":  # it will be counted once more
+        component.metrics.rows -= weight(item)
+        component.metrics.batches -= 1
+    return Work(anchor(component, port), way, item)
 
 
 def _suspend(component: Component, port: PortSpec, kept: Kept) -> NoReturn:
@@ -117,13 +139,6 @@ def _suspend(component: Component, port: PortSpec, kept: Kept) -> NoReturn:
             node=component.node.name, phase=f"taking an item at {kept.port!r}", problem=repr(kept.error)
         ) from kept.error
     trouble = component.trouble
-    trouble.kept = kept
-    trouble.holders.append(driver)
-    component.failed(kept.error)
-    single = port.type.form == "item"
-    way: Way = "show" if isinstance(kept.item, CONTROL) else "push" if single else "push_batch"
-    raise Unwind(
-        f"{component.node.name} is suspended on an item",
-        lambda: trouble.kept is not kept,
-        Work(anchor(component, port), way, kept.item),
-    )
+    work = _again(component, port, kept.item)
+    component.failed(kept.error, kept, driver)
+    raise Unwind(f"{component.node.name} is suspended on an item", lambda: trouble.kept is not kept, work)

@@ -101,12 +101,14 @@ class ComponentManager:
             SettingError: a setting does not fit.
         """
         channel = make_channel(self.kinds, spec)
+        channel.open()
         self._register_channel(application, channel)
         return channel
 
     def adopt_channel(self, application: str, channel: Channel) -> None:
-        """Register a channel that the wiring has put between two drivers."""
-        self._register_channel(application, channel, inserted=True)
+        """Register a channel that the wiring has put between two drivers, unless it is."""
+        if channel_id(application, channel.name) not in self._services:
+            self._register_channel(application, channel, inserted=True)
 
     def port(self, component: Component, port: str) -> Registration:
         """The registration of one port: where its `connected-to` is set."""
@@ -149,9 +151,9 @@ class ComponentManager:
 
     def destroy_channel(self, application: str, channel: Channel) -> None:
         """Close a channel and take it out of the registry."""
-        channel.close()
         for registration in self._services.pop(channel_id(application, channel.name), ()):
             registration.unregister()
+        channel.close()
 
     def _register_channel(self, application: str, channel: Channel, *, inserted: bool = False) -> None:
         identifier = channel_id(application, channel.name)
@@ -169,7 +171,6 @@ class ComponentManager:
         if capacity is not None:
             properties[names.CAPACITY] = capacity
         self._services[identifier] = [self._registry.register((CHANNEL, "In", "Out"), channel, properties)]
-        channel.open()
 
     def _changed(self, component: Component) -> None:
         registrations = self._services.get(component.id)

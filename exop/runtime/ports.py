@@ -10,6 +10,7 @@ from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.ports import InputPort, OutputPort, PortSpec
 from exop.runtime.channel import Channel
 from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.convert import to_items, weight
 from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.entry import NOWHERE, Entry
@@ -28,7 +29,7 @@ class BufferedOutput(OutputPort[Any]):
 
     def push(self, item: Any) -> None:
         """Keep one item until the method has returned."""
-        self._pending.append((_way(item), item))
+        self._pending.append((_way(self.spec, item), item))
 
     def push_batch(self, batch: Any) -> None:
         """Keep a batch until the method has returned."""
@@ -78,69 +79,89 @@ class DrivenOutput(OutputPort[Any]):
         self._driver = driver
         self._fail = fail
         self._ended = ended
+        self._over = False
 
     def push(self, item: Any) -> None:
         """Send one item, or a control item, waiting while there is no room."""
-        if self.spec.type.form != "item" and not isinstance(item, CONTROL):
+        if isinstance(item, EndOfStream):
+            self.end()
+            return
+        way = _way(self.spec, item)
+        if way == "push_batch":
             self.push_batch(item)
             return
-        self.rows += 1
-        self._driver.drive(self._send, item)
+        single = way == "push"
+        self._driver.drive(self._send, (way, item), single=single)
+        self.rows += single
 
     def push_batch(self, batch: Any) -> None:
         """Send a batch, waiting while there is no room."""
-        self.rows += len(batch) if isinstance(batch, list) else batch.num_rows
-        self._driver.drive(self._send_batch, batch)
+        self._driver.drive(self._send, ("push_batch", batch))
+        self.rows += weight(batch)
 
     def end(self) -> None:
         """Send the end of the stream, once."""
-        self._driver.drive(self._send, EndOfStream())
-        self._ended(self.spec.name)
+        if not self._over:
+            self._over = True
+            self._driver.drive(self._send, ("control", EndOfStream()))
+            self._ended(self.spec.name)
 
     def fail(self, error: BaseException) -> None:
         """Report that the engine broke."""
         self._fail(error)
 
     # The entry is read only after the safe point: the port may have been bound anew while its driver was parked.
-    def _send(self, payload: Any) -> None:
-        getattr(self.entry, _way(payload))(payload)
-
-    def _send_batch(self, batch: Any) -> None:
-        self.entry.push_batch(batch)
+    def _send(self, sent: tuple[Way, Any], probe: bool) -> None:
+        way, payload = sent
+        getattr(self.entry.probe if probe else self.entry, way)(payload)
 
 
 class PulledInput(InputPort[Any]):
-    """An input that its slet pulls: takes from a queue, or reads what the channel keeps."""
+    """An input that its slet pulls: takes from a queue, or reads what the channel keeps.
 
-    def __init__(self, spec: PortSpec, name: str, driver: Driver | None, seen: Callable[[str, Any], None]) -> None:
+    Args:
+        spec: The port.
+        name: Its name, with the node's.
+        driver: The driver that waits here; `None` when the slet pulls inside of a method, where nobody waits.
+        seen: Called with a control item, once everything before it was dealt with.
+        own: The driver is nobody else's (an engine's), and rests between two pulls.
+    """
+
+    def __init__(
+        self,
+        spec: PortSpec,
+        name: str,
+        driver: Driver | None,
+        seen: Callable[[str, Any], None],
+        *,
+        own: bool = False,
+    ) -> None:
         self.spec = spec
         self.name = name
         self.channel: Channel | None = None
         self.queue: QueueChannel | None = None
         self.ended = False
         self.taken: deque[Any] = deque()
-        self._driver = driver
+        self.driver = driver
+        self.rows = 0
         self._seen = seen
+        self._own = own
+        self._earlier: list[QueueChannel] = []
 
     def pull(self, most: int = 1024, wait: bool = True) -> list[Any]:
         """Return what there is; with *wait*, at least one item unless the stream has ended."""
         if self.queue is None:
             return self.channel.read(self.name) if self.channel is not None else []
-        if self.taken:
-            return [self.taken.popleft() for _ in range(min(most, len(self.taken)))]
-        while not self.ended:
-            found = self._unpack(self.queue.take(most))
-            if found or not wait or self._driver is None:
-                return found
-            if self._driver.halting or self._driver.retired:
-                raise Halted
-            if self._driver.ending:
-                break
-            if not self.ended:
-                self._wait(self._driver, self.queue)
-        return []
+        try:
+            return self._pull(most, wait=wait)
+        finally:
+            if self._own and self.driver is not None:
+                self.driver.rest()
 
     def __iter__(self) -> Iterator[Any]:
+        if self.queue is None:  # what the channel keeps is read once
+            yield from self.pull()
+            return
         # What was taken stays with the port until the slet asks for it: a successor of the slet goes on there.
         while items := self.pull():
             self.taken.extend(items)
@@ -152,12 +173,53 @@ class PulledInput(InputPort[Any]):
             raise AttributeError(name)
         return getattr(self.channel, name)
 
+    def connect(self, channel: Channel, queue: QueueChannel | None) -> None:
+        """Take from *queue* (or read the channel) from now on, behind what an earlier queue of the port's own holds."""
+        if self.queue is not None and self.queue is not queue and self.queue is not self.channel:
+            self._earlier.append(self.queue)
+        self.channel, self.queue = channel, queue
+        if queue is not None:
+            queue.worker = self.driver
+
+    def leave(self) -> None:
+        """The slet has ended: nobody takes anything here any more."""
+        if self.queue is not None:
+            self.queue.leave()
+
+    def _pull(self, most: int, *, wait: bool) -> list[Any]:
+        while True:
+            self._safe_point()
+            if self.taken:
+                return [self.taken.popleft() for _ in range(min(most, len(self.taken)))]
+            if self.ended or self.queue is None:
+                return []
+            entries = next((one for one in self._earlier if one.entries), self.queue).take(most)
+            items = self._unpack(entries)
+            self.rows += sum(not isinstance(item, CONTROL) for item in items)
+            if items:
+                return items
+            if entries:  # a control item that is not the slet's business
+                continue
+            if not wait or self.driver is None or self.driver.ending:
+                return []
+            self._wait(self.driver, self.queue)
+
+    def _safe_point(self) -> None:
+        """The slet has dealt with what it took: a good moment to park, or to leave."""
+        driver = self.driver
+        if driver is None:
+            return
+        driver.busy = True
+        if driver.closed or driver.halting or driver.retired:
+            driver.stand_by()
+            if driver.retired:
+                raise Halted
+
     @staticmethod
     def _wait(driver: Driver, queue: QueueChannel) -> None:
+        if not queue.entries:
+            driver.rest_idly()
         driver.doze(lambda: not queue.entries)
-        if driver.closed:
-            driver.stand_by()
-            driver.rest()
 
     def _unpack(self, entries: list[Any]) -> list[Any]:
         items: list[Any] = []
@@ -165,7 +227,7 @@ class PulledInput(InputPort[Any]):
             if type(entry) is not Packet:
                 items.append(entry)
             elif entry.kind is Kind.BATCH:
-                items.extend(entry.payload if isinstance(entry.payload, list) else entry.payload.to_pylist())
+                items.extend(to_items(entry.payload, self.spec.type.item))
             elif entry.kind is Kind.PROBE:
                 items.append(entry.payload)
             else:
@@ -177,8 +239,16 @@ class PulledInput(InputPort[Any]):
         if shown:
             items.append(mark)
         self.ended = self.ended or isinstance(mark, EndOfStream)
-        self._seen(self.spec.name, mark)
+        try:
+            self._seen(self.spec.name, mark)
+        except Unwind as unwound:  # it must not run through the slet that pulls
+            if self.driver is None:
+                raise
+            self.driver.unwound(unwound)
 
 
-def _way(payload: Any) -> Way:
-    return "control" if isinstance(payload, CONTROL) else "push"
+def _way(spec: PortSpec, payload: Any) -> Way:
+    """How a payload of a port goes on: control items as such, the rest as the port's type has it."""
+    if isinstance(payload, CONTROL):
+        return "control"
+    return "push" if spec.type.form == "item" else "push_batch"

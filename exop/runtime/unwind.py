@@ -38,13 +38,15 @@ class Unwind(BaseException):
     Attributes:
         where: What the driver waits for, in words.
         ready: Tells whether it may go on.
+        patience: After so many seconds it goes on in any case.
         work: What is to be done then, in order.
     """
 
-    def __init__(self, where: str, ready: Callable[[], bool], first: Work) -> None:
+    def __init__(self, where: str, ready: Callable[[], bool], first: Work, *, patience: float | None = None) -> None:
         super().__init__(where)
         self.where = where
         self.ready = ready
+        self.patience = patience
         self.work = [first]
 
     def then(self, entry: Entry, way: Way, payloads: Iterable[Any]) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from exop.errors import ComponentFailed
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.lifecycle import Event, State
 from exop.model.ports import PortSpec
@@ -25,7 +26,7 @@ def way_into(component: Component, port: PortSpec) -> Entry:
     """Compile the way into *port*, given where the component's outputs are bound to now."""
     call = component.tried[port.name] = _converting(component, port)
     to = component.to.get(OUT, NOWHERE)
-    if component.status in (State.SUSPENDED, State.STOPPED):
+    if component.held:
         return _holding(component, port)
     plain = _way(component, port, call, to)
     timed = component.metrics.timed(call, lazy=component.spec.results.get(port.name) == "many")
@@ -76,7 +77,7 @@ def _is_plain(component: Component, port: PortSpec) -> bool:
     spec = component.spec
     out = next((one.type for one in spec.outputs if one.name == OUT), None)
     mixed = out is not None and (out.punctuation or out.end or out.form != "item")
-    further = not spec.own_driver and any(one.name != OUT for one in spec.outputs)
+    further = not spec.own_driver and bool(component.outputs)
     return not (mixed or further or port.type.punctuation or port.type.end or port.type.form != "item")
 
 
@@ -87,7 +88,7 @@ def _careful(component: Component, port: PortSpec, call: Callable[[Any], Any], t
     out = next((one.type for one in spec.outputs if one.name == OUT), None)
     send, leave = sender(result, to, batches=out is not None and out.form != "item")
     stuck, lazy = stuck_at(component, port), result == "many"
-    further = not spec.own_driver and any(one.name != OUT for one in spec.outputs)
+    further = not spec.own_driver and bool(component.outputs)
 
     def send_all(payload: Any) -> None:
         try:
@@ -163,6 +164,10 @@ def _seeing(component: Component, port: PortSpec, entry: Entry, push: Push) -> E
                 component.forward(one)
 
     def control(mark: Punctuation | EndOfStream) -> None:
+        if isinstance(mark, EndOfStream):
+            if name in component.ended:  # a stream ends once, however often that is said (as in a cycle)
+                return
+            component.ended.add(name)
         try:
             show(mark)
         except Unwind as unwound:
@@ -211,8 +216,12 @@ def _holding(component: Component, port: PortSpec) -> Entry:
     def held(way: Way) -> Push:
         def wait(payload: Any) -> None:
             driver = current_driver()
-            if driver is not None:
-                component.trouble.holders.append(driver)
+            if driver is None:  # pushed by hand: nobody can wait here
+                problem = f"it is {component.status}; resume it first"
+                raise ComponentFailed(
+                    node=component.node.name, phase=f"taking an item at {port.name!r}", problem=problem
+                )
+            component.trouble.holders.append(driver)
             raise Unwind(
                 f"{component.node.name} is suspended",
                 lambda: component.left or component.status is not State.SUSPENDED,

@@ -25,7 +25,7 @@ from exop.wiring.plan import Plan, Step
 #: How long drivers may take to come to their safe points, in seconds.
 DRAIN_TIMEOUT = 10.0
 
-Undo = Callable[[], None]
+Undo = Callable[[], object]
 
 
 @dataclass
@@ -65,8 +65,9 @@ class Change:
                 self.paused = time.perf_counter() - begin
         except BaseException as error:
             self._take_back(error)
+            self.deployment.settle_workers(self.timeout)
             raise
-        self._finish(old, after)
+        self._finish(old)
 
     def _prepare(self) -> None:
         """Make and open what is new, while the old works."""
@@ -169,7 +170,7 @@ class Change:
         else:
             self.deployment.components[node] = component
 
-    def _finish(self, old: list[Component], after: Wiring) -> None:
+    def _finish(self, old: list[Component]) -> None:
         """The new runs: let go of the old, and of those who waited for what was repaired."""
         for component in old:
             if isinstance(component.driver, ThreadDriver):
@@ -183,15 +184,13 @@ class Change:
         for component in old:
             component.let_go()
         for component in self._successors.values():
-            if isinstance(component.driver, ThreadDriver):
-                component.driver.start()
+            component.begin()
         self.deployment.settle_workers(self.timeout)
         for component in old:
             self._discard(component)
         for spec in self.plan.changes.channels_removed:
             self.manager.destroy_channel(self.deployment.name, self._removed[spec.name])
         self.deployment.mesh = self.plan.after
-        self.deployment.reasons = dict(after.layout.inserted)
         self.deployment.check_finished()
 
     def _take_back(self, error: BaseException) -> None:

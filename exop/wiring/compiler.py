@@ -9,12 +9,12 @@ from exop.runtime.channel import Channel, ControlMerge, Outlet
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
-from exop.runtime.drivers.base import Driver
-from exop.runtime.drivers.worker import Worker
-from exop.runtime.entry import Entry
+from exop.runtime.entry import NOWHERE, Entry
+from exop.runtime.unwind import Unwind
 from exop.runtime.ways import way_into
 from exop.wiring.circuit import Circuit, Join
-from exop.wiring.layout import Layout, before_key, edge_key
+from exop.wiring.layout import Layout
+from exop.wiring.places import before_key, edge_key
 
 #: The capacity of the queues that the wiring inserts.
 INSERTED_CAPACITY = 1024
@@ -27,23 +27,33 @@ class Compiler:
         self.deployment = deployment
         self.circuit = circuit
         self.layout = layout
+        self.queues: dict[str, QueueChannel] = {}
         self._places: dict[str, Entry] = {}
         self._channels: dict[str, Entry] = {}
+        self._merges: dict[str, ControlMerge] = {}
         self._bound: set[str] = set()
         self._later: list[Callable[[], None]] = []
 
     def compile(self) -> None:
-        """Bind everything, and give the queues their workers."""
+        """Bind everything. `queues` then holds the inserted queues that are in use, by place."""
         for place in self.layout.inserted:
-            if place not in self.deployment.inserted:
-                self.deployment.inserted[place] = QueueChannel(place, capacity=INSERTED_CAPACITY)
-        for component in self.circuit.components():
+            self._queue(place)
+        # Downstream first: what a slet is bound to is there when its turn comes; long chains need no deep stack.
+        for component in sorted(self.circuit.components(), key=lambda one: -self.layout.order[one.id]):
             self._bind(component)
         for name in self.circuit.channels:
             self._channel(name)
         while self._later:
             self._later.pop()()
-        self._man_queues()
+        for component in self.circuit.components():
+            component.expect()
+        self.deployment.places = self._places
+
+    def _queue(self, place: str) -> QueueChannel:
+        """The inserted queue at a place; what is there already stays, with what it holds."""
+        found = self.queues.get(place) or self.deployment.inserted.get(place)
+        self.queues[place] = found or QueueChannel(place, capacity=INSERTED_CAPACITY)
+        return self.queues[place]
 
     def _bind(self, component: Component) -> None:
         """Bind the outputs of a component (those who follow it first)."""
@@ -55,23 +65,35 @@ class Compiler:
 
     def _leaving(self, component: Component, port: str, channel: str) -> Entry:
         """Where an output port is bound: the channel's way in; control items of several producers are merged."""
-        entry = self._channel(channel)
-        producers = [join.name for join in self.circuit.producers[channel]]
-        if len(producers) < 2:
+        entry, merge = self._channel(channel), self._merge(channel)
+        if merge is None:
             return entry
-        merge = self.deployment.merges.setdefault(channel, ControlMerge())
-        merge.expect(producers)
         me = f"{component.node.name}.{port}"
 
         def control(mark: Punctuation | EndOfStream) -> None:
-            for one in merge.on(me, mark):
-                entry.control(one)
+            try:
+                merge.relay(me, mark, entry.control)
+            except Unwind as unwound:
+                unwound.then(entry, "control", merge.left_over())
+                raise
 
         probe = Entry(entry.probe.push, entry.probe.push_batch, control, place=me)
         return self._at(Entry(entry.push, entry.push_batch, control, probe=probe), me)
 
+    def _merge(self, channel: str) -> ControlMerge | None:
+        """Where the producers of a channel meet; once there, it stays: it knows who has ended."""
+        producers = [join.name for join in self.circuit.producers[channel]]
+        if len(producers) < 2 and channel not in self.deployment.merges:
+            return None
+        if channel not in self._merges:
+            merge = self._merges[channel] = self.deployment.merges.setdefault(channel, ControlMerge())
+            merge.expect(producers)
+        return self._merges[channel]
+
     def _at(self, entry: Entry, place: str) -> Entry:
         """Name what stands at a place, so that work which was left behind finds it again."""
+        if entry is NOWHERE:  # it is everybody's, and has no place
+            entry = Entry(entry.push, entry.push_batch, entry.control)
         entry.place = entry.place or place
         entry.probe.place = entry.place
         self._places[entry.place] = entry
@@ -86,8 +108,8 @@ class Compiler:
             entry = self._channels[name] = self._at(channel.entry(()), f"channel {name}")
             self._later.append(lambda: self._connect(channel, name))
             return entry
-        before = self.deployment.inserted.get(before_key(name))
-        if before is not None:
+        if before_key(name) in self.layout.inserted:
+            before = self._queue(before_key(name))
             entry = self._channels[name] = self._at(before.entry(()), f"channel {name}")
             self._later.append(lambda: self._connect_before(before, channel, name))
             return entry
@@ -101,6 +123,7 @@ class Compiler:
         queue.entry([Outlet(name, channel.entry(self._outlets(name)))])
 
     def _outlets(self, name: str) -> list[Outlet]:
+        self.circuit.channels[name].readers([j.name for j in self.circuit.consumers[name] if j.port.pulled])
         outlets = [self._outlet(name, join) for join in self.circuit.consumers[name]]
         return [outlet for outlet in outlets if outlet is not None]
 
@@ -108,10 +131,10 @@ class Compiler:
         """How a channel reaches one port; a port that reads what the channel keeps is not reached at all."""
         if join.port.pulled:
             return self._pulled(channel, join)
-        self._bind(join.component)
-        queue = self.deployment.inserted.get(edge_key(channel, join))
-        if queue is None:
+        if edge_key(channel, join) not in self.layout.inserted:
+            self._bind(join.component)
             return Outlet(join.name, self._way(join))
+        queue = self._queue(edge_key(channel, join))
         self._later.append(lambda: self._feed(queue, join))
         return Outlet(join.name, self._at(queue.entry(()), f"queue {queue.name}"))
 
@@ -121,54 +144,17 @@ class Compiler:
         return entry
 
     def _feed(self, queue: QueueChannel, join: Join) -> None:
+        self._bind(join.component)
         queue.entry([Outlet(join.name, self._way(join))])
 
     def _pulled(self, name: str, join: Join) -> Outlet | None:
-        port = join.component.pulled[join.port.name]
-        channel = port.channel = self.circuit.channels[name]
+        port, channel = join.component.pulled[join.port.name], self.circuit.channels[name]
         if channel.pull_mode == "read":
+            port.connect(channel, None)
             return None
         if isinstance(channel, QueueChannel) and len(self.circuit.consumers[name]) == 1:
-            port.queue = channel
-            channel.worker = join.component.driver
+            port.connect(channel, channel)
             return None
-        place = edge_key(name, join)
-        queue = self.deployment.inserted.setdefault(place, QueueChannel(place, capacity=INSERTED_CAPACITY))
-        queue.worker = join.component.driver
-        port.queue = queue
-        return Outlet(join.name, self._at(queue.entry(()), f"queue {place}"))
-
-    def _man_queues(self) -> None:
-        """One worker for each group of queues; a worker that is there already keeps its queues."""
-        queues = {name: channel for name, channel in self.circuit.channels.items() if isinstance(channel, QueueChannel)}
-        queues |= self.deployment.inserted
-        manned: dict[str, Worker] = {}
-        for group in self.layout.groups:
-            served = sorted((name for name in group if name in queues), key=self.layout.order.__getitem__, reverse=True)
-            if not served:
-                continue
-            key = min(group)
-            worker = manned[key] = self.deployment.workers.get(key) or Worker(f"{self.deployment.name} {key}")
-            worker.serve(tuple(queues[name] for name in served))
-            worker.idle = self.deployment.idle
-        for worker in self.deployment.workers.values():
-            if worker not in manned.values():
-                worker.serve(())
-        self.deployment.workers = {**self.deployment.workers, **manned}
-        self.deployment.places = self._places
-        for driver in self.deployment.drivers():
-            driver.entries = self._places
-        for component in self.circuit.components():
-            component.runner = component.driver or self._driver_of(component, manned)
-
-    def _driver_of(self, component: Component, manned: dict[str, Worker]) -> Driver | None:
-        """Who runs a component that has no driver of its own: its figures are scaled by that driver's count."""
-        for kind, name in sorted(self.layout.runs.get(component.id, ())):
-            if kind == "queue":
-                return next((worker for key, worker in manned.items() if name in self._group(key)), None)
-            by_id = {one.id: one for one in self.circuit.components()}
-            return by_id[name].driver
-        return None
-
-    def _group(self, key: str) -> set[str]:
-        return next(group for group in self.layout.groups if min(group) == key)
+        queue = self._queue(edge_key(name, join))
+        port.connect(channel, queue)
+        return Outlet(join.name, self._at(queue.entry(()), f"queue {queue.name}"))

@@ -10,13 +10,17 @@ from exop.model.filter import where
 from exop.model.ports import mismatch
 from exop.model.properties import APPLICATION, CONNECTED_TO, KIND, ORIGIN
 from exop.registry import ServiceReference, ServiceRegistry
+from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import CHANNEL, WIRING, ComponentManager, channel_id
 from exop.wiring.circuit import Circuit, read_circuit
 from exop.wiring.compiler import Compiler
 from exop.wiring.layout import Layout, lay_out
-from exop.wiring.loops import end_of_loop, find_loops
+from exop.wiring.loops import EndOfLoop
+from exop.wiring.manning import man
+from exop.wiring.places import possible
+from exop.wiring.seeds import find_seeds
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,9 @@ class WiringController:
         """
         wiring = self.survey(deployment)
         with deployment.parked(timeout):
-            self.bind(deployment, wiring)
-        return wiring.layout
+            layout = self.bind(deployment, wiring)
+        deployment.settle_workers(timeout)
+        return layout
 
     def survey(self, deployment: Deployment) -> Wiring:
         """Read and check the connections of an application, and lay out its drivers; nothing is bound yet.
@@ -83,16 +88,46 @@ class WiringController:
         Raises:
             WiringError: two connected ports whose types do not fit.
         """
-        with self._lock:
-            self._stale.discard(deployment.name)
         circuit = self.circuit(deployment.name)
         _check_types(circuit)
-        return Wiring(circuit, lay_out(circuit, deployment.reasons))
+        filled = [place for place, queue in deployment.inserted.items() if queue.entries]
+        wiring = Wiring(circuit, lay_out(circuit, {**dict.fromkeys(filled, "it holds items"), **deployment.reasons}))
+        with self._lock:
+            self._stale.discard(deployment.name)
+        return wiring
 
-    def bind(self, deployment: Deployment, wiring: Wiring) -> None:
-        """Compile what was surveyed and bind it; the drivers of the application are parked, or not started yet."""
-        Compiler(deployment, wiring.circuit, wiring.layout).compile()
-        deployment.loops = [end_of_loop(deployment, wiring.circuit, loop) for loop in find_loops(wiring.circuit)]
+    def bind(self, deployment: Deployment, wiring: Wiring) -> Layout:
+        """Compile what was surveyed and bind it; the drivers of the application are parked, or not started yet.
+
+        Returns the layout as it is bound: with queues for what newcomers have to be told.
+        """
+        circuit, layout = wiring.circuit, wiring.layout
+        seeds = find_seeds(deployment, circuit)
+        more = {place for place in seeds.places() if place not in layout.inserted and place in possible(circuit)}
+        if more:
+            layout = lay_out(circuit, {**layout.inserted, **dict.fromkeys(more, "connected while the stream runs")})
+        compiler = Compiler(deployment, circuit, layout)
+        compiler.compile()
+        self._replace_queues(deployment, compiler.queues)
+        deployment.reasons = dict(layout.inserted)
+        deployment.joined = {(name, join.name) for name, joins in circuit.consumers.items() for join in joins}
+        man(deployment, circuit, layout)
+        deployment.loops = [EndOfLoop(deployment, circuit, loop) for loop in layout.loops]
+        named = {name: channel for name, channel in circuit.channels.items() if isinstance(channel, QueueChannel)}
+        seeds.plant({**named, **deployment.inserted})
+        return layout
+
+    def _replace_queues(self, deployment: Deployment, queues: dict[str, QueueChannel]) -> None:
+        """Register the inserted queues, and let go of those that are not needed; one that holds items stays."""
+        for place, queue in deployment.inserted.items():
+            if place not in queues:
+                if queue.entries and place.rpartition(" -> ")[2].partition(".")[0] in deployment.components:
+                    queues = {**queues, place: queue}
+                else:
+                    self._manager.destroy_channel(deployment.name, queue)
+        for queue in queues.values():
+            self._manager.adopt_channel(deployment.name, queue)
+        deployment.inserted = queues
 
     def close(self) -> None:
         """Stop following the ports."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from exop.errors import PlanError
+from exop.errors import ComponentFailed, ExopError, PlanError
 from exop.model.checks import check
 from exop.model.lifecycle import State
-from exop.model.mesh import Mesh
+from exop.model.mesh import Mesh, Node
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
 from exop.wiring.controller import WiringController
-from exop.wiring.layout import Layout
 
 
 class Deployer:
@@ -34,12 +33,12 @@ class Deployer:
         check(mesh, self._manager.kinds)
         self._check_hosts(mesh)
         deployment = Deployment(mesh)
-        undo: list[Callable[[], None]] = []
+        undo: list[Callable[[], object]] = []
         try:
             self._create(deployment, undo)
-            layout = self._wiring.settle(deployment)
-            self._adopt(deployment, layout, undo)
-            undo.append(deployment.close)
+            undo.append(lambda: self._discard_inserted(deployment))
+            self._wiring.settle(deployment)
+            undo.append(deployment.stop)
             deployment.open()
             deployment.start()
         except BaseException:
@@ -58,25 +57,32 @@ class Deployer:
         deployment.finished.set()
         return left
 
-    def _create(self, deployment: Deployment, undo: list[Callable[[], None]]) -> None:
+    def _create(self, deployment: Deployment, undo: list[Callable[[], object]]) -> None:
         mesh = deployment.mesh
         for spec in mesh.channels.values():
             channel = self._manager.create_channel(mesh.name, spec)
             deployment.channels[spec.name] = channel
             undo.append(lambda channel=channel: self._manager.destroy_channel(mesh.name, channel))  # type: ignore[misc]
         for node in mesh.nodes.values():
-            component = self._manager.create(mesh.name, node, deployment.changed)
+            component = self._made(deployment, node)
             deployment.components[node.name] = component
             undo.append(lambda component=component: self._remove(component))  # type: ignore[misc]
             for port, channel_name in node.ports.items():
                 self._wiring.connect(component, port, channel_name)
 
-    def _adopt(self, deployment: Deployment, layout: Layout, undo: list[Callable[[], None]]) -> None:
-        """Show the queues that the wiring has inserted in the registry too."""
+    def _made(self, deployment: Deployment, node: Node) -> Component:
+        try:
+            return self._manager.create(deployment.name, node, deployment.changed)
+        except ExopError:
+            raise
+        except Exception as error:
+            raise ComponentFailed(
+                node=node.name, phase="being made", problem=f"{type(error).__name__}: {error}"
+            ) from error
+
+    def _discard_inserted(self, deployment: Deployment) -> None:
         for queue in deployment.inserted.values():
-            self._manager.adopt_channel(deployment.name, queue)
-            undo.append(lambda queue=queue: self._manager.destroy_channel(deployment.name, queue))  # type: ignore[misc]
-        deployment.reasons = dict(layout.inserted)
+            self._manager.destroy_channel(deployment.name, queue)
 
     def _remove(self, component: Component) -> None:
         if component.status not in (State.CREATED, State.STOPPED):

@@ -3,68 +3,85 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from exop.model.items import EndOfStream
 from exop.model.lifecycle import State
+from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, current_driver
-from exop.wiring.circuit import Circuit
-from exop.wiring.cycles import find_loops
-
-__all__ = ["end_of_loop", "find_loops"]
-
-
-def end_of_loop(deployment: Deployment, circuit: Circuit, members: list[Component]) -> Callable[[], None]:
-    """What an idle worker calls: ends the cycle of *members* once it is quiet and all that feeds it has ended."""
-    inside = {member.id for member in members}
-    inner = [
-        name
-        for name, producers in circuit.producers.items()
-        if any(join.component.id in inside for join in producers)
-        and any(join.component.id in inside for join in circuit.consumers[name])
-    ]
-    feeders = {
-        join.component
-        for member in members
-        for channel, _ in circuit.inputs(member)
-        for join in circuit.producers[channel]
-        if join.component.id not in inside
-    }
-    turn = threading.Lock()
-    done = False
-
-    def check() -> None:
-        nonlocal done
-        with turn:
-            if done or any(feeder.status is not State.ENDED for feeder in feeders):
-                return
-            if _moving(deployment, current_driver()):
-                return
-            done = True
-        for name in inner:
-            _end_channel(deployment, circuit, name, inside)
-
-    return check
+from exop.wiring.circuit import Circuit, Join
+from exop.wiring.cycles import inner_channels, inner_places
+from exop.wiring.places import before_key, edge_key
 
 
-def _moving(deployment: Deployment, me: Driver | None) -> bool:
-    """Something waits in a queue, or another worker has an item in hand."""
-    if any(queue.entries for queue in deployment.queues()):
-        return True
-    return any(worker.busy or worker.work for worker in deployment.workers.values() if worker is not me)
+class EndOfLoop:
+    """Watches one cycle; a driver that has nothing to do calls it, and does what it returns.
 
+    The stream inside a cycle never ends by itself: each member waits for the one before it. Once all that feeds the
+    cycle has ended and nothing moves inside, the end of the stream is sent into its queues in the name of those who
+    push into them. What slets of the cycle emit at that end does not go round once more.
+    """
 
-def _end_channel(deployment: Deployment, circuit: Circuit, name: str, inside: set[str]) -> None:
-    """End the stream of the producers inside the cycle, as if they had said so."""
-    producers = circuit.producers[name]
-    join = next(one for one in producers if one.component.id in inside)
-    merge = deployment.merges.get(name)
-    for producer in producers:
-        if producer.component.id not in inside:
-            continue
-        if merge is None:
+    def __init__(self, deployment: Deployment, circuit: Circuit, members: list[Component]) -> None:
+        self._deployment = deployment
+        self._members = members
+        inside = {member.id for member in members}
+        feeding = [(channel, join) for member in members for channel, join in circuit.inputs(member)]
+        self._feeders = {
+            join.component
+            for channel, _ in feeding
+            for join in circuit.producers[channel]
+            if join.component.id not in inside
+        }
+        self._places = {*inner_places(circuit, members)}
+        for channel, join in feeding:
+            self._places |= {channel, before_key(channel), edge_key(channel, join)}
+        self._cut = [*_where_to_cut(circuit, members)]
+        self._turn = threading.Lock()
+        self._done = False
+
+    def __call__(self) -> Callable[[], None] | None:
+        """What is to be done now, if the cycle has come to its end."""
+        with self._turn:
+            if self._done or any(feeder.status is not State.ENDED for feeder in self._feeders):
+                return None
+            if all(member.status is State.ENDED for member in self._members) or not self._quiet():
+                return None
+            self._done = True
+        return self._end
+
+    def _quiet(self) -> bool:
+        """Nothing waits, and nobody has anything in hand: seen twice, with nothing taken in between."""
+        queues = [*self._queues()]
+        drivers = {id(one): one for one in self._drivers() if one is not current_driver()}.values()
+        before = [queue.taken + queue.marks for queue in queues]
+        if any(queue.entries for queue in queues) or any(driver.busy or driver.work for driver in drivers):
+            return False
+        if any(feeder.runner is not None and feeder.runner.work for feeder in self._feeders):
+            return False
+        return before == [queue.taken + queue.marks for queue in queues] and not any(q.entries for q in queues)
+
+    def _queues(self) -> Iterator[QueueChannel]:
+        for place in self._places:
+            found = self._deployment.inserted.get(place) or self._deployment.channels.get(place)
+            if isinstance(found, QueueChannel):
+                yield found
+
+    def _drivers(self) -> Iterator[Driver]:
+        for member in self._members:
+            yield from (driver for driver in (member.driver, member.runner) if driver is not None)
+
+    def _end(self) -> None:
+        for join in self._cut:
             join.component.to[join.port.name].control(EndOfStream())
-        else:
-            producer.component.to[producer.port.name].control(EndOfStream())
+
+
+def _where_to_cut(circuit: Circuit, members: list[Component]) -> Iterator[Join]:
+    """The outputs that push into the queues of a cycle; an engine says itself when it has ended."""
+    inside = {member.id for member in members}
+    for name in inner_channels(circuit, members):
+        producers = [join for join in circuit.producers[name] if join.component.id in inside]
+        if circuit.channels[name].buffered and not any(join.component.spec.own_driver for join in producers):
+            yield from producers

@@ -44,15 +44,14 @@ class LatchChannel(Channel):
         self._replay = replay
         self._kept: dict[Any, Any] = {}
         self._lock = threading.Lock()
-        self._known: set[str] = set()
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Store, then hand on."""
-        for outlet in outlets:
-            if outlet.port not in self._known and self._kept and self._replay:
-                outlet.entry.push_batch(self.items())
-        self._known = {outlet.port for outlet in outlets}
         return storing(self._store, fan_out([outlet.entry for outlet in outlets]))
+
+    def kept_for(self, port: str) -> list[Any]:
+        """What a port that connects later is given first: the last item of every key."""
+        return self.items() if self._replay else []
 
     def get(self, key: Any = None, default: Any = None) -> Any:
         """The last item with *key*."""

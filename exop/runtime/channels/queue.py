@@ -184,7 +184,7 @@ class QueueChannel(Channel):
     def leave(self) -> None:
         """Whoever took items has ended: what waits, and what comes, is dropped."""
         self.left = True
-        self._drop()
+        self.clear()
         self._let_in()
 
     def metrics(self) -> dict[str, int | float | str]:
@@ -197,15 +197,24 @@ class QueueChannel(Channel):
         return {"entries": [_plain(entry) for entry in list(self.entries)]}
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Put back the entries that waited."""
-        for kind, payload in held["entries"]:
-            if kind == "batch":
-                with self._lock:
-                    self._extra += weight(payload) - 1
-            packed = {"batch": Kind.BATCH, "control": Kind.CONTROL}.get(kind)
-            self.entries.append(payload if packed is None else Packet(packed, payload))
+        """Put back the entries that waited, behind those that wait."""
+        self.entries.extend(map(self._packed, held["entries"]))
         if self.worker is not None:
             self.worker.wake()
+
+    def put_first(self, entries: list[tuple[str, Any]]) -> None:
+        """Put entries, as `capture` gives them, before those that wait; called while nothing is in flight."""
+        self.entries.extendleft(map(self._packed, reversed(entries)))
+        if self.worker is not None:
+            self.worker.wake()
+
+    def _packed(self, entry: tuple[str, Any]) -> Any:
+        kind, payload = entry
+        if kind == "item":
+            return payload
+        if kind == "batch":
+            self._lighten(1 - weight(payload))
+        return Packet(Kind.BATCH if kind == "batch" else Kind.CONTROL, payload)
 
     def _unpack(self, driver: Driver, packet: Packet, *, probe: bool) -> None:
         if packet.kind is Kind.BATCH:
@@ -257,7 +266,7 @@ class QueueChannel(Channel):
         with self._lock:
             self._extra -= items
 
-    def _drop(self) -> None:
+    def clear(self) -> None:
         """Forget what waits."""
         try:
             while True:
@@ -282,7 +291,7 @@ class QueueChannel(Channel):
         """Park the pusher until there is room, or its driver has to reach a safe point."""
         driver = current_driver()
         if self.left:
-            self._drop()
+            self.clear()
         elif driver is None:
             self._wait_outside(size)
         elif driver is self.worker:

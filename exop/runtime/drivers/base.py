@@ -15,12 +15,11 @@ from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from exop.logs import logger
 from exop.runtime.unwind import Unwind, Work
 
 if TYPE_CHECKING:
     from exop.runtime.entry import Entry
-
-from exop.logs import logger
 
 #: So many items of every driver are measured at first, so that short runs have figures too.
 FIRST = 16
@@ -48,12 +47,18 @@ def acting_as(driver: Driver) -> Iterator[None]:
         _LOCAL.driver = before
 
 
+def _unheard() -> None:
+    """Nobody is told."""
+
+
 class Driver:
     """What all drivers share: the flags of the safe point, parking, and waiting for something.
 
     Attributes:
         busy: An item of this driver is under way.
         attention: Somebody wants something at the next safe point: read once per item.
+        idle: Called when there is nothing to do, before the driver sleeps; what it returns is then done.
+        told: Called when what was in hand is done, and when the driver leaves.
         held_by: What the driver waits for with work in hand (a suspended slet).
         work: What it has in hand then.
         entries: What is compiled at each place of the application.
@@ -75,6 +80,8 @@ class Driver:
         self.rows = 0
         self.probes = 0
         self.origin = 0.0
+        self.idle: Callable[[], Callable[[], None] | None] | None = None
+        self.told: Callable[[], None] = _unheard
         self.held_by: str | None = None
         self.work: deque[Work] = deque()
         self.entries: Mapping[str, Entry] = {}
@@ -207,6 +214,18 @@ class Driver:
             self._signal.get()
         self.sleeping = False
 
+    def rest_idly(self) -> None:
+        """Nothing waits to be done: rest, and do what the one who watches for idleness has to say (`idle`)."""
+        self.rest()
+        todo = self.idle() if self.idle is not None else None
+        if todo is not None:
+            self.busy = True
+            self.stand_by()
+            try:
+                todo()
+            except Unwind as unwound:
+                self.unwound(unwound)
+
     def unwound(self, unwound: Unwind) -> None:
         """Do what was left to do when the driver unwound, as soon as it can be done; may unwind again and again.
 
@@ -216,7 +235,7 @@ class Driver:
         waiting: Unwind | None = unwound
         while self.work:
             if waiting is not None:
-                self._await(waiting)
+                self.hold(waiting.where, waiting.ready, waiting.patience)
             self.stand_by()
             work = self.work.popleft()
             try:
@@ -225,22 +244,24 @@ class Driver:
             except Unwind as again:
                 self.work.extendleft(reversed(again.work))
                 waiting = again
+        self.told()
 
-    def _await(self, unwound: Unwind) -> None:
-        self.held_by = unwound.where
-        self.rest()
-        try:
-            self.wait_for(lambda: unwound.ready() and not self._closers)
-        finally:
-            self.busy = True
-            self.held_by = None
+    def hold(self, place: str, until: Callable[[], Any], timeout: float | None = None) -> None:
+        """Wait at *place* inside an item, as a safe point: the driver counts as parked meanwhile.
 
-    def hold(self, place: str, until: Callable[[], Any]) -> None:
-        """Wait at *place* inside an item, as a safe point: the driver counts as parked meanwhile."""
+        With *timeout*, wait at most so many seconds, and then as long as somebody wants the driver to be parked.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
         self.held_by = place
-        self.rest()
         try:
-            self.wait_for(lambda: until() and not self._closers)
+            while True:
+                self.rest()
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                self.wait_for(lambda: until() and not self._closers, left)
+                self.wait_for(lambda: not self._closers)
+                self.busy = True
+                if not self._closers:  # read after `busy` was set: whoever has closed meanwhile waits for us
+                    return
         finally:
             self.busy = True
             self.held_by = None
@@ -252,7 +273,11 @@ class Driver:
 
 
 class ThreadDriver(Driver):
-    """A driver that is a thread of its own."""
+    """A driver that is a thread of its own.
+
+    Attributes:
+        crash: The error that has ended it, which is none of a slet's.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -286,13 +311,14 @@ class ThreadDriver(Driver):
             self.run()
         except Halted:
             return
-        except Exception as error:  # noqa: BLE001 (a slet's errors end in its policy: this is a defect, and is shown)
+        except BaseException as error:  # noqa: BLE001 (a slet's errors end in its policy: this is a defect, and shown)
             self.crash = error
             report_crash(self, error)
         finally:
             self.rest()
+            self.told()
 
 
-def report_crash(driver: ThreadDriver, error: Exception) -> None:
+def report_crash(driver: ThreadDriver, error: BaseException) -> None:
     """Log the error that ended a driver."""
     logger("exop.runtime").error("a driver has crashed", driver=driver.name, exc_info=error)

@@ -20,8 +20,9 @@ Broken = Callable[[Exception], bool]
 class SourceDriver(ThreadDriver):
     """Iterates a slet and pushes what it yields; between two items is the safe point.
 
-    While the slet is inside its own `next()` nothing of the driver is in flight downstream, so an idle source never
-    keeps anybody from changing what is behind it.
+    While a source is inside its own `next()` nothing of the driver is in flight downstream, so an idle source never
+    keeps anybody from changing what is behind it. A slet that *pulls* has items in hand there: its safe points are its
+    pulls and its yields.
 
     Args:
         name: Names the thread.
@@ -30,6 +31,7 @@ class SourceDriver(ThreadDriver):
         finish: Sends the end of the stream.
         flush: Sends what the slet pushed to further output ports between two items; `None` if it has none.
         form: What is yielded: single items, items mixed with control items, or batches (lists or record batches).
+        pulls: The slet takes its items from queues.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class SourceDriver(ThreadDriver):
         *,
         flush: Callable[[], None] | None = None,
         form: Yields = "items",
+        pulls: bool = False,
     ) -> None:
         super().__init__(name)
         self.entry: Entry = NOWHERE
@@ -50,21 +53,21 @@ class SourceDriver(ThreadDriver):
         self._flush = flush
         self._batches = form == "batches"
         self._plain = form == "items" and flush is None
+        self._pulls = pulls
+        self._defect = False
 
     def run(self) -> None:
         """Iterate until the source ends, or is told to end; then the end of the stream goes out."""
         while True:
-            iterator = iter(self._iterate())
             try:
-                self._drain(iterator)
-            except Exception as error:  # noqa: BLE001 (what the slet raised; the policy decides)
+                self._iterate_once()
+            except Exception as error:
+                if self._defect:  # it came from what is behind the slet, where every slet has a policy of its own
+                    raise
                 self.rest()
                 if self._broken(error):
+                    self.rest()
                     continue
-            finally:
-                close = getattr(iterator, "close", None)
-                if close is not None:
-                    close()
             break
         if self.retired:
             return
@@ -76,19 +79,32 @@ class SourceDriver(ThreadDriver):
         except Unwind as unwound:
             self.unwound(unwound)
 
+    def _iterate_once(self) -> None:
+        iterator = iter(self._iterate())
+        try:
+            if self._plain:
+                self._drain(iterator)
+            else:
+                self._drain_any(iterator)
+        finally:
+            close = getattr(iterator, "close", None)
+            if close is not None:
+                close()
+
     def _drain(self, iterator: Iterator[Any]) -> None:
-        push = self.entry.push if self._plain else self._send
-        count = self.count
+        """Push single items."""
+        push, count, between = self.entry.push, self.count, self._pulls
         for item in iterator:
             self.busy = True
             try:
                 if self.attention:
                     probe = self.attend()
-                    push = self.entry.push if self._plain else self._send
+                    push = self.entry.push
                     if item is not None:
                         self.count = count = count + 1
                         if probe:
-                            self.probe(item)
+                            self._measure()
+                            self.entry.probe.push(item)
                         else:
                             push(item)
                 elif item is not None:
@@ -96,12 +112,34 @@ class SourceDriver(ThreadDriver):
                     push(item)
             except Unwind as unwound:
                 self.unwound(unwound)
-                push = self.entry.push if self._plain else self._send
-            self.busy = False
-            if self.attention:
-                self.rest()
-                if self.ending or self.retired:
-                    return
+                push = self.entry.push
+            except Exception:
+                self._defect = True
+                raise
+            self.busy = between
+            if self.attention and self._shall_leave():
+                return
+
+    def _drain_any(self, iterator: Iterator[Any]) -> None:
+        """Push control items, batches, and what was pushed to further ports, beside items."""
+        for item in iterator:
+            self.busy = True
+            try:
+                probe = self.attend() if self.attention else False
+                self._send(item, probe=probe)
+            except Unwind as unwound:
+                self.unwound(unwound)
+            except Exception:
+                self._defect = True
+                raise
+            self.busy = self._pulls
+            if self.attention and self._shall_leave():
+                return
+
+    def _shall_leave(self) -> bool:
+        if not self._pulls:
+            self.rest()
+        return self.ending or self.retired
 
     def wait_yielded(self, timeout: float | None = None) -> bool:
         """Wait until the slet has yielded and the closed driver is parked there: its memento is what it has sent."""
@@ -111,22 +149,33 @@ class SourceDriver(ThreadDriver):
         """Push what is in hand by the way there is now."""
         self.entry = places.get(self.entry.place, self.entry)
 
-    def probe(self, item: Any) -> None:
-        """Push one item along the instrumented way."""
+    def _measure(self) -> None:
         self.probes += 1
         self.origin = time.perf_counter()
-        self._send(item, self.entry.probe)
 
-    def _send(self, item: Any, entry: Entry | None = None) -> None:
+    def _send(self, item: Any, *, probe: bool) -> None:
         """Send what the source yielded, behind what it pushed to further ports before."""
-        entry = entry or self.entry
+        entry = self.entry.probe if probe else self.entry
         way: Way = "control" if isinstance(item, CONTROL) else "push_batch" if self._batches else "push"
-        if way == "push_batch":
-            self.rows += weight(item)
         if self._flush:
             try:
                 self._flush()
             except Unwind as unwound:
-                unwound.then(entry, way, [item])
+                if item is not None:
+                    self._count(way, item, probe=False)
+                    unwound.then(entry, way, [item])
                 raise
-        getattr(entry, way)(item)
+        if item is not None:
+            self._count(way, item, probe=probe)
+            getattr(entry, way)(item)
+
+    def _count(self, way: Way, item: Any, *, probe: bool) -> None:
+        """Count items, single or in batches; control items are none."""
+        if way == "push_batch":
+            self.rows += weight(item)
+            if probe:
+                self.origin = time.perf_counter()
+        elif way == "push":
+            self.count += 1
+            if probe:
+                self._measure()

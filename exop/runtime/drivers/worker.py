@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from exop.runtime.drivers.base import ThreadDriver
@@ -20,15 +19,11 @@ class Worker(ThreadDriver):
 
     Queues share a worker when what is behind them meets in one slet, which one driver at a time may run. A queue that
     its own worker has filled beyond its capacity is drained before anything further upstream is touched.
-
-    Attributes:
-        idle: Called when every queue is empty, before the worker goes to sleep (the end of a cycle is found there).
     """
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.queues: tuple[QueueChannel, ...] = ()
-        self.idle: Callable[[], None] | None = None
 
     def serve(self, queues: tuple[QueueChannel, ...]) -> None:
         """Drain these queues, downstream first. Called while the worker is parked or not started yet."""
@@ -64,9 +59,6 @@ class Worker(ThreadDriver):
         self.busy = True
         if self.attention:
             self.stand_by()
-        if self.idle is not None and self.empty:
-            try:
-                self.idle()
-            except Unwind as unwound:
-                self.unwound(unwound)
+        if self.empty:
+            self.rest_idly()
         self.doze(lambda: self.empty)

@@ -1,0 +1,69 @@
+"""Giving the queues their workers, and every driver what it has to know."""
+
+from __future__ import annotations
+
+from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.base import Driver
+from exop.runtime.drivers.worker import Worker
+from exop.wiring.circuit import Circuit
+from exop.wiring.layout import Layout
+
+
+def man(deployment: Deployment, circuit: Circuit, layout: Layout) -> None:
+    """One worker for each group of queues that share one; called while nothing is in flight.
+
+    A worker that has some of the queues already goes on with them; one with work in hand comes first.
+    """
+    queues = {name: channel for name, channel in circuit.channels.items() if isinstance(channel, QueueChannel)}
+    queues |= deployment.inserted
+    before = dict(deployment.workers)
+    at_work = {id(queue): worker for worker in before.values() for queue in worker.queues}
+    manned: dict[str, Worker] = {}
+    for group in layout.groups:
+        served = sorted((name for name in group if name in queues), key=layout.order.__getitem__, reverse=True)
+        if not served:
+            continue
+        known = [at_work.get(id(queues[name])) for name in served] + [before.get(min(group))]
+        free = [one for one in known if one is not None and one not in manned.values()]
+        worker = next((one for one in free if one.work), free[0] if free else None)
+        manned[min(group)] = worker or Worker(f"{deployment.name} {min(group)}")
+    for key, worker in before.items():
+        if worker not in manned.values():
+            worker.serve(())
+            manned.setdefault(key if key not in manned else f"{key} (leaves {id(worker)})", worker)
+    by_queue = _serve(layout, queues, manned)
+    deployment.workers = manned
+    _inform(deployment, circuit, layout, by_queue)
+
+
+def _serve(layout: Layout, queues: dict[str, QueueChannel], manned: dict[str, Worker]) -> dict[str, Worker]:
+    by_queue: dict[str, Worker] = {}
+    for group in layout.groups:
+        served = sorted((name for name in group if name in queues), key=layout.order.__getitem__, reverse=True)
+        if served:
+            worker = manned[min(group)]
+            worker.serve(tuple(queues[name] for name in served))
+            by_queue |= dict.fromkeys(served, worker)
+    return by_queue
+
+
+def _inform(deployment: Deployment, circuit: Circuit, layout: Layout, by_queue: dict[str, Worker]) -> None:
+    """Tell components who runs them, and drivers how far downstream they are and whom to tell what."""
+    components = {one.id: one for one in circuit.components()}
+    rank: dict[int, int] = {}
+    for component in components.values():
+        runners: list[Driver | None] = [
+            by_queue.get(name) if kind == "queue" else components[name].driver
+            for kind, name in sorted(layout.runs.get(component.id, ()))
+        ]
+        component.runner = component.driver or next((one for one in runners if one is not None), None)
+        for driver in (component.driver, *component.pullers):
+            rank[id(driver)] = layout.order[component.id]
+    for name, worker in by_queue.items():
+        rank[id(worker)] = min(layout.order[name], rank.get(id(worker), layout.order[name]))
+    deployment.rank = rank
+    for driver in deployment.drivers():
+        driver.entries, driver.idle, driver.told = deployment.places, deployment.idle, deployment.nudge
+    for queue in deployment.queues():
+        queue.alarm = deployment.tell

@@ -1,0 +1,96 @@
+"""What has to be said once when connections change: to those who come late, and for those who have left.
+
+A port that is connected to a running application learns what its channel keeps for newcomers, and that the stream has
+ended if it has; when a producer leaves, those who stay may be all that was waited for; what waits in an inserted queue
+goes with its port. All this is put into queues, so that the driver in charge delivers it in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from exop.model.items import EndOfStream
+from exop.model.lifecycle import State
+from exop.runtime.channel import ControlMerge
+from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.deployment import Deployment
+from exop.wiring.circuit import Circuit, Join
+from exop.wiring.places import before_key, edge_key, in_front_of
+
+#: An entry of a queue as plain data: `item`, `batch` or `control`, and what it is.
+Entries = list[tuple[str, Any]]
+
+
+@dataclass
+class Seeds:
+    """What is to be put into which queue, by place, or into which queue channel, by name.
+
+    `merged` are the channels in front of which something has become due, and `moved` queues whose place is gone, with
+    the place to which their contents go.
+    """
+
+    planted: dict[str, Entries] = field(default_factory=dict)
+    merged: dict[str, ControlMerge] = field(default_factory=dict)
+    moved: list[tuple[QueueChannel, str]] = field(default_factory=list)
+
+    def places(self) -> set[str]:
+        """Where queues are needed for it."""
+        return {*self.planted, *self.merged, *(place for _, place in self.moved)}
+
+    def plant(self, queues: dict[str, QueueChannel]) -> None:
+        """Put everything in its place: what is moved comes first."""
+        for source, place in self.moved:
+            queues[place].put_first(source.capture()["entries"])
+            source.clear()
+        for place, entries in self.planted.items():
+            queues[place].restore({"entries": entries})
+        for place, merge in self.merged.items():
+            queues[place].restore({"entries": [("control", mark) for mark in merge.take_due()]})
+
+
+def find_seeds(deployment: Deployment, circuit: Circuit) -> Seeds:
+    """Find what a change of connections makes necessary; nothing is in flight."""
+    seeds = Seeds()
+    if deployment.started is None:
+        return seeds
+    for name, joins in circuit.consumers.items():
+        for join in joins:
+            if (name, join.name) not in deployment.joined:
+                place, entries = _for_newcomer(circuit, name, join)
+                if entries:
+                    seeds.planted.setdefault(place, []).extend(entries)
+    for name, merge in deployment.merges.items():
+        if name in circuit.producers and merge.due_with([join.name for join in circuit.producers[name]]):
+            seeds.merged[name if circuit.channels[name].buffered else before_key(name)] = merge
+    seeds.moved = [*_homeless(deployment, circuit)]
+    return seeds
+
+
+def _for_newcomer(circuit: Circuit, name: str, join: Join) -> tuple[str, Entries]:
+    channel, producers = circuit.channels[name], circuit.producers[name]
+    entries: Entries = []
+    if not join.port.pulled:
+        entries += [("item", item) for item in channel.kept_for(join.name)]
+    elif channel.pull_mode == "read":
+        return "", []
+    if producers and all(producer.component.status is State.ENDED for producer in producers):
+        entries.append(("control", EndOfStream()))
+    if join.port.pulled:
+        alone = isinstance(channel, QueueChannel) and len(circuit.consumers[name]) == 1
+        return name if alone else edge_key(name, join), entries
+    return in_front_of(circuit, name, join), entries
+
+
+def _homeless(deployment: Deployment, circuit: Circuit) -> Iterator[tuple[QueueChannel, str]]:
+    """Inserted queues that hold something, and whose port is connected elsewhere now."""
+    joins = [(name, join) for name, found in circuit.consumers.items() for join in found]
+    there = {edge_key(name, join) for name, join in joins} | {before_key(name) for name in circuit.channels}
+    for place, queue in deployment.inserted.items():
+        if place in there or not queue.entries:
+            continue
+        port = place.rpartition(" -> ")[2]
+        for name, join in joins:
+            if join.name == port and not join.port.pulled:  # a port that pulls knows its earlier queues itself
+                yield queue, in_front_of(circuit, name, join)
