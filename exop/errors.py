@@ -13,6 +13,9 @@
     + ComponentFailed           a component could not be opened, or failed while it ran
   x LifecycleError            an event that the component's state does not allow
   x StateError                the state directory cannot be used (in use, of another version, not writable)
+    + StoredStateError          what was stored cannot be read: damaged, newer, or of code that is not there
+  x NotStorable               a value that no checkpoint can hold
+  x CheckpointError           no checkpoint could be taken; the application runs on, the one before it stands
   x PluginError               a plugin could not be loaded; carries its name
   x RegistryError
     + FilterSyntaxError         carries text and position
@@ -135,6 +138,25 @@ class LifecycleError(ExopError):
 
 class StateError(ExopError):
     """The state directory cannot be used: in use, of another version, not writable."""
+
+
+class StoredStateError(StateError):
+    """What was stored cannot be read: `what`, `problem`, `cure`. Nothing was changed."""
+
+    template = "{what} cannot be taken over: {problem}; nothing was changed; {cure}"
+
+
+class NotStorable(ExopError):
+    """A value that cannot be stored: `value`, `problem`, `cure`, and `place` where it is known."""
+
+    defaults: ClassVar[Mapping[str, Any]] = {"place": "a stored value"}
+    template = "{place}: {value} cannot be stored: {problem}; {cure}"
+
+
+class CheckpointError(ExopError):
+    """No checkpoint could be taken: `application`, `problem`, `cure`."""
+
+    template = "{application}: no checkpoint was taken: {problem}; the application runs on; {cure}"
 
 
 class PluginError(ExopError):

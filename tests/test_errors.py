@@ -63,6 +63,21 @@ SAMPLES = {
         "lr.sink is created: it cannot start; possible now: open, destroy",
     ),
     "StateError": ({"text": "state/ is in use"}, "state/ is in use"),
+    "StoredStateError": (
+        {"what": "the memento of lr.tolls", "problem": "it is of version 2", "cure": "install the newer code"},
+        (
+            "the memento of lr.tolls cannot be taken over: it is of version 2; nothing was changed; "
+            "install the newer code"
+        ),
+    ),
+    "NotStorable": (
+        {"place": "lr.tolls", "value": "a socket", "problem": "it is no value", "cure": "keep its address"},
+        "lr.tolls: a socket cannot be stored: it is no value; keep its address",
+    ),
+    "CheckpointError": (
+        {"application": "lr", "problem": "traffic did not yield", "cure": "yield None from time to time"},
+        "lr: no checkpoint was taken: traffic did not yield; the application runs on; yield None from time to time",
+    ),
     "PluginError": (
         {"plugin": "spark", "problem": "ImportError: no module named pyspark"},
         "the plugin 'spark' could not be loaded: ImportError: no module named pyspark",

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import inspect
 from types import FunctionType
-from typing import Any, Self, dataclass_transform
+from typing import Any, ClassVar, Self, dataclass_transform
 
 from exop.errors import SletError
 
@@ -20,12 +20,19 @@ class Memento:
         class Speeds(Memento):
             by_segment: dict[int, list[float]] = field(default_factory=dict)
 
+    What is stored of it says its version, `class Speeds(Memento, version=2)`, 1 by default. A class of a newer version
+    takes over what an older one has stored through its `upgrade`; what a newer one has stored is refused.
+
     Raises:
         SletError: a field has no default, no type, or a default that instances would share.
     """
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    __memento_version__: ClassVar[int] = 1
+
+    def __init_subclass__(cls, *, version: int | None = None, **options: Any) -> None:
         super().__init_subclass__(**options)
+        if version is not None:
+            cls.__memento_version__ = version
         _check_typed(cls)
         as_dataclass(cls, "memento")
         missing = [

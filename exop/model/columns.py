@@ -1,0 +1,78 @@
+"""NumPy arrays and Arrow tables as bytes and back; neither library is imported before such a value occurs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from exop.errors import NotStorable
+
+
+def write(value: Any) -> tuple[str, Any] | None:
+    """The name of the value's tag, and its content; `None` if it is none of those known here."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.ndarray):
+        return "ARRAY", _array(value)
+    if numpy is not None and isinstance(value, numpy.generic):
+        return "SCALAR", _array(numpy.asarray(value))
+    arrow = sys.modules.get("pyarrow")
+    if arrow is not None and isinstance(value, arrow.RecordBatch):
+        return "RECORD_BATCH", _stream(arrow, value.schema, [value])
+    if arrow is not None and isinstance(value, arrow.Table):
+        return "TABLE", _stream(arrow, value.schema, value.to_batches())
+    return None
+
+
+def read_array(content: list[Any]) -> Any:
+    """An array of its own, which can be written to."""
+    import numpy as np
+
+    described, shape, order, data = content
+    kind = np.dtype(described) if isinstance(described, str) else np.dtype([_field(one) for one in described])
+    return np.frombuffer(bytearray(data), dtype=kind).reshape(shape, order=order)
+
+
+def read_scalar(content: list[Any]) -> Any:
+    """A NumPy number of its own type."""
+    return read_array(content)[()]
+
+
+def read_record_batch(data: bytes) -> Any:
+    """One record batch."""
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(data) as stream:
+        return stream.read_next_batch()
+
+
+def read_table(data: bytes) -> Any:
+    """A table, cut into the batches that it had."""
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(data) as stream:
+        return stream.read_all()
+
+
+def _array(array: Any) -> list[Any]:
+    if array.dtype.hasobject:
+        cure = "keep objects in a list, or give the array a plain type"
+        raise NotStorable(value=f"an array of {array.dtype}", problem="it holds Python objects", cure=cure)
+    order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+    described = array.dtype.str if array.dtype.names is None else array.dtype.descr
+    return [described, list(array.shape), order, array.tobytes(order=order)]
+
+
+def _field(one: list[Any]) -> tuple[Any, ...]:
+    """A field of a structured type, as NumPy wants it: tuples down to the names."""
+    name, kind, *shape = one
+    inner = [_field(each) for each in kind] if isinstance(kind, (list, tuple)) else kind
+    return (name, inner, *(tuple(each) for each in shape))
+
+
+def _stream(arrow: Any, schema: Any, batches: list[Any]) -> bytes:
+    sink = arrow.BufferOutputStream()
+    with arrow.ipc.new_stream(sink, schema) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+    written: bytes = sink.getvalue().to_pybytes()
+    return written

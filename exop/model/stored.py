@@ -1,0 +1,123 @@
+"""A memento as it is stored: its class, version and fields before its content; read back by the class there is now."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from types import SimpleNamespace
+from typing import Any, Final
+
+from exop.errors import NotStorable, StoredStateError
+from exop.model.encoding import decode, encode, fields_of, filled
+from exop.model.fields import check_fields
+from exop.model.memento import Memento
+from exop.model.named import name_of, named
+
+#: The form of what is written here.
+FORMAT: Final = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredMemento:
+    """What is known of a stored memento before its content is read.
+
+    `fields` are the names of the fields with their types, as they were written in the class.
+    """
+
+    kind: str
+    version: int
+    fields: dict[str, str]
+    body: bytes
+
+
+def pack(memento: Memento, place: str) -> bytes:
+    """Write a memento; *place* is named in errors.
+
+    Raises:
+        NotStorable: a field holds what cannot be stored.
+    """
+    kind = type(memento)
+    try:
+        body = encode(fields_of(memento))
+        return encode([FORMAT, name_of(kind), kind.__memento_version__, _shape(kind), body])
+    except NotStorable as problem:
+        raise NotStorable(**{**problem.facts, "place": place}) from problem
+
+
+def header(data: bytes, place: str) -> StoredMemento:
+    """Read what a stored memento says of itself.
+
+    Raises:
+        StoredStateError: it is damaged, or of another release.
+    """
+    found = decode(data)
+    if not isinstance(found, list) or not found or not isinstance(found[0], int):
+        raise StoredStateError(what=place, problem="it is no memento", cure="take an older copy")
+    if found[0] != FORMAT:
+        problem = f"it is written in the form {found[0]}, this release reads {FORMAT}"
+        raise StoredStateError(what=place, problem=problem, cure="use the release that wrote it")
+    return StoredMemento(*found[1:])
+
+
+def unpack(data: bytes, kind: type[Memento], place: str) -> Memento:
+    """Read a memento as an instance of *kind*, through its `upgrade` where it is newer than what was stored.
+
+    Raises:
+        StoredStateError: it is damaged, of a newer version, of another class, or its fields do not fit.
+    """
+    stored = header(data, place)
+    fields = decode(stored.body)
+    same = stored.kind == name_of(kind)
+    if same and stored.version > kind.__memento_version__:
+        known = kind.__memento_version__
+        problem = f"it is of version {stored.version} of {kind.__qualname__}, the code here knows {known}"
+        raise StoredStateError(what=place, problem=problem, cure="install the newer code")
+    if not same or stored.version < kind.__memento_version__:
+        return _upgraded(stored, fields, kind, place)
+    return _filled(stored, fields, kind, place)
+
+
+def _upgraded(stored: StoredMemento, fields: dict[str, Any], kind: type[Memento], place: str) -> Memento:
+    """Let the class take over the older one; without an `upgrade` it takes the fields that it still has."""
+    upgrade = getattr(kind, "upgrade", None)
+    if callable(upgrade):
+        made: Memento = upgrade(_old(stored, fields))
+        return made
+    if stored.kind.rpartition(":")[2] != kind.__qualname__:
+        problem = f"it is a {stored.kind.rpartition(':')[2]}, and {kind.__qualname__} has no upgrade for it"
+        cure = "give the memento a `@classmethod def upgrade(cls, old)`"
+        raise StoredStateError(what=place, problem=problem, cure=cure)
+    return _filled(stored, fields, kind, place)
+
+
+def _old(stored: StoredMemento, fields: dict[str, Any]) -> Any:
+    """The old memento: an instance of its class where that is still there, otherwise its fields alone."""
+    try:
+        kind = named(stored.kind)
+        if isinstance(kind, type) and issubclass(kind, Memento) and _shape(kind) == stored.fields:
+            return filled(kind, fields)
+    except StoredStateError:
+        return SimpleNamespace(**fields)
+    return SimpleNamespace(**fields)
+
+
+def _filled(stored: StoredMemento, fields: dict[str, Any], kind: type[Memento], place: str) -> Memento:
+    # The annotations are compared with the values only where the class was edited: they did not keep the running slet
+    # from anything, and must not keep it from coming back.
+    if stored.fields != _shape(kind):
+        check_fields(fields, kind, place)
+    try:
+        made: Memento = filled(kind, fields)
+    except StoredStateError as problem:
+        raise StoredStateError(**{**problem.facts, "what": place}) from None
+    return made
+
+
+def _shape(kind: type[Memento]) -> dict[str, str]:
+    return {field.name: _written(field.type) for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+
+
+def _written(annotation: Any) -> str:
+    """An annotation as it stands in the source, or nearly so."""
+    plain = isinstance(annotation, type) and not typing.get_args(annotation)
+    return annotation if isinstance(annotation, str) else annotation.__qualname__ if plain else str(annotation)
