@@ -71,6 +71,14 @@ class Application:
         self._mesh = replace(self._mesh, channels={**self._mesh.channels, name: spec})
         return ChannelRef(self.name, name)
 
+    def durable(self, every: float = 5.0) -> None:
+        """Take a checkpoint every so many seconds: after a crash, a platform with a state directory goes on from it.
+
+        Raises:
+            MeshError: *every* is no number above 0.
+        """
+        self._mesh = replace(self._mesh, durable=every)
+
     def add(self, name: str, slet: Any, *, on_error: Policy | None = None, **given: Any) -> ChannelRef:
         """Add a slet under a name; keyword arguments give its ports their channels and its settings their values.
 

@@ -77,16 +77,20 @@ class Node:
 class Mesh:
     """An application as a value. Every edit returns a new mesh; nothing happens until it is applied.
 
-    `revision` is the one the platform gave this mesh when it was read; 0 for a mesh that never ran.
+    `revision` is the one the platform gave this mesh when it was read; 0 for a mesh that never ran. `durable` is the
+    number of seconds between two checkpoints; `None`: none are taken.
     """
 
     name: str
     nodes: Mapping[str, Node] = field(default_factory=dict)
     channels: Mapping[str, ChannelSpec] = field(default_factory=dict)
     revision: int = 0
+    durable: float | None = None
 
     def __post_init__(self) -> None:
         checked_name("an application", self.name)
+        if self.durable is not None and not (_is_number(self.durable) and 0 < self.durable < float("inf")):
+            raise MeshError(f"{self.name}: a checkpoint every {self.durable!r} seconds cannot be; give a number above 0")
         object.__setattr__(self, "nodes", _frozen(self.nodes))
         object.__setattr__(self, "channels", _frozen(self.channels))
 
@@ -239,6 +243,10 @@ class Mesh:
         used = {channel for node in self.nodes.values() for channel in node.ports.values()}
         left = set(before.ports.values()) - used
         return replace(self, channels={name: one for name, one in self.channels.items() if name not in left})
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _known_port(place: str, slet: SletSpec, port: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from exop.errors import MeshError, UnknownName
@@ -32,7 +33,7 @@ def to_toml(mesh: Mesh) -> str:
     import tomlkit
 
     document = tomlkit.document()
-    document["application"] = {"name": mesh.name}
+    document["application"] = {"name": mesh.name} | ({} if mesh.durable is None else {"durable": mesh.durable})
     channels = tomlkit.table(is_super_table=True)
     for channel in mesh.channels.values():
         settings, unset = _settings(mesh, channel.name, channel.settings)
@@ -58,16 +59,16 @@ def from_toml(text: str, catalog: Mapping[str, SletSpec]) -> Mesh:
         raise MeshError(f"the topology is no TOML: {problem}") from None
     _known("the topology", "table", document, ("application", "channels", "nodes"))
     application = _table("application", document.get("application", {}))
-    _known("[application]", "key", application, ("name",))
+    _known("[application]", "key", application, ("name", "durable"))
     name = application.get("name")
     if not isinstance(name, str):
         raise MeshError('the topology has no name; begin it with\n[application]\nname = "…"')
     declared = [_channel(key, table) for key, table in _tables(document, "channels")]
-    mesh = Mesh(name, {}, {channel.name: channel for channel in declared})
+    mesh = Mesh(name, {}, {channel.name: channel for channel in declared}, durable=application.get("durable"))
     nodes = [_node(key, table, catalog) for key, table in _tables(document, "nodes")]
     # Outputs bring a direct channel of their own where none is declared, whatever the order of the tables.
     made = dict.fromkeys(to for node in nodes for to in node.outputs().values() if to not in mesh.channels)
-    mesh = Mesh(name, {}, {**mesh.channels, **{channel: ChannelSpec(channel) for channel in made}})
+    mesh = replace(mesh, channels={**mesh.channels, **{channel: ChannelSpec(channel) for channel in made}})
     for node in nodes:
         mesh = mesh.add(node)
     return mesh
