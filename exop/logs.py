@@ -34,7 +34,7 @@ def set_up(level: str = "info", form: str = "console") -> None:
     _choice.level = getattr(logging, level.upper())
     _choice.form = form
     _choice.made = True
-    _choice.processors.clear()
+    _choice.processors = []
     root = logging.getLogger()
     root.handlers = [_Route()]
     root.setLevel(max(_choice.level, logging.WARNING))
@@ -72,7 +72,7 @@ def _processors() -> list[Any]:
         ]
     colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     console = structlog.dev.ConsoleRenderer(
-        colors=colors, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
+        colors=colors, pad_event_to=0, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
     )
     return [structlog.processors.add_log_level, stamp("%H:%M:%S", utc=False), console]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -10,6 +10,9 @@ from exop.cli.options import HERE, Json, Load, Picture, Where
 from exop.cli.peers import find_application, running, runs, the_platform
 from exop.cli.report import DONE
 from exop.cli.text import columns, number, print_json, seconds
+
+if TYPE_CHECKING:
+    from exop.model.picture import Picture as Drawing
 
 
 def ps(*, json: Json = False) -> int:
@@ -64,34 +67,38 @@ def mesh(
     """
     chosen = "json" if json else format
     deployed = not parameters and runs(app, where)
-    data, toml = _running(app, where) if deployed else _not_running(app, parameters, load)
-    if chosen == "toml":
-        print(toml, end="")
-    elif chosen == "json":
-        print_json(data.as_data())
+    toml = chosen == "toml"
+    drawn = _running(app, where, toml=toml) if deployed else _not_running(app, parameters, load, toml=toml)
+    if isinstance(drawn, str):
+        print(drawn, end="")
+    elif chosen in ("mermaid", "dot"):
+        print(drawn.draw(chosen), end="")
     else:
-        print(data.draw(chosen), end="")
+        print_json(drawn.as_data())
     return DONE
 
 
-def _running(app: str, where: Where) -> tuple[Any, str]:
-    from exop.model.picture import Picture as Drawing
+def _running(app: str, where: Where, *, toml: bool) -> Drawing | str:
+    """The picture, or the topology, of an application that runs."""
+    from exop.model.picture import Picture as Drawn
 
     with find_application(app, where) as found:
-        status = found.platform.status(found.application)
-        return Drawing.of_status(status), found.platform.topology(found.application)
+        if toml:
+            return found.platform.topology(found.application)
+        return Drawn.of_status(found.platform.status(found.application))
 
 
-def _not_running(app: str, parameters: tuple[str, ...], load: Load) -> tuple[Any, str]:
+def _not_running(app: str, parameters: tuple[str, ...], load: Load, *, toml: bool) -> Drawing | str:
+    """The picture, or the topology, of an application that would run."""
     from exop.cli.loading import build, find_target, known_plugins
-    from exop.model.picture import Picture as Drawing
+    from exop.model.picture import Picture as Drawn
     from exop.model.resolve import resolved
     from exop.wiring.preview import preview
 
     catalog = known_plugins(load)
     target = find_target(app, catalog, running())
     built = resolved(build(target, parameters, catalog), catalog.slets, durable=False)
-    return Drawing.of_mesh(built, preview(built, catalog.kinds)), built.to_toml()
+    return built.to_toml() if toml else Drawn.of_mesh(built, preview(built, catalog.kinds))
 
 
 def _platforms() -> list[dict[str, Any]]:

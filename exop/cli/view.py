@@ -72,7 +72,7 @@ class Log:
         totals = Totals.of(status)
         rate = round(self._figures.rate(status))
         self._figures.seen(status)
-        own = {f"{node}.{name}": value for node, own in own_figures(status).items() for name, value in own.items()}
+        own = {f"{node}.{name}": value for node, own in self._own(status).items() for name, value in own.items()}
         self._info(
             status["state"],
             application=status["name"],
@@ -86,6 +86,16 @@ class Log:
 
     def close(self) -> None:
         """Nothing is left open."""
+
+    def _own(self, status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """What slets say of themselves: all of it for programs; for people what has begun, of sources and sinks."""
+        from exop.logs import is_json
+
+        own = own_figures(status)
+        if is_json():
+            return own
+        ends = {node for node, one in status["nodes"].items() if one["role"] != "pi"}
+        return {node: {name: value for name, value in own[node].items() if value} for node in own if node in ends}
 
     def _info(self, event: str, **facts: Any) -> None:
         from exop.logs import logger

@@ -51,15 +51,21 @@ class Watch:
     def bring_up(self, steps: Callable[[], T]) -> T:
         """Carry out *steps*, which open the slets, and show how far they have come.
 
-        They run in a thread of their own, so that a signal is noticed while a slow engine warms up.
+        They run in a thread of their own, so that a signal is noticed while a slow engine warms up. What is being
+        opened cannot be interrupted: the first Ctrl-C waits for it, the second kills.
         """
+        patience, self.stopping.patience = self.stopping.patience, 1
         with ThreadPoolExecutor(1, thread_name_prefix="exop bring up") as pool:
             running = pool.submit(steps)
-            shown = 0.0
+            shown, told = 0.0, False
             while not wait([running], TICK).done:
+                if self.stopping.count and not told:
+                    told = True
+                    say(f"{self.application}: it ends as soon as its slets are open; Ctrl-C again kills it")
                 if time.monotonic() - shown >= self.view.every / 2:
                     self.view.opening(self.application, self._states())
                     shown = time.monotonic()
+            self.stopping.patience = patience
             return running.result()
 
     def until_the_end(self) -> dict[str, Any]:

@@ -75,6 +75,26 @@ def test_the_third_one_kills(tmp_path: Path) -> None:
     assert done.stderr == "exop: killed\n"
 
 
+def test_while_an_engine_opens(counting: Path) -> None:
+    """A slet that opens slowly cannot be interrupted: the first Ctrl-C is answered at once, the second kills."""
+    slow = counting.with_name("slow.py")
+    slow.write_text(
+        "import threading\nfrom exop import Application, Slet, input_port\nfrom exop.stock.slets import count_up\n\n"
+        "class Engine(Slet):\n"
+        "    def __enter__(self):\n        print('opening', flush=True)\n        threading.Event().wait()\n\n"
+        "    @input_port\n    def item(self, item: int) -> None:\n        pass\n\n"
+        "app = Application('slow')\napp.add('engine', Engine, item=app.add('numbers', count_up))\n"
+    )
+    with running("run", slow, "--quiet") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "opening\n"
+        process.send_signal(signal.SIGINT)
+        assert "it ends as soon as its slets are open" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 143
+
+
 def test_handlers_are_put_back() -> None:
     """After the block signals do what they did before."""
     before = signal.getsignal(signal.SIGTERM)

@@ -43,7 +43,9 @@ def status(at: float, items: int, **more: Any) -> dict[str, Any]:
             "own": {"second": 61, "type0/answers": 1200, "type0/late": 0},
         },
     )
-    sink = node("omega", items, inputs=["item"], ports={"item": "half"}, metrics={"errors": 2})
+    sink = node(
+        "omega", items, inputs=["item"], ports={"item": "half"}, metrics={"errors": 2, "own": {"written": 5, "late": 0}}
+    )
     return {
         "name": "app",
         "state": "running",
@@ -88,7 +90,11 @@ def test_totals() -> None:
 
 def test_own_figures_stand_by_group() -> None:
     """`group/name` figures of a slet share the line of their group."""
-    assert own_lines(status(1, 1)) == [("half", {"second": 61}), ("half type0", {"answers": 1200, "late": 0})]
+    assert own_lines(status(1, 1)) == [
+        ("half", {"second": 61}),
+        ("half type0", {"answers": 1200, "late": 0}),
+        ("sink", {"written": 5, "late": 0}),
+    ]
 
 
 def test_live_table() -> None:
@@ -113,7 +119,7 @@ def test_live_opening() -> None:
 
 
 def test_log_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    """Not on a terminal there is one line now and then, also of a slet's own figures."""
+    """Not on a terminal there is one line now and then, with what sources and sinks have to say of themselves."""
     set_up()
     view = choose_view(quiet=False)
     assert isinstance(view, Log)
@@ -122,8 +128,10 @@ def test_log_lines(capsys: pytest.CaptureFixture[str]) -> None:
     view.running(status(2.0, 1000))
     opening, running = capsys.readouterr().err.splitlines()
     assert "1 of 2" in opening
-    for part in ("running", "application=app", "items=1000", "rate=500", "queued=10", "half.type0/answers=1200"):
+    for part in ("running", "application=app", "items=1000", "rate=500", "queued=10", "sink.written=5"):
         assert part in running
+    assert "sink.late" not in running
+    assert "half." not in running
 
 
 def test_log_lines_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,6 +140,7 @@ def test_log_lines_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     choose_view(quiet=False).running(status(2.0, 1000))
     line = json.loads(capsys.readouterr().err)
     assert (line["event"], line["items"], line["logger"], line["level"]) == ("running", 1000, "exop.run", "info")
+    assert (line["half.type0/answers"], line["sink.late"]) == (1200, 0)
 
 
 def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:
