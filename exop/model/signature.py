@@ -98,9 +98,6 @@ def read_class(cls: type, *, own_driver: bool) -> SletSpec | None:
     iterated = callable(getattr(cls, "__iter__", None))
     if own_driver:
         _check_own_driver(name, iterated, results)
-    elif OUT in fields.outputs:
-        cure = "leave the field out: what methods return leaves by it; or write `own_driver=True` to push from a thread"
-        raise SletError(slet=name, problem=f"the platform drives it, so nobody pushes by {OUT!r} but itself", cure=cure)
     if iterated:
         results[""], output = read_result(f"{name}.__iter__", hints_of(cls.__iter__, f"{name}.__iter__"))  # type: ignore[attr-defined]
         _check_iterated(name, inputs, results[""])

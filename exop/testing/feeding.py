@@ -51,35 +51,49 @@ def feed(slet: Any, items: Iterable[Any] = (), /, **given: Any) -> list[Any]:
 
 
 def _fed_class(spec: SletSpec, instance: Any, items: Iterable[Any]) -> list[Any]:
+    out = getattr(instance, OUT, None)
+    pushed = out if isinstance(out, CollectingOutput) else CollectingOutput()
     if spec.iterated:
-        return _leaving(spec, instance)
-    found = []
+        found = []
+        for payload in instance:
+            found += [*pushed.taken(), *_leaving(spec, [payload])]
+        return [*found, *pushed.taken()]
     if spec.inputs:
         port = spec.inputs[0]
-        found = _fed(spec, getattr(instance, port.method or port.name), items)
-    if not spec.own_driver or not hasattr(instance, OUT):
-        return found
-    out: CollectingOutput = instance.out
-    assert out.wait(), f"{spec.name} has not ended its output within {PATIENCE:g} s; an engine calls out.end()"
-    if out.error is not None:
-        raise out.error
-    return out.items
+        method = getattr(instance, port.method or port.name)
+        found = _fed(spec, method, items, pushed if not spec.own_driver else None)
+        if not spec.own_driver or out is None:
+            return found
+    assert pushed.wait(), f"{spec.name} has not ended its output within {PATIENCE:g} s; an engine calls out.end()"
+    if pushed.error is not None:
+        raise pushed.error
+    return pushed.items
 
 
-def _fed(spec: SletSpec, call: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+def _fed(
+    spec: SletSpec, call: Callable[[Any], Any], items: Iterable[Any], pushed: CollectingOutput | None = None
+) -> list[Any]:
+    """Call a slet for each item; what it has *pushed* by `out` leaves before what it returns."""
     port, left, ended = spec.inputs[0], list[Any](), False
+
+    def take(item: Any) -> None:
+        result = call(_entering(port, item))
+        found = [*result] if spec.results[port.name] == "many" else result
+        left.extend(pushed.taken() if pushed is not None else ())
+        left.extend(_results(spec, port, found))
+
     for number, item in enumerate(items, 1):
         ended = ended or isinstance(item, EndOfStream)
         if isinstance(item, CONTROL) and not _sees(port, item):
             left += [] if isinstance(item, EndOfStream) else [item]
             continue
         try:
-            left += _results(spec, port, call(_entering(port, item)))
+            take(item)
         except Exception as error:
             error.add_note(f"in the slet {spec.name!r}, for item {number}: {item!r:.200}")
             raise
     if port.type.end and not ended:
-        left += _results(spec, port, call(EndOfStream()))
+        take(EndOfStream())
     return left
 
 

@@ -53,6 +53,11 @@ class CollectingOutput(OutputPort[Any]):
         self.error = error
         self._done.set()
 
+    def taken(self) -> list[Any]:
+        """Take out what was collected so far."""
+        taken, self.items = self.items, []
+        return taken
+
     def wait(self, timeout: float = PATIENCE) -> bool:
         """Wait until a slet with a driver of its own has ended its output, or failed; tells whether it has in time."""
         return self._done.wait(timeout)

@@ -149,6 +149,23 @@ def test_an_engine_pushes_by_its_fields():
     assert (out.form, out.schema, out.punctuation, spec.own_driver) == ("columns", ONE, True, True)
 
 
+def test_a_method_may_push_by_out_as_well():
+    """A field `out` is the same port by which results leave; its type is the field's."""
+
+    class Both(Slet):
+        out: OutputPort[int | str]
+
+        @input_port
+        def item(self, item: int) -> int:
+            """Take."""
+            self.out.push("before")
+            return item
+
+    spec = spec_of(Both)
+    assert [str(port.type) for port in spec.outputs] == ["int | str"]
+    assert spec.results == {"item": "one"}
+
+
 def test_several_methods_may_return_several_types():
     """What leaves by `out` is the union of what the methods return, control items included."""
 
@@ -183,17 +200,6 @@ class Nested(Slet):
     @input_port
     def item(self, item: int) -> None:
         """Take."""
-
-
-def body_out() -> None:
-    """A field `out` without an own driver."""
-
-    class Wrong(Slet):
-        out: OutputPort[int]
-
-        @input_port
-        def item(self, item: int) -> None:
-            """Take."""
 
 
 def body_untyped_port() -> None:
@@ -380,7 +386,6 @@ def body_policy() -> None:
 
 
 WRONG = [
-    (body_out, "the platform drives it, so nobody pushes by 'out' but itself; leave the field out"),
     (body_untyped_port, "item is no slet: the parameter 'item' has no type; write `item: T`"),
     (body_no_return, "it says not what it returns; annotate it, with `-> None` for a sink"),
     (body_two_items, "an input port takes one item; write `def port(self, item: T)`"),

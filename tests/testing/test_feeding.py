@@ -109,6 +109,18 @@ class Splitter(Slet):
         return item
 
 
+class Pushing(Slet):
+    """A class slet that pushes by `out` beside what it returns."""
+
+    out: OutputPort[int | str]
+
+    @input_port
+    def item(self, item: int) -> Iterator[int]:
+        """Take."""
+        self.out.push("before")
+        yield item
+
+
 class Pair(Slet):
     """A class slet with two inputs."""
 
@@ -156,6 +168,7 @@ def test_items_in_items_out():
     assert feed(odd, range(5)) == [1, 3]
     assert feed(twice, [1, 2]) == [1, 1, 2, 2]
     assert feed(Splitter, [5, 50, 6], limit=10) == [5, 6]
+    assert feed(Pushing, [1, 2]) == ["before", 1, "before", 2]
 
 
 def test_a_memento_can_be_given_and_looked_at():

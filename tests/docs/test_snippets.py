@@ -1,0 +1,105 @@
+"""Every snippet of the documentation runs, and prints what the page says."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import tomllib
+import types
+from pathlib import Path
+
+import pytest
+
+from tests.docs.snippets import ROOT, Snippet, pages, same, snippets
+
+IDS = [page.relative_to(ROOT).as_posix() for page in pages()]
+WITH_STORY = [page for page in pages() if any(one.language in ("python", "console") for one in snippets(page))]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """The reader's own project: an empty folder to work in; what is imported there is forgotten afterwards."""
+    before = set(sys.modules)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        home = getattr(sys.modules[name], "__file__", None) or ""
+        if name.startswith("page_") or home.startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("page", WITH_STORY, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_the_snippets_of_a_page_run(page, project, capfd):
+    """Top to bottom, in one module, with the files and commands that the page tells of."""
+    module = types.ModuleType(f"page_{page.stem.replace('-', '_')}")
+    sys.modules[module.__name__] = module
+    printed = ""
+    for one in snippets(page):
+        if one.note == "not run":
+            continue
+        if one.note == "output":
+            assert same(one.text, printed), f"{page.name}:{one.line} says\n{one.text}\nprinted was\n{printed}"
+        elif one.file is not None:
+            target = project / one.file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(one.text, encoding="utf-8")
+        elif one.language == "python":
+            exec(compile(one.source, str(page), "exec"), module.__dict__)
+            printed = capfd.readouterr().out
+        elif one.language == "console" and one.note == "run":
+            for command, expected in commands(one):
+                found = carried_out(command, project)
+                assert same(expected, found), f"{page.name}:{one.line} $ {command} says\n{expected}\nfound\n{found}"
+
+
+def commands(block: Snippet) -> list[tuple[str, str]]:
+    """The commands of a console block, each with the output that follows it."""
+    found: list[tuple[str, str]] = []
+    for line in block.text.splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], ""))
+        else:
+            found[-1] = (found[-1][0], f"{found[-1][1]}{line}\n")
+    return found
+
+
+def carried_out(command: str, project: Path) -> str:
+    """What a command prints on stdout; it has to succeed."""
+    name, *arguments = shlex.split(command)
+    programs = {
+        "exop": [sys.executable, "-m", "exop"],
+        "python": [sys.executable],
+        "pytest": [sys.executable, "-m", "pytest"],
+    }
+    ran = subprocess.run(
+        [*programs[name], *arguments], capture_output=True, text=True, cwd=project, timeout=60, check=False
+    )
+    assert ran.returncode == 0, f"$ {command}\n{ran.stdout}{ran.stderr}"
+    return ran.stdout
+
+
+@pytest.mark.parametrize("page", pages(), ids=IDS)
+def test_what_is_toml_can_be_read(page):
+    """A topology or a pyproject in a page has no mistake in its syntax."""
+    for one in snippets(page):
+        if one.language == "toml":
+            tomllib.loads(one.text)
+
+
+@pytest.mark.parametrize("page", pages(), ids=IDS)
+def test_links_lead_somewhere(page):
+    """Every link to a page or file of the project has its target."""
+    for text in page.read_text(encoding="utf-8").split("](")[1:]:
+        target = text.split(")")[0].split("#")[0]
+        if target and "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=IDS)
+def test_every_fence_is_understood(page):
+    """A misspelled comment above a fence would silently leave a snippet out."""
+    text = page.read_text(encoding="utf-8")
+    assert text.count("\n```") % 2 == 0
+    assert text.count("\n```") // 2 == len(snippets(page))
