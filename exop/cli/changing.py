@@ -21,7 +21,8 @@ def apply(app: str, /, *parameters: str, where: Where = HERE, load: Load = ()) -
         app: A topology file, or anything else that `exop run` takes.
         parameters: NAME=VALUE for the builder.
     """
-    from exop.cli.loading import build, find_target, known_plugins
+    from exop.cli.building import build
+    from exop.cli.loading import find_target, known_plugins
     from exop.model.resolve import resolved
 
     catalog = known_plugins(load)

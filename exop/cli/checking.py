@@ -63,7 +63,8 @@ def checked(app: str, parameters: tuple[str, ...], load: Load) -> dict[str, Any]
     Raises:
         MeshError, BuilderError, PluginError: what is wrong.
     """
-    from exop.cli.loading import build, find_target, known_plugins
+    from exop.cli.building import build
+    from exop.cli.loading import find_target, known_plugins
     from exop.model.picture import Picture
     from exop.model.resolve import resolved
     from exop.wiring.preview import preview

@@ -90,7 +90,8 @@ def _running(app: str, where: Where, *, toml: bool) -> Drawing | str:
 
 def _not_running(app: str, parameters: tuple[str, ...], load: Load, *, toml: bool) -> Drawing | str:
     """The picture, or the topology, of an application that would run."""
-    from exop.cli.loading import build, find_target, known_plugins
+    from exop.cli.building import build
+    from exop.cli.loading import find_target, known_plugins
     from exop.model.picture import Picture as Drawn
     from exop.model.resolve import resolved
     from exop.wiring.preview import preview

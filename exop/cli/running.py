@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from exop.cli.answers import load_answers
 from exop.cli.options import Load, Name, State
 from exop.cli.report import DONE, say
 from exop.cli.stopping import Stopping
@@ -93,7 +92,8 @@ class _Options:
 
 def _prepared(app: str, parameters: Sequence[str], load: Sequence[Path]) -> tuple[Mesh, Catalog]:
     """Everything that can be a mistake of the user is found before a platform starts."""
-    from exop.cli.loading import build, find_target, known_plugins
+    from exop.cli.building import build
+    from exop.cli.loading import find_target, known_plugins
 
     catalog = known_plugins(load)
     return build(find_target(app, catalog), parameters, catalog), catalog
@@ -130,7 +130,6 @@ def _run(mesh: Mesh, catalog: Catalog, options: _Options, stopping: Stopping) ->
 
 def _bring_up(platform: Platform, mesh: Mesh) -> None:
     """Start the platform, which may start the application again by itself, and else deploy it."""
-    load_answers()
     platform.start()
     for folder in list(platform.plugins.folders.values()):
         platform.load(folder)

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from exop.cli.answers import load_answers
 from exop.cli.stopping import Stopping
 from exop.errors import ExopError
 from exop.logs import logger
@@ -44,7 +43,6 @@ class Keeper:
         Raises:
             StateError, AddressInUse: it cannot start here.
         """
-        load_answers()
         self.platform.start()
         for folder in list(folders):
             self.platform.load(folder)
@@ -52,6 +50,7 @@ class Keeper:
         self._log.info("the platform waits for applications", name=self.platform.name, pid=os.getpid(), state=state)
         for name, problem in self.platform.failed_to_restart.items():
             self._log.error("not started again", application=name, error=str(problem))
+        self.look()
 
     def until_stopped(self) -> None:
         """Wait for Ctrl-C or SIGTERM."""

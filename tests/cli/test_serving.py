@@ -52,7 +52,8 @@ def test_finished_applications_rest(counting: Path, tmp_path: Path, capsys: pyte
 
 def test_failures_are_told_with_the_cure(counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A slet that is suspended under `serve` is logged with its error and what to do; so is its repair."""
-    from exop.cli.loading import build, find_target, known_plugins
+    from exop.cli.building import build
+    from exop.cli.loading import find_target, known_plugins
 
     catalog = known_plugins()
     mesh = build(find_target("./counting", catalog), ["to=4", "output=out", "missing=mended"], catalog)

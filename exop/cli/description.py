@@ -1,0 +1,91 @@
+"""Descriptions as text, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from exop.cli.text import columns, number, pairs, seconds
+
+
+def as_text(facts: Mapping[str, Any]) -> list[str]:
+    """The paragraphs of a description."""
+    if "nodes" in facts:
+        return _application_text(facts)
+    if "node" in facts:
+        return _node_text(facts)
+    if "builder" in facts:
+        return _builder_text(facts)
+    if "slet" in facts:
+        return _slet_text(facts)
+    parts = [paragraph for one in facts["builders"] for paragraph in _builder_text(one)]
+    parts += [paragraph for one in facts["slets"] for paragraph in _slet_text(one)]
+    return parts or [f"{facts['of']} offers neither a builder nor a slet"]
+
+
+def _slet_text(facts: Mapping[str, Any]) -> list[str]:
+    lines = [f"{facts['slet']}  ({facts['role']})"]
+    lines += [f"  {line}".rstrip() for line in facts["doc"].splitlines()]
+    rows = [
+        [one["direction"], one["port"], one["type"] + ("  (pulled)" if one["pulled"] else "")] for one in facts["ports"]
+    ]
+    lines += [columns(("", "", ""), rows, indent="  ")] if rows else []
+    lines += _settings(facts["settings"])
+    lines += [f"  memento: {facts['memento']}"] if facts["memento"] else []
+    return ["\n".join([*lines, *_guarantee(facts["on_error"], facts["guarantee"])])]
+
+
+def _builder_text(facts: Mapping[str, Any]) -> list[str]:
+    lines = [f"{facts['builder']}  (application builder)"]
+    lines += [f"  {line}".rstrip() for line in facts["doc"].splitlines()]
+    return ["\n".join([*lines, *_settings(facts["settings"], "parameters")])]
+
+
+def _guarantee(policy: str, text: str) -> list[str]:
+    return [f"  on_error: {policy}", *(f"    {part}" for part in text.split("; "))]
+
+
+def _settings(settings: list[dict[str, Any]], title: str = "settings") -> list[str]:
+    if not settings:
+        return []
+    return [f"  {title}:", *(f"    {one['text']}{'  (required)' if one['required'] else ''}" for one in settings)]
+
+
+def _application_text(facts: Mapping[str, Any]) -> list[str]:
+    title = f"{facts['name']}  {facts['state']} for {seconds(facts['running_s'])}  on {facts['platform']}"
+    nodes = [
+        [name, one["role"], one["state"], one["slet"], number(one["metrics"]["items_in"]), one.get("error", "")]
+        for name, one in facts["nodes"].items()
+    ]
+    channels = [
+        [name, one["kind"], pairs({key: value for key, value in one.items() if isinstance(value, (int, float))})]
+        for name, one in facts["channels"].items()
+    ]
+    parts = [title, columns(("node", "role", "state", "slet", "in", ""), nodes, "  ")]
+    parts.append(columns(("channel", "kind", ""), channels, "  "))
+    if facts["inserted"]:
+        queues = [[place, one["reason"]] for place, one in facts["inserted"].items()]
+        parts.append(columns(("inserted queue", "because"), queues, "  "))
+    return parts + [f"a driver has crashed: {name}: {error}" for name, error in facts["crashed"].items()]
+
+
+def _node_text(facts: Mapping[str, Any]) -> list[str]:
+    lines = [f"{facts['node']}  {facts['state']}  {facts['slet']}  ({facts['role']})  {facts['id']}"]
+    rows = [[one["direction"], one["port"], one["type"], one["channel"]] for one in facts["ports"]]
+    lines.append(columns(("", "port", "type", "channel"), rows, "  "))
+    lines += [f"  {name} = {value!r}" for name, value in facts["settings"].items()]
+    lines += _guarantee(facts["policy"], facts["guarantee"])
+    figures = facts["metrics"]
+    plain = {name: value for name, value in figures.items() if isinstance(value, (int, float))}
+    sampled = set(figures["sampled"])
+    lines.append("  " + pairs({("~" if name in sampled else "") + name: value for name, value in plain.items()}))
+    lines += [f"  {kind}  {pairs(figures[kind])}" for kind in ("service_ms", "latency_ms", "own") if figures.get(kind)]
+    if "error" in facts:
+        lines.append(f"  error: {facts['error']}")
+    if "kept" in facts:
+        kept = facts["kept"]
+        lines.append(f"  kept item at {kept['port']!r}: {kept['item']}" if kept["port"] else "  while it was iterated")
+        lines += [f"    {line}" for line in kept["traceback"].rstrip().splitlines()]
+    for one in facts.get("dead_letters", {}).get("first", []):
+        lines.append(f"  dead letter at {one['port']!r}: {one['item']}: {one['error'].strip().splitlines()[-1]}")
+    return ["\n".join(lines)]
