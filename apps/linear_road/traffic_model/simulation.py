@@ -98,7 +98,8 @@ def _shares(rng: np.random.Generator, ways: int) -> np.ndarray[tuple[int], np.dt
     """How popular each entry is; nobody enters at the very end of a way."""
     weights = rng.uniform(0.4, 1.6, (ways, SEGMENTS))
     weights[:, -1] = 0
-    return (weights / weights.sum()).ravel()
+    shares: np.ndarray[tuple[int], np.dtype[np.float64]] = (weights / weights.sum()).ravel()
+    return shares
 
 
 def _reports(cars: Cars, second: int) -> Integers:
