@@ -79,7 +79,7 @@ class Application:
         """
         self._mesh = replace(self._mesh, durable=every)
 
-    def add(self, name: str, slet: Any, *, on_error: Policy | None = None, **given: Any) -> ChannelRef:
+    def add(self, name: str, slet: Any, /, *, on_error: Policy | None = None, **given: Any) -> ChannelRef:
         """Add a slet under a name; keyword arguments give its ports their channels and its settings their values.
 
         Args:
@@ -219,7 +219,7 @@ class _Placed:
     application: Application
     host: str
 
-    def add(self, name: str, slet: Any, *, on_error: Policy | None = None, **given: Any) -> ChannelRef:
+    def add(self, name: str, slet: Any, /, *, on_error: Policy | None = None, **given: Any) -> ChannelRef:
         """As `Application.add`, placed on this host."""
         app = self.application
         return app._add(name, app._resolve(slet), on_error, given, self.host)
