@@ -20,6 +20,7 @@ State: TypeAlias = Annotated[
 Name: TypeAlias = Annotated[
     str | None, Parameter(name="--name", help="How this platform is called; the host's name by default.")
 ]
+OnFailure: TypeAlias = Literal["wait", "stop"]
 Picture: TypeAlias = Literal["mermaid", "dot", "toml", "json"]
 
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from exop.cli.options import Load, Name, State
+from exop.cli.options import Load, Name, OnFailure, State
 from exop.cli.report import DONE, say
 from exop.cli.stopping import Stopping
-from exop.cli.watch import Policy, Watch
 from exop.errors import StateError
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def run(
     load: Load = (),
     json: Annotated[bool, Parameter(name="--json")] = False,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"])] = False,
-    on_failure: Policy | None = None,
+    on_failure: OnFailure | None = None,
 ) -> int:
     """Run an application until its sources end, showing its progress.
 
@@ -81,11 +80,11 @@ class _Options:
     state: Path | None
     name: str | None
     quiet: bool
-    on_failure: Policy | None
+    on_failure: OnFailure | None
     report: dict[str, Any] | None
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> OnFailure:
         """Whether to wait for repair: where somebody watches."""
         return self.on_failure or ("wait" if sys.stderr.isatty() and sys.stdin.isatty() else "stop")
 
@@ -101,6 +100,7 @@ def _prepared(app: str, parameters: Sequence[str], load: Sequence[Path]) -> tupl
 
 def _run(mesh: Mesh, catalog: Catalog, options: _Options, stopping: Stopping) -> int:
     from exop.cli.view import choose_view, print_summary
+    from exop.cli.watch import Watch
     from exop.model.resolve import resolved
     from exop.platform import Platform
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
+from exop.cli.options import OnFailure
 from exop.cli.report import DONE, FAILED, say
 from exop.cli.stopping import Stopping
 from exop.cli.view import View
@@ -24,7 +25,6 @@ TICK: Final = 0.1
 #: When the first figures are shown.
 SOON: Final = 0.3
 
-Policy = Literal["wait", "stop"]
 Outcome = Literal["finished", "drained", "stopped", "failed", "removed"]
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class Watch:
     application: str
     view: View
     stopping: Stopping
-    policy: Policy = "stop"
+    policy: OnFailure = "stop"
     error: ComponentFailed | None = None
     outcome: Outcome = "finished"
     _told: list[BaseException | None] = field(default_factory=list)
