@@ -1,0 +1,125 @@
+"""One error of each class, and the message that it composes: for the tests, and for the page that documents them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+#: One of each, and the message that it composes; those whose message is written by hand are given as text.
+SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "ExopError": ({"text": "something"}, "something"),
+    "MeshError": ({"text": "no; do this"}, "no; do this"),
+    "SletError": (
+        {"slet": "average", "problem": "it has two mementos", "cure": "put both in one class"},
+        "average is no slet: it has two mementos; put both in one class",
+    ),
+    "UnknownName": (
+        {"place": "average", "kind": "port", "name": "reprt", "known": ["report"]},
+        "average has no port 'reprt'; did you mean 'report'?",
+    ),
+    "SettingError": (
+        {"place": "average", "setting": "window", "problem": "expected int, got 'x' (str)"},
+        "average: the setting 'window' does not fit: expected int, got 'x' (str)",
+    ),
+    "WiringError": ({"text": "a cannot feed b"}, "a cannot feed b"),
+    "BuilderError": ({"text": "no builder"}, "no builder"),
+    "PlanError": ({"text": "no plan"}, "no plan"),
+    "StaleMesh": (
+        {"application": "lr", "revision": 1, "current": 2},
+        (
+            "'lr' was changed meanwhile (this mesh is revision 1, the running one 2); "
+            "read it again with platform.mesh('lr') and repeat the edit"
+        ),
+    ),
+    "MementoError": (
+        {"node": "averages", "old": "Speeds", "new": "Medians", "problem": "they have no field in common"},
+        (
+            "averages: the state Speeds cannot be handed over to Medians: they have no field in common; "
+            "give the new memento a `@classmethod def upgrade(cls, old)`, or say lose_state=True to start empty"
+        ),
+    ),
+    "ComponentFailed": (
+        {"node": "sink", "phase": "opening", "problem": "no such file"},
+        "sink failed while opening: no such file",
+    ),
+    "StoredStateError": (
+        {"what": "a stored value of Speeds", "problem": "it is damaged", "cure": "take an older copy"},
+        "a stored value of Speeds cannot be taken over: it is damaged; nothing was changed; take an older copy",
+    ),
+    "NotStorable": (
+        {"value": "a lock", "problem": "it is no data", "cure": "make it in __enter__", "place": "averages.speeds"},
+        "averages.speeds: a lock cannot be stored: it is no data; make it in __enter__",
+    ),
+    "CheckpointError": (
+        {"application": "lr", "problem": "the disk is full", "cure": "make room"},
+        "lr: no checkpoint was taken: the disk is full; the application runs on; make room",
+    ),
+    "LifecycleError": (
+        {"component": "lr.sink", "state": "created", "event": "start", "allowed": "open, destroy"},
+        "lr.sink is created: it cannot start; possible now: open, destroy",
+    ),
+    "StateError": ({"text": "state/ is in use"}, "state/ is in use"),
+    "PluginError": (
+        {"plugin": "spark", "problem": "ImportError: no module named pyspark"},
+        "the plugin 'spark' could not be loaded: ImportError: no module named pyspark",
+    ),
+    "RegistryError": ({"text": "no"}, "no"),
+    "FilterSyntaxError": (
+        {"filter": "(a=", "position": 3, "problem": "a value ends at ')'"},
+        "a value ends at ')'\n  (a=\n     ^",
+    ),
+    "ServiceGone": (
+        {"service": 7},
+        "the service 7 is gone; look it up again or follow it with registry.track(...)",
+    ),
+    "RemotingError": ({"text": "no"}, "no"),
+    "PeerUnreachable": (
+        {"address": "/run/a", "problem": "no such file"},
+        "no platform answers at /run/a: no such file; start one with `exop serve`, or see `exop ps`",
+    ),
+    "ConnectionLost": (
+        {"address": "/run/a", "operation": "apply", "problem": "reset"},
+        (
+            "the connection to /run/a ended during 'apply' (reset); whether it was carried out is not known: "
+            "look with `exop ps` before you repeat it"
+        ),
+    ),
+    "CallTimeout": (
+        {"address": "/run/a", "operation": "apply", "seconds": 5.0},
+        "/run/a did not answer 'apply' within 5 s; it may still carry it out: look with `exop ps` before you repeat it",
+    ),
+    "PeerRefused": ({"address": "/run/a", "problem": "not yours"}, "the platform at /run/a refused: not yours"),
+    "ProtocolMismatch": (
+        {"address": "/run/a", "ours": 1, "theirs": 2},
+        "the platform at /run/a speaks protocol 2, this one 1; use the same release on both sides",
+    ),
+    "AddressInUse": (
+        {"address": "/run/a", "pid": 5},
+        "/run/a is in use by process 5; stop that one (see `exop ps`) or take another state directory",
+    ),
+    "AddressUnusable": (
+        {"address": "/run/a", "problem": "it is too long", "cure": "take a shorter one"},
+        "/run/a cannot be used: it is too long; take a shorter one",
+    ),
+    "UnknownOperation": (
+        {"operation": "aply", "known": ["apply", "plan"]},
+        "the platform has no operation 'aply'; did you mean 'apply'? known: apply, plan",
+    ),
+    "RequestInvalid": (
+        {"operation": "apply", "problem": "mesh is no text"},
+        "this request does not fit 'apply': mesh is no text",
+    ),
+    "MessageTooLarge": (
+        {"what": "the mesh", "size": 9, "limit": 8, "cure": "split it"},
+        "the mesh has 9 bytes, the bound is 8; split it",
+    ),
+    "PlatformBusy": (
+        {"operation": "apply", "problem": "64 calls wait"},
+        "the platform is too busy for 'apply': 64 calls wait; try again",
+    ),
+    "OperationFailed": (
+        {"operation": "apply", "reference": "ab12"},
+        "'apply' failed inside the platform; its log has the reason under the reference ab12",
+    ),
+    "ChannelClosed": ({"channel": "a"}, "the channel a is closed"),
+    "ChannelFull": ({"channel": "a", "capacity": 3}, "the channel a is full (3 items)"),
+}
