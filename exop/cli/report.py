@@ -9,6 +9,7 @@ from typing import Final
 
 from exop import errors
 from exop.errors import ComponentFailed, ExopError
+from exop.logs import is_json, logger
 
 #: Exit codes. After Ctrl-C that did not end cleanly it is 130, after SIGTERM 143, as a shell expects.
 DONE: Final = 0
@@ -44,14 +45,22 @@ def exit_code(error: BaseException) -> int:
     return MISTAKE if _in_surroundings(error) else FAILED
 
 
-def say(text: str) -> None:
-    """Tell the person at the terminal something; stdout stays for facts and for what slets print."""
-    print(text, file=sys.stderr, flush=True)
+def say(text: str, **facts: object) -> None:
+    """Tell the person at the terminal something; stdout stays for facts and for what slets print.
+
+    With `--log-format json` it is a log line like any other, and has *facts*.
+    """
+    if is_json():
+        logger("exop.cli").info(text, **facts)
+    else:
+        print(text, file=sys.stderr, flush=True)
 
 
 def tell(error: BaseException, *, debug: bool = False) -> int:
     """Print *error* as one line, its place or notes as one further line, and return the exit code."""
-    if debug:
+    if is_json():
+        logger("exop.cli").error(str(error), error=type(error).__name__, notes=further(error), exc_info=debug and error)
+    elif debug:
         traceback.print_exception(error, file=sys.stderr)
     elif isinstance(error, (ExopError, OSError)):
         say(f"exop: {error}")

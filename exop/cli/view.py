@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from exop.cli.figures import HEAD, Figures, Totals, own_figures, own_lines
 from exop.cli.report import say
-from exop.cli.text import number, pairs, seconds
+from exop.cli.text import columns, number, pairs, seconds
+from exop.logs import is_json, logger
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,8 +90,6 @@ class Log:
 
     def _own(self, status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """What slets say of themselves: all of it for programs; for people what has begun, of sources and sinks."""
-        from exop.logs import is_json
-
         own = own_figures(status)
         if is_json():
             return own
@@ -98,8 +97,6 @@ class Log:
         return {node: {name: value for name, value in own[node].items() if value} for node in own if node in ends}
 
     def _info(self, event: str, **facts: Any) -> None:
-        from exop.logs import logger
-
         logger("exop.run").info(event, **facts)
 
 
@@ -167,8 +164,6 @@ class Live:
 
 def choose_view(*, quiet: bool) -> View:
     """The view that fits where stderr goes."""
-    from exop.logs import is_json
-
     if quiet:
         return Quiet()
     return Live() if sys.stderr.isatty() and not is_json() else Log()
@@ -176,8 +171,6 @@ def choose_view(*, quiet: bool) -> View:
 
 def print_summary(report: Mapping[str, Any]) -> None:
     """The last word on a run, for people."""
-    from exop.cli.text import columns
-
     status = report["status"]
     totals = Totals.of(status)
     span = status["running_s"]
@@ -192,7 +185,12 @@ def print_summary(report: Mapping[str, Any]) -> None:
         counts.append(f"{totals.dead} set aside as dead letters")
     if totals.queued:
         counts.append(f"{totals.queued} left in queues")
-    say(f"{status['name']}: {report['outcome']} after {seconds(span)}: {', '.join(counts)}")
+    title = f"{status['name']}: {report['outcome']} after {seconds(span)}: {', '.join(counts)}"
+    if is_json():
+        own = {f"{node}.{name}": value for node, own in own_figures(status).items() for name, value in own.items()}
+        say(title, application=status["name"], outcome=report["outcome"], seconds=span, **vars(totals), **own)
+        return
+    say(title)
     say(columns(HEAD, Figures().rows(status), indent="  "))
     for line, figures in own_lines(status):
         say(f"  {line}: {pairs(figures)}")

@@ -13,6 +13,7 @@ from exop.cli.report import DONE, FAILED, say
 from exop.cli.stopping import Stopping
 from exop.cli.view import View
 from exop.errors import ComponentFailed, UnknownName
+from exop.logs import is_json, logger
 from exop.model.filter import where
 from exop.model.properties import APPLICATION, KIND, NAME, STATE
 
@@ -132,7 +133,12 @@ class Watch:
 
     def _show(self, component: Component, *, waits: bool) -> None:
         name, kept, error = component.node.name, component.trouble.kept, component.error
-        lines = [f"{self.application}.{name} has failed: {type(error).__name__}: {error}"]
+        title = f"{self.application}.{name} has failed: {type(error).__name__}: {error}"
+        if is_json():
+            facts = {"port": kept.port, "item": f"{kept.item!r:.500}", "traceback": kept.text} if kept else {}
+            logger("exop.run").error(title, application=self.application, node=name, waits=waits, **facts)
+            return
+        lines = [title]
         if kept is not None and kept.port:
             lines.append(f"  with the item {kept.item!r:.500} at its port {kept.port!r}; the item is kept")
         if kept is not None:

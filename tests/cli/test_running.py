@@ -110,6 +110,16 @@ def test_a_failure_in_the_report(counting: Path, capsys: pytest.CaptureFixture[s
     assert "exop: half failed" in err
 
 
+def test_everything_said_is_json(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With `--log-format json` every line on stderr is an object: the failure, the summary, the error."""
+    assert main(["run", str(counting), "to=5", "output=out", "missing=x", "--log-format", "json"]) == 1
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["level"] for line in lines] == ["error", "info", "error"]
+    assert (lines[0]["node"], lines[0]["item"]) == ("half", "3")
+    assert lines[1]["outcome"] == "failed"
+    assert lines[2]["error"] == "ComponentFailed"
+
+
 def test_skipped_items_are_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What a policy skips or sets aside is counted in the summary; the run succeeds."""
     (tmp_path / "rough.py").write_text(

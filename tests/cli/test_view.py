@@ -160,6 +160,14 @@ def test_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert "half type0: answers 1,200  late 0" in err
 
 
+def test_summary_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """With `--log-format json` the last word is a log line with the totals, too."""
+    set_up(form="json")
+    print_summary({"outcome": "finished", "status": status(2.0, 1000)})
+    line = json.loads(capsys.readouterr().err)
+    assert (line["outcome"], line["items"], line["errors"], line["sink.written"]) == ("finished", 1000, 2, 5)
+
+
 def test_columns() -> None:
     """Columns are as wide as their widest cell, numbers to the right, and nothing is cut."""
     text = columns(("name", "n"), [["a", 5], ["a long one" * 10, 12345]])
