@@ -1,6 +1,7 @@
 """ω: the answers as lines, each with the moment at which it was out."""
 
 import os
+import stat
 import time
 from dataclasses import field
 from itertools import chain
@@ -41,7 +42,7 @@ class Answers(Slet, name="answers"):
 
     The emit time is the question's second plus the wall-clock seconds from when the question was due until its
     answer is handed to the file, in one unbuffered write per batch. A successor goes on where the memento ends: what
-    else the file holds behind that place is cut off, so nothing is written twice.
+    else the file holds behind that place is cut off, so nothing is written twice. So it is when the disk was full.
     """
 
     output: Path
@@ -95,8 +96,17 @@ class Answers(Slet, name="answers"):
         delays = self._delays(seconds)
         fields.insert(names.index("time") + 1, (seconds + delays).tolist())
         text = (line * batch.num_rows % tuple(chain.from_iterable(zip(*fields, strict=True)))).encode()
-        self.written.size += self._file.write(text)
+        self._append(text)
         self.written.latency[kind].add(delays)
+
+    def _append(self, text: bytes) -> None:
+        """Write all of it: a disk that fills up takes a part, which is cut off when the batch is tried again."""
+        rest = memoryview(text)
+        self._placed = False
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        self._placed = True
+        self.written.size += len(text)
 
     def _delays(self, seconds: Any) -> Any:
         """The wall-clock seconds since each question was due."""
@@ -108,9 +118,10 @@ class Answers(Slet, name="answers"):
     def _place(self) -> None:
         """Go to the end of what is ours, once, when it is our turn to write."""
         if not self._placed:
+            if stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):  # a device or a pipe has no places
+                self._file.truncate(self.written.size)
+                self._file.seek(self.written.size)
             self._placed = True
-            self._file.truncate(self.written.size)
-            self._file.seek(self.written.size)
 
     def metrics(self) -> dict[str, int | float | str]:
         """Per type the answers, the late ones, and the response times in seconds."""

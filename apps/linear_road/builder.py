@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -58,8 +59,10 @@ def linear_road(
     _check_files(input, history, output)
     if pipeline not in ("spark", "native"):
         raise BuilderError(f"linear_road has no pipeline {pipeline!r}; write pipeline=spark or pipeline=native")
-    if not speed > 0:
-        raise BuilderError(f"linear_road cannot run at speed={speed}; give a number above 0, 1 being real time")
+    if not 0 < speed < inf:
+        raise BuilderError(
+            f"linear_road cannot run at speed={speed}; give a number above 0 (1: real time; 1e6: as fast as it goes)"
+        )
     if until is not None and until < 0:
         raise BuilderError(f"until={until} is before the first second; give a second of the traffic, or leave it out")
     source = {"input": input, "speed": speed, "until": until, "rejects": output.with_name(f"{output.name}.rejects")}
@@ -96,7 +99,7 @@ def _mesh(queries: DataPipeline, source: dict[str, Any], history: Path, output: 
 def _check_files(traffic: Path, history: Path, output: Path) -> None:
     for name, path in (("input", traffic), ("history", history)):
         if not path.is_file():
-            what = "is a folder" if path.is_dir() else "does not exist"
+            what = "is a folder" if path.is_dir() else "is no file" if path.exists() else "does not exist"
             raise BuilderError(
                 f"{name}={path} {what}; name a file, or make traffic with "
                 f"`python -m apps.linear_road.generate --xways 1 --minutes 20 --seed 1 --out FILE --history FILE`"

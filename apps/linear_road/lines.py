@@ -3,6 +3,7 @@
 import gzip
 import lzma
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,8 @@ BLOCK: Final = 1 << 20
 _LONGEST: Final = 1 << 16
 _PARQUET: Final = b"PAR1"
 _INT32: Final = range(-(1 << 31), 1 << 31)
+#: No 32-bit integer has more digits, and Python refuses to convert a number of thousands of them.
+_DIGITS: Final = 10
 
 
 class UnreadableInput(ExopError):
@@ -77,7 +80,7 @@ def read_rows(path: Path, schema: pa.Schema, skip: int = 0) -> Iterator[Rows]:
             return
         with _opened(path, head) as file:
             yield from _text_rows(file, schema, skip)
-    except (OSError, EOFError, lzma.LZMAError, pa.ArrowInvalid) as problem:
+    except (OSError, EOFError, lzma.LZMAError, zlib.error, pa.ArrowException) as problem:
         raise UnreadableInput(path=path, problem=problem) from problem
 
 
@@ -181,9 +184,15 @@ class _Parser:
         for name, value in zip(self.schema.names, fields, strict=True):
             if not re.fullmatch(rb" *-?[0-9]+ *", value):
                 return f"{name} is no integer"
-            if int(value) not in _INT32:
+            if not _fits(value):
                 return f"{name} is out of range"
         return None
+
+
+def _fits(number: bytes) -> bool:
+    """Whether a written integer is one of 32 bits."""
+    digits = number.strip(b" -").lstrip(b"0") or b"0"
+    return len(digits) <= _DIGITS and int(digits) * (-1 if b"-" in number else 1) in _INT32
 
 
 def _parquet(path: Path, schema: pa.Schema, skip: int) -> Iterator[Rows]:

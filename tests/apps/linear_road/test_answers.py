@@ -1,5 +1,7 @@
 """ω: the answers as lines with emit times."""
 
+import errno
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,21 @@ def sink(path, written=None, now=100.0):
     answers = Answers(output=path, written=written or Written())
     answers.now = lambda: now
     return answers
+
+
+class Filling:
+    """A file on a disk with room for some more bytes."""
+
+    def __init__(self, file, room):
+        self.file, self.room = file, room
+
+    def write(self, data):
+        """Take what there is room for, as an unbuffered file does."""
+        if self.room == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = self.file.write(data[: self.room])
+        self.room -= taken
+        return taken
 
 
 def of(schema, *rows):
@@ -96,3 +113,28 @@ def test_without_a_clock_an_answer_is_emitted_at_its_second(tmp_path):
     with sink(tmp_path / "out.csv") as answers:
         answers.alerts(of(ALERTS, (10, 1, 42, 0, 7)))
     assert (tmp_path / "out.csv").read_text() == "1,10,10.000,1,42,0,7\n"
+
+
+def test_what_a_full_disk_took_of_a_batch_is_written_anew(tmp_path):
+    """A write that stops in the middle of a line leaves neither half a line nor a gap when it is tried again."""
+    path = tmp_path / "out.csv"
+    with sink(path) as answers:
+        answers.clock(Clock(100.0, 0, 1.0))
+        answers.tolls(of(NOTICES, (0, 1, 0, 0)))
+        real, full = answers._file, Filling(answers._file, room=10)
+        answers._file = full
+        with pytest.raises(OSError, match="No space left"):
+            answers.tolls(of(NOTICES, (0, 2, 0, 0)))
+        assert path.read_text() == "0,1,0,0.000,0,0\n0,2,0,0.00"
+        answers._file = real
+        answers.tolls(of(NOTICES, (0, 2, 0, 0)))
+        assert answers.metrics()["type0/answers"] == 2
+    assert path.read_text() == "0,1,0,0.000,0,0\n0,2,0,0.000,0,0\n"
+
+
+def test_the_output_may_be_a_device():
+    """What cannot be cut off is written to as it is: /dev/null takes everything."""
+    with sink("/dev/null") as answers:
+        answers.clock(Clock(100.0, 0, 1.0))
+        answers.tolls(of(NOTICES, (0, 7, 0, 0)))
+        assert answers.metrics()["type0/answers"] == 1

@@ -70,6 +70,8 @@ def test_a_missing_file_is_named_with_the_cure(files, name):
     [
         ({"speed": 0.0}, "speed=0.0"),
         ({"speed": float("nan")}, "speed=nan"),
+        ({"speed": float("inf")}, "speed=inf"),
+        ({"history": Path("/dev/null")}, "is no file"),
         ({"until": -1}, "until=-1"),
         ({"pipeline": "flink"}, "no pipeline 'flink'"),
     ],

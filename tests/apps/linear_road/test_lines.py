@@ -51,12 +51,14 @@ BAD = {
     "1.0,2": "a is no integer",
     "+1,2": "a is no integer",
     "1,4294967296": "b is out of range",
+    "1,-2147483649": "b is out of range",
+    "1," + "7" * 5000: "b is out of range",
     '"1",2': "a is no integer",
     "1,2\r3,4": "2 fields expected, 3 found",
 }
 
 
-@pytest.mark.parametrize("text", BAD)
+@pytest.mark.parametrize("text", BAD, ids=[text[:20] for text in BAD])
 def test_a_bad_line_is_handed_out_and_the_others_are_read(tmp_path, text):
     """A bad line has its number, the reason and its text; it takes no other line with it."""
     path = tmp_path / "numbers.csv"
@@ -112,10 +114,14 @@ def test_a_file_without_line_ends_does_not_fill_the_memory(tmp_path, monkeypatch
 
 def test_a_broken_archive_is_one_clear_error(tmp_path):
     """A file that breaks off as a whole is no bad line: the error names it."""
-    path = tmp_path / "numbers.xz"
-    path.write_bytes(lzma.compress(b"1,2\n" * 10_000)[:-20])
-    with pytest.raises(UnreadableInput, match=r"numbers\.xz cannot be read"):
-        read(path)
+    path = tmp_path / "numbers"
+    plain = b"".join(b"%d,2\n" % number for number in range(1_000))
+    gz = bytearray(gzip.compress(plain))
+    gz[20:40] = bytes(20)
+    for packed in (lzma.compress(plain)[:-20], gzip.compress(plain)[:-20], bytes(gz)):
+        path.write_bytes(packed)
+        with pytest.raises(UnreadableInput, match="numbers cannot be read"):
+            read(path)
 
 
 def test_a_file_with_other_columns_is_one_clear_error(tmp_path):
@@ -123,4 +129,7 @@ def test_a_file_with_other_columns_is_one_clear_error(tmp_path):
     path = tmp_path / "numbers.parquet"
     pq.write_table(pa.table({"a": [1], "b": [2], "c": [3]}), path)
     with pytest.raises(UnreadableInput, match="2 columns expected, 3 found"):
+        read(path)
+    pq.write_table(pa.table({"a": [[1]], "b": [2]}), path)
+    with pytest.raises(UnreadableInput, match="Unsupported cast"):
         read(path)
