@@ -64,8 +64,8 @@ def command(arguments: Sequence[str]) -> int:
 def _run(options: argparse.Namespace, traffic: Path, history: Path, output: Path) -> int:
     """Run the application as a user would, in a process of its own."""
     arguments = [f"input={traffic}", f"history={history}", f"output={output}", f"pipeline={options.pipeline}"]
-    line = [sys.executable, "-m", "exop", "run", str(HERE), *arguments, f"speed={options.speed:g}"]
-    process = subprocess.Popen(line)
+    arguments += [f"speed={options.speed:g}", "--on-failure", "stop"]
+    process = subprocess.Popen([sys.executable, "-m", "exop", "run", str(HERE), *arguments])
     try:
         return process.wait()
     except KeyboardInterrupt:
