@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import stat
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from . import settings
 from .errors import SparkError
 from .java import Java, find_java
+from .scratch import Scratch
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -40,7 +43,7 @@ _VECTORS: Final = "--add-modules=jdk.incubator.vector"
 
 
 def started(master: str, directory: Path) -> SparkContext:
-    """Start Spark; *directory* is for its log and scratch files. A Java process that is there already is used again.
+    """Start a context; *directory* is for its scratch files. A Java process that is there already is used again.
 
     Raises:
         JavaMissing: no Java.
@@ -53,24 +56,17 @@ def started(master: str, directory: Path) -> SparkContext:
             "this process has a Spark context that is not ExoP's; stop it, or run the platform in a process of its own"
         )
     options = settings.spark_options(master, directory)
-    configuration = SparkConf(loadDefaults=False).setAll(list(options.items()))
-    gateway = SparkContext._gateway
     with _environment(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable):
-        if gateway is None:
-            gateway = _gateway(configuration, directory)
+        gateway = SparkContext._gateway or _gateway(options)
+        configuration = SparkConf(loadDefaults=False).setAll(list(options.items()))
         context = SparkContext(conf=configuration, gateway=gateway)
     _quieten(context)
     return context
 
 
-def log_of(directory: Path) -> Path:
-    """Where the Java process writes what it has to say."""
-    return directory / "spark.log"
-
-
 def last_words(directory: Path, most: int = 800) -> str:
-    """Return the last lines of the Java process's log."""
-    log = log_of(directory)
+    """Return the last lines of a Java process's log."""
+    log = directory / settings.LOG
     return (log.read_text(errors="replace")[-most:].strip() if log.exists() else "") or "it left no log"
 
 
@@ -85,16 +81,22 @@ def forget_gateway() -> None:
     SparkSession._instantiatedSession = None
 
 
-def _gateway(configuration: Any, directory: Path) -> Any:
+def _gateway(options: dict[str, str]) -> Any:
+    """Start a Java process; its log is kept as long as this process."""
+    from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
     java = find_java()
     _log.debug("starting Spark on Java %s, found by %s", java.version, java.found_by)
-    with log_of(directory).open("ab") as log, _environment(JAVA_HOME=str(_home(java, directory))):
+    scratch = Scratch(Path(tempfile.gettempdir()))
+    atexit.register(scratch.close)
+    options = options | settings.java_options(scratch.path)
+    configuration = SparkConf(loadDefaults=False).setAll(list(options.items()))
+    with (scratch.path / settings.LOG).open("ab") as log, _environment(JAVA_HOME=str(_home(java, scratch.path))):
         try:
             return launch_gateway(configuration, {"stderr": log, "stdout": log})  # type: ignore[no-untyped-call]
         except Exception as error:
-            raise SparkError(f"the Java process of Spark did not start: {last_words(directory)}") from error
+            raise SparkError(f"the Java process of Spark did not start: {last_words(scratch.path)}") from error
 
 
 def _home(java: Java, directory: Path) -> Path:

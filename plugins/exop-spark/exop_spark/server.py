@@ -6,9 +6,7 @@ import hmac
 import logging
 import os
 import secrets
-import shutil
 import socket
-import tempfile
 import threading
 from itertools import count
 from pathlib import Path
@@ -27,17 +25,16 @@ _PATIENCE: Final = 600.0
 class FeedServer:
     """Serves the feeds of this process; started with the first session, closed with the last.
 
-    A Unix socket in a directory of the owner alone where there is such a thing, the loopback otherwise; the token is
-    asked for on both.
+    A Unix socket in *directory*, which is the owner's alone, where there is such a thing; the loopback otherwise. The
+    token is asked for on both.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path) -> None:
         self.token = secrets.token_hex(32)
         self._feeds: dict[str, Feed] = {}
         self._numbers = count(1)
         self._lock = threading.Lock()
-        self._directory: Path | None = None
-        self._listener, self.address = self._listen()
+        self._listener, self.address = _listening(directory)
         self._thread = threading.Thread(target=self._accept, name="exop-spark-feeds", daemon=True)
         self._thread.start()
 
@@ -56,22 +53,6 @@ class FeedServer:
     def close(self) -> None:
         """Stop listening; conversations that are under way end with their feeds."""
         self._listener.close()
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
-
-    def _listen(self) -> tuple[socket.socket, str]:
-        if hasattr(socket, "AF_UNIX"):
-            self._directory = Path(tempfile.mkdtemp(prefix="exop-spark-"))
-            path = self._directory / "feeds"
-            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            listener.bind(os.fspath(path))
-            address = f"unix:{path}"
-        else:  # pragma: no cover - no such platform in the tests
-            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-            listener.bind(("127.0.0.1", 0))
-            address = f"tcp:127.0.0.1:{listener.getsockname()[1]}"
-        listener.listen(64)
-        return listener, address
 
     def _accept(self) -> None:
         while True:
@@ -107,6 +88,19 @@ class FeedServer:
         except SparkError as error:
             header, payload = {"error": str(error)}, b""
         wire.send(connection, header, payload)
+
+
+def _listening(directory: Path) -> tuple[socket.socket, str]:
+    if hasattr(socket, "AF_UNIX"):
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(os.fspath(directory / "feeds"))
+        address = f"unix:{directory / 'feeds'}"
+    else:  # pragma: no cover - no such platform in the tests
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.bind(("127.0.0.1", 0))
+        address = f"tcp:127.0.0.1:{listener.getsockname()[1]}"
+    listener.listen(64)
+    return listener, address
 
 
 def _serve(feed: Feed, request: wire.Header) -> tuple[wire.Header, bytes | memoryview]:

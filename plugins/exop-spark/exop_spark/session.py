@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
-import shutil
 import tempfile
 import threading
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import settings
 from .errors import MasterRefused
+from .scratch import Scratch, memory
 from .server import FeedServer
 
 if TYPE_CHECKING:
@@ -24,8 +23,9 @@ class Engine:
     def __init__(self, master: str) -> None:
         settings.check_master(master)
         self.master = master
-        self.directory = Path(tempfile.mkdtemp(prefix="exop-spark-"))
-        self.server = FeedServer()
+        self._scratch = Scratch(Path(tempfile.gettempdir()))
+        self._memory = Scratch(memory())
+        self.server = FeedServer(self._scratch.path)
         self._lock = threading.Lock()
         self._lost = False
         self._session: SparkSession | None = None
@@ -72,11 +72,11 @@ class Engine:
             return session
 
     def checkpoint(self, place: str = "") -> Path:
-        """Return a new directory for the checkpoint of a query: in *place*, in memory, or with the scratch files."""
-        memory = Path("/dev/shm")
-        within = Path(place) if place else memory if os.access(memory, os.W_OK) else self.directory
-        within.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix="exop-spark-checkpoint-", dir=within))
+        """Return a new directory for the checkpoint of a query: in *place* if that is given, otherwise in memory."""
+        if not place:
+            return self._memory.new("checkpoint")
+        Path(place).mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="checkpoint-", dir=place))
 
     def close(self) -> None:
         """Stop the context and the feeds; the Java process stays for the next engine and ends with this process."""
@@ -88,7 +88,8 @@ class Engine:
                 self._session.sparkContext.stop()
             else:
                 forget_gateway()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        self._scratch.close()
+        self._memory.close()
 
     def _first_session(self) -> SparkSession:
         from pyspark import cloudpickle
@@ -99,7 +100,7 @@ class Engine:
 
         for module in (source, wire):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-        return SparkSession(started(self.master, self.directory))
+        return SparkSession(started(self.master, self._scratch.path))
 
 
 class Lease:

@@ -9,6 +9,8 @@ from typing import Final
 from .errors import MasterRefused
 
 DEFAULT_MASTER: Final = "local[*]"
+#: The log of the Java process, in its directory.
+LOG: Final = "spark.log"
 #: Heap of the Java process. EXOP_SPARK_MEMORY sets another.
 MEMORY: Final = "2g"
 #: The quick compiler alone: a micro-batch is a little of everything, planned anew each time. Measured against the
@@ -35,7 +37,7 @@ def check_master(master: str) -> None:
         MasterRefused: another master; in particular Spark Connect, whose `foreachBatch` runs on the server, where the
             platform's output port is not.
     """
-    if master == "local" or master.startswith(("local[", "local-cluster[", "spark://")):
+    if master == "local" or master.startswith(("local[", "spark://")):
         return
     if master.startswith("sc://"):
         raise MasterRefused(
@@ -48,18 +50,24 @@ def check_master(master: str) -> None:
     )
 
 
-def spark_options(master: str, directory: Path) -> dict[str, str]:
-    """Return the options of the context; *directory* is for logs and scratch files."""
+def java_options(directory: Path) -> dict[str, str]:
+    """Return the options of the Java process; it writes its log in *directory*, and nothing to the terminal."""
     logging = directory / "log4j2.properties"
-    logging.write_text(_LOGGING.format(log=directory / "spark.log"))
+    logging.write_text(_LOGGING.format(log=directory / LOG))
     java = [f"-Dlog4j2.configurationFile=file:{logging}", f"-Dderby.system.home={directory}"]
     java += os.environ.get("EXOP_SPARK_JAVA_OPTIONS", JAVA_OPTIONS).split()
+    return {
+        "spark.driver.memory": os.environ.get("EXOP_SPARK_MEMORY", MEMORY),
+        "spark.driver.extraJavaOptions": " ".join(java),
+    }
+
+
+def spark_options(master: str, directory: Path) -> dict[str, str]:
+    """Return the options of a context; *directory* is for its scratch files."""
     options = {
         "spark.master": master,
         "spark.app.name": "exop",
         "spark.ui.enabled": "false",
-        "spark.driver.memory": os.environ.get("EXOP_SPARK_MEMORY", MEMORY),
-        "spark.driver.extraJavaOptions": " ".join(java),
         "spark.local.dir": str(directory / "scratch"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         # Event time is seconds since the epoch: local time zones have no say in it.

@@ -50,7 +50,7 @@ class SparkSlet(Slet):
     mode: Mode = "append"
     master: str = DEFAULT_MASTER
     #: Rounds of the warm-up; 0: none.
-    warm_up: int = 4
+    warm_up: int = 3
     #: At the end of the stream let all windows close, as if time went on for ever.
     close_windows: bool = True
     #: A directory that all hosts of a cluster share; only wanted with a `spark://` master.

@@ -40,7 +40,7 @@ def _specification() -> SletSpec:
         Setting("max_rows", int, 200_000),
         Setting("mode", str, "append"),
         Setting("master", str, "local[*]"),
-        Setting("warm_up", int, 4),
+        Setting("warm_up", int, 3),
         Setting("close_windows", bool, True),
     ]
     arriving = PortType(form="columns", punctuation=True, end=True)

@@ -15,9 +15,9 @@ COLUMNS = pa.schema([pa.field("time", pa.int32())])
 
 
 @pytest.fixture
-def server() -> Iterator[FeedServer]:
+def server(tmp_path) -> Iterator[FeedServer]:
     """A server that is listening."""
-    server = FeedServer()
+    server = FeedServer(tmp_path)
     yield server
     server.close()
 

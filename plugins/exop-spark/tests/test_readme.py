@@ -1,0 +1,42 @@
+"""The README says what is so."""
+
+import re
+from pathlib import Path
+
+from exop_spark.columns import schema_of
+from exop_spark.slets import SparkSlet
+
+from exop.model.mesh import Mesh
+from exop.model.slet import spec_of
+from exop.runtime.catalog import known_slets
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+
+
+def snippet(language: str) -> str:
+    """The first snippet in a language."""
+    found = re.search(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    assert found is not None
+    return found.group(1)
+
+
+def test_the_first_example_makes_a_slet():
+    """It runs as it stands."""
+    names: dict = {"__name__": "readme"}
+    exec(snippet("python"), names)
+    assert [port.name for port in spec_of(names["means"]).inputs] == ["readings"]
+
+
+def test_the_topology_names_a_slet_that_is_there():
+    """`spark:sql` with these settings is a node."""
+    catalog = known_slets()
+    mesh = Mesh.from_toml(snippet("toml"), catalog.slets)
+    settings = mesh.nodes["top"].settings
+    assert settings["mode"] == "update"
+    assert schema_of(settings["columns"]).names == ["time", "sensor", "value"]
+
+
+def test_every_setting_is_explained():
+    """Each setting of a Spark slet is named."""
+    for setting in SparkSlet.__dataclass_fields__:
+        assert f"`{setting}" in README, setting
