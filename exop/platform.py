@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import socket
 import sys
@@ -24,7 +23,7 @@ from exop.wiring import Applications, Plan, WiringController
 
 if TYPE_CHECKING:
     from exop.remoting import ControlServer
-    from exop.runtime.store import Store
+    from exop.runtime.store import Store, StoredApplication
 
 #: How long a thread may keep the interpreter while another one waits for it, in seconds. Python's own 5 ms would be
 #: the price of every hand-over between busy drivers; and at 1 ms a driver that lets go more often by itself (small
@@ -188,6 +187,16 @@ class Platform:
         """
         self._applications.resume(application, node)
 
+    def checkpoint(self, application: str) -> None:
+        """Take a checkpoint of a durable application now; it is written when this returns.
+
+        Raises:
+            UnknownName: no such application runs here.
+            CheckpointError: it is not durable, or a driver does not come to a safe point.
+            NotStorable, StateError: it cannot be stored, or not be written; the one before it stands.
+        """
+        self._applications.checkpoint(application)
+
     def end(self, application: str) -> None:
         """Ask the sources of an application to end; what is under way is still processed."""
         self.deployment(application).end_sources()
@@ -207,7 +216,9 @@ class Platform:
     def status(self, application: str | None = None) -> dict[str, Any]:
         """What runs here, in plain data: the platform, or one application with its components and channels."""
         if application is not None:
-            return application_status(self.deployment(application))
+            found = application_status(self.deployment(application))
+            durability = self._applications.durability(application)
+            return found | ({"checkpoints": durability} if durability is not None else {})
         return {
             "platform": self.name,
             "pid": os.getpid(),
@@ -215,7 +226,7 @@ class Platform:
             "plugins": self.plugins.names(),
             "broken_plugins": {name: str(error) for name, error in self.plugins.broken.items()},
             "failed_to_restart": {name: str(error) for name, error in self.failed_to_restart.items()},
-            "applications": {name: application_status(self.deployment(name)) for name in self.applications()},
+            "applications": {name: self.status(name) for name in self.applications()},
         }
 
     def metrics(self, application: str) -> dict[str, Any]:
@@ -252,10 +263,25 @@ class Platform:
             if not stored.active:
                 continue
             try:
-                self.apply(dataclasses.replace(Mesh.from_toml(stored.topology, self.slets()), revision=stored.revision))
+                self._restart_one(store, stored)
             except ExopError as problem:
                 store.set_active(stored.name, active=True)
                 self.failed_to_restart[stored.name] = problem
+
+    def _restart_one(self, store: Store, stored: StoredApplication) -> None:
+        """Deploy an application anew, or let it go on from its checkpoint, with the mesh that it had then."""
+        try:
+            snapshot = store.checkpoints.read(stored.name)
+            topology = snapshot.topology if snapshot is not None else stored.topology
+            mesh = Mesh.from_toml(topology, self.slets())
+        except ExopError as problem:
+            if store.checkpoints.has(stored.name):
+                self._applications.lost[stored.name] = problem
+            raise
+        if snapshot is not None:
+            self._applications.recover(mesh, snapshot)
+        else:
+            self.apply(mesh.at(stored.revision))
 
     def _serve(self) -> None:
         # rpyc and its server are paid for by those who serve.

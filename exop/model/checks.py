@@ -47,6 +47,28 @@ def check(mesh: Mesh, kinds: Mapping[str, type[KindLike]]) -> None:
         )
 
 
+def check_durable(mesh: Mesh, *, has_state: bool) -> None:
+    """Find what keeps a mesh that asks for checkpoints from having any.
+
+    Raises:
+        MeshError: the platform has no state directory, or a slet drives itself: nobody knows what it has in hand.
+    """
+    if mesh.durable is None:
+        return
+    if not has_state:
+        raise MeshError(
+            f"the application {mesh.name!r} is durable, and this platform has no state directory to keep its "
+            f"checkpoints; give one, Platform(state=…) or --state DIR, or leave out app.durable()"
+        )
+    for node in mesh.nodes.values():
+        if node.slet.own_driver:
+            raise MeshError(
+                f"the application {mesh.name!r} is durable, and {node.name} ({node.slet.identity}) pushes from threads "
+                f"of its own, so that no checkpoint knows what it has in hand; leave out app.durable(), or take a slet "
+                f"that the platform drives"
+            )
+
+
 def check_join(mesh: Mesh, channel: str, kinds: Mapping[str, type[KindLike]]) -> None:
     """Compare the types of all ports that a channel joins.
 

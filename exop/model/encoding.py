@@ -83,9 +83,10 @@ def decode(data: bytes) -> Any:
         return _unpack(data)
     except StoredStateError:
         raise
-    except Exception as problem:  # whatever a damaged text leads to
+    except Exception as problem:  # whatever damaged bytes lead to
         cure = "it is damaged: take an older copy"
-        raise StoredStateError(what="a stored value", problem=f"{type(problem).__name__}: {problem}", cure=cure) from problem
+        told = f"{type(problem).__name__}: {problem}"
+        raise StoredStateError(what="a stored value", problem=told, cure=cure) from problem
 
 
 def _pack(value: Any) -> bytes:
@@ -143,7 +144,8 @@ def filled(kind: Any, fields: Mapping[str, Any]) -> Any:
     strange = [name for name in fields if name not in known]
     if strange:
         problem = f"{kind.__qualname__} has no field {', '.join(strange)}; it has {', '.join(known)}"
-        raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure="use the code that wrote it")
+        cure = "use the code that wrote it"
+        raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure=cure)
     made = kind.__new__(kind)
     for name, field in known.items():
         object.__setattr__(made, name, fields[name] if name in fields else _default(kind, field))

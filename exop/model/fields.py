@@ -1,4 +1,4 @@
-"""Whether values fit the annotations of a memento's fields: asked when it comes from outside, or its class was edited."""
+"""Whether values fit the annotations of a memento's fields: asked when its class was edited since it was stored."""
 
 from __future__ import annotations
 

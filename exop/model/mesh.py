@@ -90,7 +90,9 @@ class Mesh:
     def __post_init__(self) -> None:
         checked_name("an application", self.name)
         if self.durable is not None and not (_is_number(self.durable) and 0 < self.durable < float("inf")):
-            raise MeshError(f"{self.name}: a checkpoint every {self.durable!r} seconds cannot be; give a number above 0")
+            raise MeshError(
+                f"{self.name}: a checkpoint cannot be taken every {self.durable!r} seconds; give a number > 0"
+            )
         object.__setattr__(self, "nodes", _frozen(self.nodes))
         object.__setattr__(self, "channels", _frozen(self.channels))
 

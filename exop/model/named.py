@@ -5,18 +5,22 @@ from __future__ import annotations
 import importlib
 import sys
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from exop.errors import NotStorable, StoredStateError
 
+_names: Final[dict[Any, str]] = {}
 
-@lru_cache(maxsize=4096)
+
 def name_of(kind: Any) -> str:
     """The name `module:Qualified.Name` under which another process finds a class (or a function) again.
 
     Raises:
         NotStorable: it stands in a function, or in a script, or under another name than its own.
     """
+    known = _names.get(kind)
+    if known is not None:
+        return known
     module, qualified = kind.__module__, kind.__qualname__
     if module == "__main__":
         raise NotStorable(value=qualified, problem="it stands in a script", cure="define it in a module of a package")
@@ -26,7 +30,7 @@ def name_of(kind: Any) -> str:
     if found is not kind:
         problem = f"{module} does not have it under the name {qualified}"
         raise NotStorable(value=qualified, problem=problem, cure="define it at the top of a module, under its own name")
-    return f"{module}:{qualified}"
+    return _names.setdefault(kind, f"{module}:{qualified}")
 
 
 @lru_cache(maxsize=4096)

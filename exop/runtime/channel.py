@@ -168,6 +168,24 @@ class ControlMerge:
             self._outbox.clear()
             return left
 
+    def capture(self) -> dict[str, Any]:
+        """How far each producer has come, as plain data; `restore` takes it back."""
+        with self._lock:
+            return {
+                "times": dict(self._times),
+                "ended": sorted(self._ended),
+                "sent": self._sent,
+                "done": self._done,
+                "outbox": list(self._outbox),
+            }
+
+    def restore(self, held: Mapping[str, Any]) -> None:
+        """Take back what `capture` returned; who is expected is not changed."""
+        with self._lock:
+            self._times, self._ended = dict(held["times"]), set(held["ended"])
+            self._sent, self._done = held["sent"], held["done"]
+            self._outbox = deque(held["outbox"])
+
     @property
     def ended(self) -> bool:
         """The end has gone on."""

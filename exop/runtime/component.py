@@ -40,6 +40,7 @@ class Component:
         to: For each output port, where it is bound to now.
         pullers: The drivers by which an engine pulls.
         ended: The input ports whose stream has ended.
+        over: The slet had ended when the checkpoint was taken that it goes on from.
     """
 
     def __init__(self, component_id: str, application: str, node: Node, changed: Changed) -> None:
@@ -57,6 +58,7 @@ class Component:
         self.runner: Driver | None = None
         self.instance: Any = None
         self.left = False
+        self.over = False
         self.calls: dict[str, Callable[[Any], Any]] = {}
         self.tried: dict[str, Callable[[Any], Any]] = {}
         self.to: dict[str, Entry] = {}
@@ -86,6 +88,8 @@ class Component:
 
     def begin(self) -> None:
         """Let the slet drive, if it does: everything is open and bound."""
+        if self.over and self.driver is not None and not self.driver.work:
+            return
         if isinstance(self.driver, ThreadDriver):
             self.driver.start()
         elif isinstance(self.driver, EngineDriver):
@@ -160,6 +164,13 @@ class Component:
             before = predecessor.pulled.get(name)
             if before is not None:
                 port.taken, port.ended = before.taken, before.ended
+        self._bind()
+
+    def adopt(self, state: Memento) -> None:
+        """Begin with a state that was stored; called before the component is bound and opened."""
+        self.state = state
+        if self.instance is not None and self.spec.state:
+            setattr(self.instance, self.spec.state[0], state)
         self._bind()
 
     def expect(self) -> None:

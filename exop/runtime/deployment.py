@@ -6,9 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
-from exop.errors import ComponentFailed, PlanError
+from exop.errors import CheckpointError, ComponentFailed, PlanError
 from exop.logs import logger
 from exop.model.lifecycle import Event, State
 from exop.model.mesh import Mesh
@@ -40,6 +40,7 @@ class Deployment:
         loops: What watches the cycles; called by drivers that have nothing to do.
         rank: How far downstream each driver (by `id`) begins.
         finished: Set when every component has ended.
+        changing: Held while the mesh is being changed: no checkpoint is taken of one that is half changed.
     """
 
     def __init__(self, mesh: Mesh) -> None:
@@ -58,6 +59,7 @@ class Deployment:
         self.places: dict[str, Entry] = {}
         self.started: float | None = None
         self._sampling = threading.Event()
+        self.changing = threading.RLock()
         self._parking = threading.RLock()
 
     @property
@@ -97,6 +99,29 @@ class Deployment:
                 for driver in reversed(closed):
                     driver.open()
 
+    @contextmanager
+    def still(self, patience: float) -> Iterator[None]:
+        """Hold every driver where all that it has in hand is known, while the block runs; upstream stands still first.
+
+        Raises:
+            CheckpointError: a driver has crashed, did not come to such a point within *patience* seconds, or waits
+                inside of an item.
+        """
+        with self._parking, ExitStack() as closed:
+            for driver in self.drivers():
+                driver.close()
+                closed.callback(driver.open)
+                if not driver.wait_still(patience):
+                    problem = f"{driver.name} did not come to a safe point within {patience:g} s"
+                    cure = "a source that waits should yield None from time to time"
+                    raise CheckpointError(application=self.name, problem=problem, cure=cure)
+                if driver.held_by is not None and not driver.work and not isinstance(driver, SourceDriver):
+                    raise CheckpointError(application=self.name, problem=driver.held_by, cure="repair that first")
+            for name, crash in self.crashed():
+                problem = f"the driver {name} has crashed: {crash!r}"
+                raise CheckpointError(application=self.name, problem=problem, cure="restart it from the last one")
+            yield
+
     def open(self) -> None:
         """Open all slets, several at a time; returns when every one is ready.
 
@@ -126,6 +151,8 @@ class Deployment:
         self.started = time.monotonic()
         for component in self.components.values():
             component.on(Event.SUSPEND if component.node.suspended else Event.START)
+            if component.over:
+                component.on(Event.END)
         for worker in self.workers.values():
             worker.start()
         for component in sorted(self.components.values(), key=lambda one: one.spec.role is Role.ALPHA):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from exop.model.items import CONTROL, EndOfStream, Punctuation
@@ -61,6 +61,14 @@ class BufferedOutput(OutputPort[Any]):
         for way, payload in self._pending:
             unwound.then(self.entry, way, [payload])
         self._pending = []
+
+    def capture(self) -> list[tuple[Way, Any]]:
+        """What is kept, as plain data; `restore` takes it back."""
+        return list(self._pending)
+
+    def restore(self, held: Iterable[tuple[Way, Any]]) -> None:
+        """Keep this again."""
+        self._pending = list(held)
 
     def forget(self) -> None:
         """The slet raised: nothing of this item leaves."""
@@ -180,6 +188,21 @@ class PulledInput(InputPort[Any]):
         self.channel, self.queue = channel, queue
         if queue is not None:
             queue.worker = self.driver
+
+    def capture(self) -> dict[str, Any]:
+        """What was taken and not dealt with yet, as plain data; `restore` takes it back."""
+        earlier = [entry for queue in self._earlier for entry in queue.capture()["entries"]]
+        return {"taken": list(self.taken), "ended": self.ended, "earlier": earlier}
+
+    def restore(self, held: Mapping[str, Any]) -> None:
+        """Take it again; called when the port is connected, and its queue has got back what waited there."""
+        self.taken, self.ended = deque(held["taken"]), held["ended"]
+        if self.queue is not None:
+            self.queue.put_first(held["earlier"])
+
+    def earlier(self) -> list[QueueChannel]:
+        """The queues that were connected before, and may hold something still."""
+        return list(self._earlier)
 
     def leave(self) -> None:
         """The slet has ended: nobody takes anything here any more."""

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from exop.errors import PlanError, StaleMesh, UnknownName
-from exop.model.checks import check
+from exop.errors import (
+    CheckpointError,
+    ExopError,
+    NotStorable,
+    PlanError,
+    StaleMesh,
+    StateError,
+    UnknownName,
+)
+from exop.model.checks import check, check_durable
 from exop.model.lifecycle import Event
 from exop.model.mesh import Mesh
 from exop.model.resolve import resolved
@@ -20,6 +29,8 @@ from exop.wiring.deployer import Deployer
 from exop.wiring.plan import Plan, make_plan, without_marks
 
 if TYPE_CHECKING:
+    from exop.runtime.durable.checkpointer import Checkpointer
+    from exop.runtime.durable.snapshot import Snapshot
     from exop.runtime.store import Store
 
 
@@ -28,16 +39,19 @@ class Applications:
 
     Attributes:
         store: Where applications are remembered; `None` while there is no state directory.
+        lost: Applications that could not be started again, with a checkpoint that is kept for them, and why.
     """
 
     def __init__(self, host: str, catalog: Catalog, manager: ComponentManager, wiring: WiringController) -> None:
         self.store: Store | None = None
+        self.lost: dict[str, ExopError] = {}
         self._host = host
         self._catalog = catalog
         self._manager = manager
         self._wiring = wiring
         self._deployer = Deployer(manager, wiring, host)
         self._running: dict[str, Deployment] = {}
+        self._checkpointers: dict[str, Checkpointer] = {}
         self._turn = threading.RLock()
 
     def names(self) -> list[str]:
@@ -86,10 +100,18 @@ class Applications:
             if known is not None and not known.finished.is_set():
                 return self.plan(mesh).apply()
             mesh = resolved(mesh, self._catalog.slets, durable=self.store is not None)
+            check_durable(mesh, has_state=self.store is not None)
+            if mesh.name in self.lost:
+                raise StateError(
+                    f"the checkpoint of {mesh.name!r} is kept, because it could not be restored "
+                    f"({self.lost[mesh.name]}); repair that and start the platform again, or give it up by "
+                    f"`exop remove {mesh.name}`"
+                )
             if known is not None:
+                self._stop_checkpoints(mesh.name)
                 self._deployer.undeploy(known)
             mesh = mesh.at(max(mesh.revision, known.mesh.revision if known else 0) + 1)
-            self._remember(mesh)
+            self._remember(mesh, anew=True)
             try:
                 self._running[mesh.name] = self._deployer.deploy(mesh)
             except BaseException:
@@ -97,7 +119,46 @@ class Applications:
                 if self.store is not None:
                     self.store.set_active(mesh.name, active=False)
                 raise
+            self._start_checkpoints(mesh.name)
             return mesh
+
+    def recover(self, mesh: Mesh, snapshot: Snapshot) -> Mesh:
+        """Let an application go on from its last checkpoint; *mesh* is the one of then.
+
+        Raises:
+            MeshError, PlanError, StoredStateError: it cannot; the checkpoint is kept.
+        """
+        with self._turn:
+            mesh = resolved(mesh, self._catalog.slets, durable=True).at(snapshot.revision)
+            check_durable(mesh, has_state=True)
+            try:
+                self._running[mesh.name] = self._deployer.deploy(mesh, snapshot)
+            except ExopError as problem:
+                self.lost[mesh.name] = problem
+                raise
+            self._remember(mesh)
+            self._start_checkpoints(mesh.name)
+            return mesh
+
+    def checkpoint(self, application: str) -> None:
+        """Take a checkpoint of a durable application now; it is written when this returns.
+
+        Raises:
+            UnknownName: no such application runs here.
+            CheckpointError: it is not durable, or a driver does not come to a safe point.
+            NotStorable, StateError: it cannot be stored, or not be written; the one before it stands.
+        """
+        deployment = self.get(application)
+        taker = self._checkpointers.get(application)
+        if taker is None:
+            cure = "build it with app.durable(every=…)"
+            raise CheckpointError(application=deployment.name, problem="it is not durable", cure=cure)
+        taker.take()
+
+    def durability(self, application: str) -> dict[str, Any] | None:
+        """The figures of an application's checkpoints; `None` if it is not durable."""
+        taker = self._checkpointers.get(application)
+        return taker.status() if taker is not None else None
 
     def resume(self, application: str, node: str) -> None:
         """Let items into a suspended or failed node again; the item that it is suspended on is tried first.
@@ -118,11 +179,18 @@ class Applications:
     def remove(self, application: str, timeout: float = 5.0) -> bool:
         """Stop an application at its safe points and undeploy it; tells whether all its threads have left in time.
 
+        One that could not be started again is given up, with its checkpoint.
+
         Raises:
             UnknownName: no such application runs here.
         """
         with self._turn:
+            if application in self.lost and self.store is not None:
+                self.store.forget(application)
+                del self.lost[application]
+                return True
             deployment = self.get(application)
+            self._stop_checkpoints(application)
             del self._running[application]
             if self.store is not None:
                 self.store.forget(application)
@@ -140,8 +208,10 @@ class Applications:
         return done
 
     def close(self) -> None:
-        """Undeploy everything; what the store says of it stays."""
+        """Undeploy everything; what the store says of it stays, with a last checkpoint of what is durable."""
         with self._turn:
+            for application in list(self._checkpointers):
+                self._last_checkpoint(application)
             for deployment in self._running.values():
                 self._deployer.undeploy(deployment)
             self._running.clear()
@@ -156,10 +226,50 @@ class Applications:
             if running.finished.is_set():
                 raise PlanError(f"{plan.after.name} has finished meanwhile: there is nothing to change any more")
             after = without_marks(plan.after).at(plan.before.revision + 1)
-            Change(running, self._manager, self._wiring, dataclasses.replace(plan, after=after)).carry_out()
+            check_durable(after, has_state=self.store is not None)
+            with running.changing:
+                Change(running, self._manager, self._wiring, dataclasses.replace(plan, after=after)).carry_out()
             self._remember(after)
+            self._checkpoint_change(after)
             return after
 
-    def _remember(self, mesh: Mesh) -> None:
+    def _remember(self, mesh: Mesh, *, anew: bool = False) -> None:
         if self.store is not None:
-            self.store.save(mesh, mesh.to_toml(), active=True)
+            self.store.save(mesh, mesh.to_toml(), active=True, anew=anew)
+
+    def _start_checkpoints(self, application: str) -> None:
+        deployment = self._running[application]
+        if self.store is None or deployment.mesh.durable is None:
+            return
+        # The encoding is paid for by those who are durable.
+        from exop.runtime.durable.checkpointer import Checkpointer
+
+        taker = self._checkpointers[application] = Checkpointer(deployment, self.store.checkpoints)
+        taker.start()
+
+    def _checkpoint_change(self, mesh: Mesh) -> None:
+        """A change of a durable application is in a checkpoint when it is reported as made.
+
+        Where that fails the change is made all the same: the next checkpoint has it, and until then a crash leads back
+        to the mesh before it.
+        """
+        if mesh.durable is None:
+            self._stop_checkpoints(mesh.name)
+            if self.store is not None:
+                self.store.discard_checkpoint(mesh.name)
+            return
+        if mesh.name not in self._checkpointers:
+            self._start_checkpoints(mesh.name)
+        with suppress(CheckpointError, NotStorable, StateError):  # noted by the checkpointer, and shown by status
+            self._checkpointers[mesh.name].take()
+
+    def _last_checkpoint(self, application: str) -> None:
+        taker = self._checkpointers[application]
+        self._stop_checkpoints(application)
+        with suppress(CheckpointError, NotStorable, StateError):  # the one before it stands, and the log says why
+            taker.take(last=True)
+
+    def _stop_checkpoints(self, application: str) -> None:
+        taker = self._checkpointers.pop(application, None)
+        if taker is not None:
+            taker.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from exop.errors import ComponentFailed, ExopError, PlanError
 from exop.model.checks import check
@@ -13,6 +14,9 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
 from exop.wiring.controller import WiringController
 
+if TYPE_CHECKING:
+    from exop.runtime.durable.snapshot import Snapshot
+
 
 class Deployer:
     """Deploys and undeploys whole meshes; each step that fails undoes the ones before it."""
@@ -22,13 +26,16 @@ class Deployer:
         self._wiring = wiring
         self._host = host
 
-    def deploy(self, mesh: Mesh) -> Deployment:
+    def deploy(self, mesh: Mesh, snapshot: Snapshot | None = None) -> Deployment:
         """Create, connect, open and start everything; the sources start when every slet is ready.
+
+        With a *snapshot* everything goes on where it was when that was taken.
 
         Raises:
             MeshError: the mesh cannot be.
             ComponentFailed: a slet could not be opened.
             PlanError: a node is placed on a host that this platform does not reach.
+            StoredStateError: the snapshot does not fit.
         """
         check(mesh, self._manager.kinds)
         self._check_hosts(mesh)
@@ -37,7 +44,7 @@ class Deployer:
         try:
             self._create(deployment, undo)
             undo.append(lambda: self._discard_inserted(deployment))
-            self._wiring.settle(deployment)
+            self._bind(deployment, snapshot)
             undo.append(deployment.stop)
             deployment.open()
             deployment.start()
@@ -69,6 +76,18 @@ class Deployer:
             undo.append(lambda component=component: self._remove(component))  # type: ignore[misc]
             for port, channel_name in node.ports.items():
                 self._wiring.connect(component, port, channel_name)
+
+    def _bind(self, deployment: Deployment, snapshot: Snapshot | None) -> None:
+        """Compile the connections; around that, everything is given what the snapshot has of it."""
+        if snapshot is None:
+            self._wiring.settle(deployment)
+            return
+        # The encoding is paid for by those who recover.
+        from exop.runtime.durable.recovery import restore_contents, restore_states
+
+        restore_states(deployment, snapshot)
+        self._wiring.settle(deployment)
+        restore_contents(deployment, snapshot)
 
     def _made(self, deployment: Deployment, node: Node) -> Component:
         try:

@@ -193,11 +193,12 @@ class QueueChannel(Channel):
         return {"depth": self.depth, "capacity": self.capacity, "items": self.taken + self.depth - marks}
 
     def capture(self) -> Mapping[str, Any]:
-        """The entries that wait, each with its kind: `item`, `batch`, `control`."""
-        return {"entries": [_plain(entry) for entry in list(self.entries)]}
+        """The entries that wait, each with its kind (`item`, `batch`, `control`), and whether anybody takes them."""
+        return {"entries": [_plain(entry) for entry in list(self.entries)], "left": self.left}
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Put back the entries that waited, behind those that wait."""
+        self.left = self.left or bool(held.get("left"))
         self.entries.extend(map(self._packed, held["entries"]))
         if self.worker is not None:
             self.worker.wake()

@@ -142,6 +142,17 @@ class Driver:
         """Wait until nothing of this driver is under way; `False` when *timeout* seconds were not enough."""
         return self._watched(lambda: not self.busy, timeout)
 
+    def wait_still(self, timeout: float | None = None) -> bool:
+        """Wait until what the closed driver has in hand is known, to the last item; `False` after *timeout* seconds."""
+        return self.wait_parked(timeout)
+
+    def take_up(self) -> None:
+        """Do what was in hand when a checkpoint was taken: called first by a driver that goes on from one."""
+        if self.work:
+            unwound = Unwind("going on from a checkpoint", lambda: True, self.work[0])
+            unwound.work = list(self.work)
+            self.unwound(unwound)
+
     def _watched(self, ready: Callable[[], bool], timeout: float | None) -> bool:
         """Wait, in another thread than the driver's, until *ready()* holds; the driver tells when it rests."""
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -277,11 +288,13 @@ class ThreadDriver(Driver):
 
     Attributes:
         crash: The error that has ended it, which is none of a slet's.
+        left: The thread has done all that it will do.
     """
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.crash: BaseException | None = None
+        self.left = False
         self._thread: threading.Thread | None = None
 
     @property
@@ -315,6 +328,7 @@ class ThreadDriver(Driver):
             self.crash = error
             report_crash(self, error)
         finally:
+            self.left = True
             self.rest()
             self.told()
 

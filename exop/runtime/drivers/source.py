@@ -32,6 +32,10 @@ class SourceDriver(ThreadDriver):
         flush: Sends what the slet pushed to further output ports between two items; `None` if it has none.
         form: What is yielded: single items, items mixed with control items, or batches (lists or record batches).
         pulls: The slet takes its items from queues.
+
+    Attributes:
+        hand: What was yielded and not yet pushed, while the driver is parked with it: its memento is one ahead of it.
+        over: The slet had ended when the checkpoint was taken that this driver goes on from.
     """
 
     def __init__(
@@ -47,6 +51,8 @@ class SourceDriver(ThreadDriver):
     ) -> None:
         super().__init__(name)
         self.entry: Entry = NOWHERE
+        self.hand: tuple[Any] | None = None
+        self.over = False
         self._iterate = iterate
         self._broken = broken
         self._finish = finish
@@ -58,6 +64,13 @@ class SourceDriver(ThreadDriver):
 
     def run(self) -> None:
         """Iterate until the source ends, or is told to end; then the end of the stream goes out."""
+        self.busy = True
+        self.take_up()
+        if self.over:
+            return
+        if self.hand is not None:
+            self._drain_any(iter(self.hand))
+        self.busy = False
         while True:
             try:
                 self._iterate_once()
@@ -98,7 +111,9 @@ class SourceDriver(ThreadDriver):
             self.busy = True
             try:
                 if self.attention:
+                    self.hand = (item,)
                     probe = self.attend()
+                    self.hand = None
                     push = self.entry.push
                     if item is not None:
                         self.count = count = count + 1
@@ -125,7 +140,11 @@ class SourceDriver(ThreadDriver):
         for item in iterator:
             self.busy = True
             try:
-                probe = self.attend() if self.attention else False
+                probe = False
+                if self.attention:
+                    self.hand = (item,)
+                    probe = self.attend()
+                    self.hand = None
                 self._send(item, probe=probe)
             except Unwind as unwound:
                 self.unwound(unwound)
@@ -144,6 +163,15 @@ class SourceDriver(ThreadDriver):
     def wait_yielded(self, timeout: float | None = None) -> bool:
         """Wait until the slet has yielded and the closed driver is parked there: its memento is what it has sent."""
         return self._watched(lambda: self.parked or not self.alive, timeout) and not self.work
+
+    def wait_still(self, timeout: float | None = None) -> bool:
+        """Wait until the slet has yielded too: its memento is then what it has sent, and what is in its driver's hand.
+
+        A slet that waits for somebody's help, or has ended, stands still as well.
+        """
+        return self._watched(
+            lambda: self.parked or self.left or not self.alive or (self.held_by is not None and not self.busy), timeout
+        )
 
     def follow(self, places: Mapping[str, Entry]) -> None:
         """Push what is in hand by the way there is now."""

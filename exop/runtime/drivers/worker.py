@@ -33,6 +33,7 @@ class Worker(ThreadDriver):
 
     def run(self) -> None:
         """Drain until told to leave."""
+        self.take_up()
         while not ((self.ending or self.retired) and self.empty):
             moved = False
             for queue in self.queues:

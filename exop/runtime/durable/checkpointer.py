@@ -1,0 +1,144 @@
+"""Takes the checkpoints of one application: every so many seconds, when asked, and a last one at its end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from exop.errors import ExopError
+from exop.logs import logger
+from exop.runtime.deployment import Deployment
+from exop.runtime.durable.checkpoints import Checkpoints
+from exop.runtime.durable.failpoints import failpoint
+from exop.runtime.durable.snapshot import Snapshot, capture
+
+#: How long a checkpoint that somebody waits for may take to find every driver at a safe point, in seconds.
+PATIENCE = 10.0
+#: The same for one that is taken by itself: whoever stands still meanwhile does not wait longer for the others.
+BRIEF = 1.0
+
+
+@dataclass
+class Figures:
+    """What the checkpoints of an application have been like: shown by `status`."""
+
+    taken: int = 0
+    failed: int = 0
+    bytes: int = 0
+    written: int = 0
+    pause_ms: float = 0.0
+    write_ms: float = 0.0
+    trouble: str | None = None
+
+
+class Checkpointer:
+    """A thread that takes checkpoints of one deployment, as often as its mesh says."""
+
+    def __init__(self, deployment: Deployment, checkpoints: Checkpoints) -> None:
+        self.figures = Figures()
+        self._deployment = deployment
+        self._checkpoints = checkpoints
+        self._turn = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"exop {deployment.name} checkpoints", daemon=True)
+
+    def start(self) -> None:
+        """Take the first one now, and go on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take no more."""
+        self._stop.set()
+        self._deployment.tell()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def take(self, patience: float = PATIENCE, *, last: bool = False) -> None:
+        """Take a checkpoint now; it is written when this returns. With *last*, nothing moves any more after it.
+
+        Raises:
+            CheckpointError: a driver did not come to a safe point within *patience* seconds.
+            NotStorable: something is of a type that cannot be stored.
+            StateError: it could not be written.
+        """
+        with self._turn, self._deployment.changing:
+            failpoint("checkpoint-begin")
+            try:
+                snapshot = self._captured(patience, last=last)
+                failpoint("checkpoint-released")
+                self._sync()
+                begin = time.perf_counter()
+                self.figures.written = self._checkpoints.write(snapshot)
+                self.figures.write_ms = (time.perf_counter() - begin) * 1e3
+            except ExopError as problem:
+                self.figures.failed += 1
+                self._note(str(problem))
+                raise
+            self.figures.taken += 1
+            self.figures.bytes = snapshot.size
+            self._note(None)
+
+    def status(self) -> dict[str, Any]:
+        """The figures, as plain data."""
+        found = self.figures
+        return {
+            "every_s": self._deployment.mesh.durable,
+            "taken": found.taken,
+            "failed": found.failed,
+            "bytes": found.bytes,
+            "written_bytes": found.written,
+            "pause_ms": round(found.pause_ms, 3),
+            "write_ms": round(found.write_ms, 3),
+            "trouble": found.trouble,
+        }
+
+    def _captured(self, patience: float, *, last: bool) -> Snapshot:
+        deployment = self._deployment
+        topology = deployment.mesh.to_toml()
+        with deployment.still(patience):
+            begin = time.perf_counter()
+            snapshot = capture(deployment, topology)
+            self.figures.pause_ms = (time.perf_counter() - begin) * 1e3
+            failpoint("checkpoint-captured")
+            if last:
+                for driver in deployment.drivers():
+                    driver.halt()
+        return snapshot
+
+    def _sync(self) -> None:
+        """Let sinks bring to the disk what their mementos count as written; the stream runs meanwhile."""
+        for component in self._deployment.components.values():
+            sync = getattr(component.instance, "sync", None)
+            if callable(sync):
+                sync()
+
+    def _run(self) -> None:
+        deployment = self._deployment
+        while not self._stop.is_set():
+            over = deployment.finished.is_set()
+            try:
+                self.take(BRIEF)
+            except ExopError:
+                if over:
+                    return
+            else:
+                if over:
+                    return
+            self._pause()
+
+    def _pause(self) -> None:
+        deployment = self._deployment
+        every = deployment.mesh.durable or BRIEF
+        with deployment.progress:
+            deployment.progress.wait_for(lambda: self._stop.is_set() or deployment.finished.is_set(), every)
+
+    def _note(self, trouble: str | None) -> None:
+        """Log trouble when it begins, and when it is over; not with every checkpoint."""
+        before, self.figures.trouble = self.figures.trouble, trouble
+        log = logger("exop.checkpoints").bind(application=self._deployment.name)
+        if trouble is not None and trouble != before:
+            log.warning("no checkpoint was taken", problem=trouble)
+        elif trouble is None and before is not None:
+            log.info("checkpoints are taken again")

@@ -1,0 +1,111 @@
+"""Giving a deployment back what a snapshot holds, before anything moves in it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from exop.errors import StoredStateError
+from exop.model.encoding import decode
+from exop.model.stored import unpack
+from exop.runtime.channel import ControlMerge
+from exop.runtime.component import Component
+from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.base import Driver
+from exop.runtime.drivers.source import SourceDriver
+from exop.runtime.durable.snapshot import Snapshot
+from exop.runtime.failure import DeadLetter
+from exop.runtime.ports import BufferedOutput
+from exop.runtime.unwind import Way, Work
+
+
+def restore_states(deployment: Deployment, snapshot: Snapshot) -> None:
+    """Give the components their mementos: before they are bound, so that they are bound to these.
+
+    Raises:
+        StoredStateError: a memento cannot be taken over by the class that there is now.
+    """
+    deployment.reasons = dict(snapshot.reasons)
+    for name, component in deployment.components.items():
+        stored = snapshot.parts.get(("memento", name))
+        if component.spec.state is not None and stored is not None:
+            place = f"the memento of {deployment.name}.{name}"
+            component.adopt(unpack(stored, component.spec.state[1], place))
+
+
+def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
+    """Give channels, ports and drivers back what they held: after they are bound, before anything is opened.
+
+    Raises:
+        StoredStateError: something does not fit into this mesh any more, or is damaged.
+    """
+    for (kind, name), stored in snapshot.parts.items():
+        if kind == "memento":
+            continue
+        held = decode(stored)
+        if kind == "node":
+            _node(deployment, deployment.components[name], held)
+        elif kind == "merge":
+            deployment.merges.setdefault(name, ControlMerge()).restore(held)
+        elif kind == "channel":
+            deployment.channels[name].restore(held)
+        elif kind == "queue":
+            queue = deployment.inserted.get(name)
+            if queue is not None:
+                queue.restore(held)
+            elif held["entries"]:
+                raise _strange(deployment, f"the queue {name!r}, which holds {len(held['entries'])} entries,")
+    # Last, because what a port had taken comes before what its queue has got back by now.
+    for (kind, name), stored in snapshot.parts.items():
+        if kind == "node":
+            for port, taken in decode(stored)["pulled"].items():
+                deployment.components[name].pulled[port].restore(taken)
+        elif kind == "worker":
+            held = decode(stored)
+            driver = _worker(deployment, held["queues"], held["work"])
+            driver.work.extend(_work(deployment, held["work"]))
+
+
+def _node(deployment: Deployment, component: Component, held: dict[str, Any]) -> None:
+    component.over = held["over"]
+    component.merge.restore(held["merge"])
+    component.ended.update(held["ended"])
+    component.trouble.dead.extend(DeadLetter(*one) for one in held["dead"])
+    for name, pending in held["pending"].items():
+        output = component.outputs.get(name)
+        if isinstance(output, BufferedOutput):
+            output.restore(pending)
+    if isinstance(component.driver, SourceDriver):
+        component.driver.over = component.over
+        component.driver.hand = held["hand"]
+        component.driver.work = deque(_work(deployment, held["work"]))
+
+
+def _work(deployment: Deployment, held: Iterable[tuple[str, Way, Any]]) -> list[Work]:
+    found = []
+    for place, way, payload in held:
+        if place not in deployment.places:
+            raise _strange(deployment, f"{place!r}, to which an item is on its way,")
+        found.append(Work(deployment.places[place], way, payload))
+    return found
+
+
+def _worker(deployment: Deployment, queues: list[str], work: list[tuple[str, Way, Any]]) -> Driver:
+    """Who goes on with the work of a worker: the one that has its queues now, or who runs where the work leads."""
+    for worker in deployment.workers.values():
+        if any(queue.name in queues for queue in worker.queues):
+            return worker
+    for place, _, _ in work:
+        component = deployment.components.get(place.rpartition(".")[0])
+        if component is not None and component.runner is not None:
+            return component.runner
+    raise _strange(deployment, f"the driver of {', '.join(queues)}")
+
+
+def _strange(deployment: Deployment, what: str) -> StoredStateError:
+    return StoredStateError(
+        what=f"the checkpoint of {deployment.name}",
+        problem=f"{what} is not there any more in the mesh",
+        cure="use the release and the code that wrote it",
+    )

@@ -1,0 +1,110 @@
+"""A deployment at one moment as bytes: every memento, what channels hold, and what drivers have in hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from exop.errors import CheckpointError, NotStorable
+from exop.model.encoding import encode
+from exop.model.lifecycle import State
+from exop.model.stored import pack
+from exop.runtime.component import Component
+from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.source import SourceDriver
+from exop.runtime.entry import NOWHERE
+from exop.runtime.ports import BufferedOutput
+from exop.runtime.unwind import Work
+
+#: What a part is of (`memento`, `node`, `channel`, `queue`, `merge`, `worker`), and its name.
+Key: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a checkpoint holds: the mesh as a topology, why queues are inserted, and the parts, each as bytes."""
+
+    application: str
+    revision: int
+    topology: str
+    reasons: dict[str, str] = field(default_factory=dict)
+    parts: dict[Key, bytes] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """The bytes of all parts."""
+        return sum(map(len, self.parts.values()))
+
+
+def capture(deployment: Deployment, topology: str) -> Snapshot:
+    """Take a snapshot; every driver stands still meanwhile. *topology* is that of its mesh.
+
+    Everything is encoded at once, not copied: that takes a tenth of the time of a deep copy, and what was encoded is
+    safe from what the slets do next.
+
+    Raises:
+        NotStorable: a memento, or an item that waits somewhere, is of a type that cannot be stored.
+        CheckpointError: a driver has work in hand whose place has no name.
+    """
+    for component in deployment.components.values():
+        flush = getattr(component.instance, "flush", None)
+        if callable(flush):
+            flush()
+    parts: dict[Key, bytes] = {}
+    for name, component in deployment.components.items():
+        if component.state is not None:
+            parts["memento", name] = pack(component.state, f"{deployment.name}.{name}")
+        _put(parts, ("node", name), lambda component=component: _node(deployment, component))  # type: ignore[misc]
+    for name, channel in deployment.channels.items():
+        _put(parts, ("channel", name), lambda channel=channel: dict(channel.capture()))  # type: ignore[misc]
+    taken_care_of = {id(one) for c in deployment.components.values() for p in c.pulled.values() for one in p.earlier()}
+    for place, queue in deployment.inserted.items():
+        if id(queue) not in taken_care_of:
+            _put(parts, ("queue", place), lambda queue=queue: dict(queue.capture()))  # type: ignore[misc]
+    for name, merge in deployment.merges.items():
+        _put(parts, ("merge", name), merge.capture)
+    for key, worker in deployment.workers.items():
+        if worker.work:
+            held = {"queues": [one.name for one in worker.queues], "work": _work(deployment, worker.work)}
+            _put(parts, ("worker", key), lambda held=held: held)  # type: ignore[misc]
+    return Snapshot(deployment.name, deployment.mesh.revision, topology, dict(deployment.reasons), parts)
+
+
+def _put(parts: dict[Key, bytes], key: Key, held: Callable[[], Any]) -> None:
+    """Encode one part; an error says where the value stands."""
+    try:
+        parts[key] = encode(held())
+    except NotStorable as problem:
+        raise NotStorable(**{**problem.facts, "place": f"{' '.join(key)}: what waits there"}) from problem
+
+
+def _node(deployment: Deployment, component: Component) -> dict[str, Any]:
+    """What the platform keeps of one component beside its memento."""
+    driver = component.driver
+    held: dict[str, Any] = {
+        "over": component.status is State.ENDED,
+        "merge": component.merge.capture(),
+        "ended": sorted(component.ended),
+        "dead": [(one.port, one.item, one.error) for one in component.trouble.dead],
+        "pulled": {name: port.capture() for name, port in component.pulled.items()},
+        "pending": {
+            name: output.capture() for name, output in component.outputs.items() if isinstance(output, BufferedOutput)
+        },
+    }
+    if isinstance(driver, SourceDriver):
+        held |= {"hand": driver.hand, "work": _work(deployment, driver.work)}
+    return held
+
+
+def _work(deployment: Deployment, work: Iterable[Work]) -> list[tuple[str, str, Any]]:
+    """What is in hand, each with the place to which it goes."""
+    found: list[tuple[str, str, Any]] = []
+    for one in work:
+        if one.entry is NOWHERE:
+            continue
+        if one.entry.place not in deployment.places:
+            problem = f"{one.payload!r:.200} is on its way to {one.entry.place or 'a window of several ports'}"
+            raise CheckpointError(application=deployment.name, problem=problem, cure="repair what is suspended first")
+        found.append((one.entry.place, one.way, one.payload))
+    return found
