@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from exop.cli.options import HERE, Load, Where
-from exop.cli.peers import find_application, the_platform
+from exop.cli.peers import Found, find_application, the_platform
 from exop.cli.report import DONE
 from exop.errors import BuilderError, PeerUnreachable, PlanError, UnknownName
 
@@ -54,10 +54,17 @@ def end(
     with find_application(app, where) as found:
         _whole(found.node, app)
         found.platform.end(found.application)
-        if wait:
-            found.platform.wait(found.application)
-        print(f"{found.application}: " + ("finished" if wait else "its sources end, what is under way is processed"))
+        print(f"{found.application}: {_waited(found) if wait else 'its sources end, what is under way is processed'}")
     return DONE
+
+
+def _waited(found: Found) -> str:
+    """Wait until an application has finished; an `exop run` that has told all its figures leaves at once."""
+    try:
+        found.platform.wait(found.application)
+    except (UnknownName, PeerUnreachable):
+        return "ended, and its platform has left"
+    return "finished"
 
 
 def remove(app: str, /, *, where: Where = HERE) -> int:

@@ -66,7 +66,7 @@ def runs(text: str, where: Where) -> bool:
 
 def running() -> list[str]:
     """The names of all applications on all platforms that answer."""
-    return sorted(name for names in _applications().values() for name in names)
+    return sorted({name for names in _applications().values() for name in names})
 
 
 def is_local(given: str) -> bool:
@@ -89,7 +89,7 @@ def _address_of(text: str) -> str | None:
         raise PeerUnreachable(f"{text!r} runs on several platforms: {', '.join(having)}; name one of them by --on")
     if not having and len(found) > 1:
         known = {name for names in found.values() for name in names}
-        raise UnknownName(place="the running platforms", kind="application", name=text, known=known)
+        raise UnknownName(place="the set of running platforms", kind="application", name=text, known=known)
     return having[0] if having else None
 
 

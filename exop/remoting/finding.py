@@ -22,7 +22,11 @@ class RunningPlatform:
     """Why it does not answer; empty when it does."""
 
 
-def find_platforms(timeout: float = 1.0) -> list[RunningPlatform]:
+#: Seconds for an answer: on a computer whose cores are all taken, saying hello alone needs more than one.
+_PATIENCE = 5.0
+
+
+def find_platforms(timeout: float = _PATIENCE) -> list[RunningPlatform]:
     """The running platforms of this user, those included that do not answer within *timeout*.
 
     What dead processes have left in the run directory is removed on the way.

@@ -134,11 +134,15 @@ def connect(target: str | Path | None = None) -> RemotePlatform:
     """
     if target is not None and (Path(target).is_dir() or Path(target).is_socket()):
         return RemotePlatform(target)
-    running = [one for one in find_platforms() if not one.problem]
+    found = find_platforms()
+    running = [one for one in found if not one.problem]
     if target is not None:
         running = [one for one in running if str(target) in (str(one.pid), one.name)]
     if len(running) == 1:
         return RemotePlatform(running[0].address)
+    mute = [one for one in found if one.problem and str(target or one.pid) == str(one.pid)]
+    if not running and mute:
+        raise PeerUnreachable(mute[0].problem)
     if not running:
         raise PeerUnreachable(address=str(target or "any socket of this user"), problem="no platform is running")
     names = ", ".join(f"{one.pid} ({one.name})" for one in running)

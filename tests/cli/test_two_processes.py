@@ -1,7 +1,10 @@
 """A platform in one process, the commands in another: over its socket."""
 
 import json
+import os
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -101,6 +104,30 @@ def test_several_platforms(served: Path, capsys: pytest.CaptureFixture[str]) -> 
             assert json.loads(capsys.readouterr().out)["platform"] == "other"
         with pytest.raises(AssertionError):
             facts("describe", "nothing")
+
+
+def test_to_wait_for_the_end_of_a_run(counting: Path, tmp_path: Path) -> None:
+    """`end --wait` succeeds when the `exop run` that has ended with its application no longer answers."""
+    with running("run", counting, "pace=0.01", f"output={tmp_path / 'out'}", "-q"):
+        eventually(lambda: applications() == {"counting": "running"})
+        done = exop("end", "counting", "--wait")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_who_listens_and_does_not_answer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """A platform that cannot be asked is not taken for one that does not run."""
+    from exop.remoting.rundir import run_directory
+
+    address = run_directory() / f"{os.getpid()}.sock"
+    with socket.socket(socket.AF_UNIX) as mute, ThreadPoolExecutor(1) as pool:
+        mute.bind(str(address))
+        mute.listen()
+        hung_up = pool.submit(lambda: [mute.accept()[0].close() for _ in range(2)])
+        assert main(["services"]) == 2
+        hung_up.result(timeout=30)
+    said = capsys.readouterr().err
+    assert str(address) in said
+    assert "no platform is running" not in said
 
 
 def test_nobody_is_there(capsys: pytest.CaptureFixture[str]) -> None:
