@@ -154,6 +154,7 @@ class Component:
 
     def succeed(self, predecessor: Component, state: Memento | None) -> None:
         """Take the place of another component: its state, and how far its inputs had come. Nothing is in flight."""
+        predecessor.flush()
         self.state = state
         if self.instance is not None and self.spec.state:
             setattr(self.instance, self.spec.state[0], state)
@@ -172,6 +173,12 @@ class Component:
         if self.instance is not None and self.spec.state:
             setattr(self.instance, self.spec.state[0], state)
         self._bind()
+
+    def flush(self) -> None:
+        """Let a slet that buffers what it writes hand that on: its memento is about to be taken."""
+        flush = getattr(self.instance, "flush", None)
+        if callable(flush):
+            flush()
 
     def expect(self) -> None:
         """Note whose end the slet waits for: what is pushed to it, or what it takes where it is iterated.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from exop.model.items import EndOfStream
 from exop.model.memento import Memento
 from exop.model.slet import Slet, input_port, slet
 
@@ -47,23 +49,56 @@ def show(item: Any) -> None:
     print(item)  # noqa: T201 (that is what it is for)
 
 
+class Written(Memento):
+    """How much of the output file is ours."""
+
+    size: int = 0
+
+
 class WriteLines(Slet, name="write_lines"):
-    """Write every item as a line of a text file."""
+    """Write every item as a line of a text file.
+
+    What the file held before is cut off with the first line, or at the end of the stream. A successor, or the same slet
+    after a crash, goes on where the memento ends: what stands behind that place is cut off, so that nothing is there
+    twice.
+    """
 
     path: Path
+    written: Written
     encoding: str = "utf-8"
 
     def __enter__(self) -> WriteLines:
-        self._file = self.path.open("w", encoding=self.encoding)
+        self._file = os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o666), "wb")
+        self._placed = False
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._file.close()
 
     @input_port
-    def item(self, item: Any) -> None:
+    def item(self, item: Any | EndOfStream) -> None:
         """Take one item."""
-        self._file.write(f"{item}\n")
+        if not self._placed:
+            self._place()
+        if not isinstance(item, EndOfStream):
+            self.written.size += self._file.write(f"{item}\n".encode(self.encoding))
+
+    def _place(self) -> None:
+        """Go to the end of what is ours, once, when it is our turn to write."""
+        there = os.fstat(self._file.fileno()).st_size
+        if there < self.written.size:
+            raise OSError(f"{self.path} has {there} bytes, and {self.written.size} were written to it: put it back")
+        self._file.truncate(self.written.size)
+        self._file.seek(self.written.size)
+        self._placed = True
+
+    def flush(self) -> None:
+        """Hand everything to the file, so that a checkpoint counts nothing that could still be lost with us."""
+        self._file.flush()
+
+    def sync(self) -> None:
+        """Wait until the disk has it."""
+        os.fsync(self._file.fileno())
 
 
 STOCK = (count_up, read_lines, pass_on, show, WriteLines)

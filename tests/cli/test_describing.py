@@ -24,7 +24,7 @@ def test_a_slet_as_data(capsys: pytest.CaptureFixture[str]) -> None:
     """`--json` has the same facts."""
     assert main(["describe", "stock:write_lines", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert (facts["role"], facts["memento"], facts["atomic"]) == ("omega", None, False)
+    assert (facts["role"], facts["memento"], facts["atomic"]) == ("omega", "Written", False)
     assert facts["ports"] == [{"port": "item", "direction": "in", "type": "Any", "pulled": False}]
     assert [setting["required"] for setting in facts["settings"]] == [True, False]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from exop import Application
+import pytest
+
+from exop import Application, EndOfStream
 from exop.hooks import Plugins
 from exop.model.slet import spec_of
 from exop.stock import register_channels, register_slets
-from exop.stock.slets import STOCK, Position, WriteLines, count_up, pass_on, read_lines, show
+from exop.stock.slets import STOCK, Position, WriteLines, Written, count_up, pass_on, read_lines, show
 from exop.testing import check_source, feed
 
 
@@ -65,3 +67,31 @@ def test_joined_they_copy_a_file(tmp_path):
     figures = app.run()
     assert (tmp_path / "out.txt").read_text() == "a\nb\n"
     assert figures["nodes"]["read"]["items_out"] == 2
+
+
+def test_lines_go_on_where_the_memento_ends(tmp_path):
+    """What stands behind that place is cut off, at the first line or at the end; a file that is too short is told."""
+    path = tmp_path / "out.txt"
+    path.write_text("a\nb\nleft over\n")
+    for given, expected in (("c", "a\nb\nc\n"), (EndOfStream(), "a\nb\n")):
+        with WriteLines(path=path, written=Written(size=4)) as writer:
+            writer.item(given)
+            writer.flush()
+            assert path.read_text() == expected
+            writer.sync()
+    with (
+        WriteLines(path=path, written=Written(size=400)) as writer,
+        pytest.raises(OSError, match="put it back"),
+    ):
+        writer.item("c")
+
+
+def test_an_empty_stream_leaves_an_empty_file(tmp_path):
+    """What an earlier run has written is not taken for the output of this one."""
+    (tmp_path / "in.txt").write_text("")
+    (tmp_path / "out.txt").write_text("old\n")
+    app = Application("copy")
+    lines = app.add("read", read_lines, path=tmp_path / "in.txt")
+    app.add("write", WriteLines, item=lines, path=tmp_path / "out.txt")
+    app.run()
+    assert (tmp_path / "out.txt").read_text() == ""

@@ -48,9 +48,7 @@ def capture(deployment: Deployment, topology: str) -> Snapshot:
         CheckpointError: a driver has work in hand whose place has no name.
     """
     for component in deployment.components.values():
-        flush = getattr(component.instance, "flush", None)
-        if callable(flush):
-            flush()
+        component.flush()
     parts: dict[Key, bytes] = {}
     for name, component in deployment.components.items():
         if component.state is not None:
