@@ -59,7 +59,8 @@ class Feed:
         self._markers_out = 0
         self._end = self._planned = self._done = self._committed = self._urgent_until = 0
         self._complete: float | None = None
-        self._put_out: float | None = None
+        self._told: float | None = None
+        self._ended = False
         self._retired: SparkError | None = None
         gate.feeds.append(self)
 
@@ -110,6 +111,7 @@ class Feed:
             elif self.event_time is not None and self._complete is not None:
                 self._mark(self._following(self._complete))
             self._urgent_until = self._end
+            self._ended = True
             self._lock.notify_all()
 
     def retire(self, error: SparkError | None = None) -> None:
@@ -164,16 +166,35 @@ class Feed:
 
     # The query's end.
 
-    def put_out(self) -> float | None:
-        """Note that all that was planned has been put out; return through when the stream is complete there."""
+    def put_out(self) -> None:
+        """Note that all that was planned has been put out."""
         with self._lock:
             self._done = self._planned
-            while self._marks and self._marks[0][0] <= self._done:
-                self._put_out = self._marks.popleft()[1]
             while self._markers and self._markers[0] < self._done:
                 self._markers.popleft()
                 self._markers_out += 1
-            return self._put_out
+
+    def complete(self) -> float | None:
+        """Through when the stream is complete as far as it has been put out."""
+        with self._lock:
+            while self.untold:
+                self._told = self._marks.popleft()[1]
+            return self._told
+
+    @property
+    def finished(self) -> bool:
+        """The stream has ended, and all of it has been put out."""
+        return self._ended and self._done >= self._end
+
+    @property
+    def retired(self) -> bool:
+        """The feed takes nothing more."""
+        return self._retired is not None
+
+    @property
+    def untold(self) -> bool:
+        """All rows before a punctuation have been put out, and it has not been told."""
+        return bool(self._marks) and self._marks[0][0] <= self._done
 
     @property
     def markers(self) -> int:

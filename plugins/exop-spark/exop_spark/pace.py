@@ -89,6 +89,11 @@ class Gate:
         """Wait until Spark has asked for the first time: from then on the query runs."""
         return self._polled.wait(timeout)
 
+    def wait_until(self, ready: Callable[[], bool]) -> None:
+        """Wait until *ready()* holds; looked at whenever something happens in a feed."""
+        with self.lock:
+            self.lock.wait_for(ready)
+
     def wait(self, feed: Waiting, timeout: float) -> None:
         """Wait until a micro-batch may begin, at most *timeout* seconds. Call with the lock held."""
         self._polled.set()

@@ -59,6 +59,8 @@ class Run:
         self._checkpoint: Path | None = None
         self._last_batch = -1
         self._said: float | None = None
+        self._saying = threading.Lock()
+        self.halted = False
         self._error: BaseException | None = None
 
     def start(self) -> None:
@@ -109,11 +111,27 @@ class Run:
         finally:
             self._gate.hold()
 
-    def drain(self, *, close_windows: bool) -> None:
-        """End the inputs and wait until everything has been delivered."""
-        for feed in self.feeds.values():
-            feed.end(close_windows=close_windows)
+    def end(self, port: str, *, close_windows: bool) -> None:
+        """End an input; with *close_windows* it holds no window of the query open any more."""
+        self.feeds[port].end(close_windows=close_windows)
+
+    def drain(self) -> None:
+        """Wait until everything has been delivered; all inputs have ended."""
         self.settle()
+        if self.plan.punctuate.by == "input":
+            self._say_complete()
+
+    def tell(self) -> None:
+        """Tell the punctuations that come when no micro-batch will: all rows before them have been put out already.
+
+        Returns when the query is being closed.
+        """
+        feeds = self.feeds.values()
+        while True:
+            self._gate.wait_until(lambda: any(feed.untold or feed.retired for feed in feeds))
+            if any(feed.retired for feed in feeds):
+                return
+            self._say_complete()
 
     def refuse(self, error: SparkError) -> None:
         """Take nothing more: the query has failed."""
@@ -138,7 +156,12 @@ class Run:
     def figures(self) -> dict[str, int | float | str]:
         """Figures of the query, for the component's metrics."""
         if self._query is not None and self._engine.alive:
-            self.progress.learn(self._query)
+            try:
+                self.progress.learn(self._query)
+            except Exception as error:
+                # Spark may be gone already without anybody having noticed: then the last figures are what there is.
+                if not is_suspicious(error):
+                    raise
         lag = sum(feed.lag for feed in self.feeds.values())
         return self.progress.figures() | {"lag": lag}
 
@@ -175,6 +198,8 @@ class Run:
             if rows.num_rows:
                 self._deliver(rows)
             self._last_batch = batch
+            for feed in self.feeds.values():
+                feed.put_out()
             self._say_complete()
             self._count(batch, rows.num_rows)
         except BaseException as error:
@@ -182,17 +207,18 @@ class Run:
             self._error = error
             if isinstance(error, Exception):
                 raise
+            self.halted = True
             raise SparkError("the platform has halted this driver") from error
 
     def _say_complete(self) -> None:
-        through = [feed.put_out() for feed in self.feeds.values()]
-        moment = self._watermark() if self.plan.punctuate.by == "watermark" else _least(through)
-        # The end of the stream says more than a watermark that is after every window.
-        ended = moment is not None and any(moment >= feed.never for feed in self.feeds.values())
-        complete = None if moment is None or ended else self.plan.punctuate.complete(moment)
-        if complete is not None and (self._said is None or complete > self._said):
-            self._said = complete
-            self._completed(complete)
+        with self._saying:
+            moment = self._watermark() if self.plan.punctuate.by == "watermark" else _least(list(self.feeds.values()))
+            # The end of the stream says more than a watermark that is after every window.
+            ended = moment is not None and any(moment >= feed.never for feed in self.feeds.values())
+            complete = None if moment is None or ended else self.plan.punctuate.complete(moment)
+            if complete is not None and (self._said is None or complete > self._said):
+                self._said = complete
+                self._completed(complete)
 
     def _count(self, batch: int, rows: int) -> None:
         self.progress.delivered(batch, rows, sum(feed.markers for feed in self.feeds.values()))
@@ -216,8 +242,9 @@ class Run:
         return found
 
 
-def _least(through: list[float | None]) -> float | None:
-    """The least of all; nothing as long as one is missing."""
+def _least(feeds: list[Feed]) -> float | None:
+    """Through when all inputs are complete, nothing while one is silent; those that have ended hold nobody back."""
+    through = [feed.complete() for feed in feeds if not feed.finished] or [feed.complete() for feed in feeds]
     known = [one for one in through if one is not None]
     return min(known) if len(known) == len(through) else None
 

@@ -18,8 +18,8 @@ from .feed import Feed
 
 _log = logging.getLogger(__name__)
 
-#: A worker that says nothing for so long while it is being served is taken for gone.
-_PATIENCE: Final = 600.0
+#: Who connects has so long to show the token.
+_PATIENCE: Final = 30.0
 
 
 class FeedServer:
@@ -71,6 +71,8 @@ class FeedServer:
                     wire.send(connection, {"error": "the token is not that of this platform"})
                     return
                 wire.send(connection, {})
+                # From now on it may be silent for long: while the platform holds a micro-batch, nothing is asked.
+                connection.settimeout(None)
                 while True:
                     request, _ = wire.receive(connection, most=0)
                     self._answer(connection, request)

@@ -63,6 +63,10 @@ class SparkSlet(Slet):
     function: typing.ClassVar[Query] = ""
     punctuation: typing.ClassVar[Punctuate] = Punctuate()
 
+    if TYPE_CHECKING:
+        #: Declared with its columns by the factory.
+        out: OutputPort[Any]
+
     def __enter__(self) -> typing.Self:
         """Start Spark if it is not running yet, analyse and warm up the query, and start it."""
         self._ended: set[str] = set()
@@ -78,6 +82,8 @@ class SparkSlet(Slet):
             self.__exit__()
             raise
         self._thread("watch", self._watch)
+        if self.punctuation.by == "input":
+            self._thread("tell", self._tell)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -130,15 +136,17 @@ class SparkSlet(Slet):
         if isinstance(item, Punctuation):
             feed.punctuate(item.time)
         elif isinstance(item, EndOfStream):
-            self._end(port)
+            self._end(port, self._run)
         else:
             feed.push(item, _wanted_elsewhere())
 
     def _new_run(self) -> Run:
         from .run import Run
 
-        out: OutputPort[Any] = self.out  # type: ignore[attr-defined]
-        return Run(self.plan(), self._lease.engine, out.push_batch, lambda time: out.push(Punctuation(time)))
+        def complete(time: float) -> None:
+            self.out.push(Punctuation(time))
+
+        return Run(self.plan(), self._lease.engine, self.out.push_batch, complete)
 
     def _warmed_up(self) -> None:
         """Send made-up rows through the whole query, with a feed and a checkpoint of their own, and forget them."""
@@ -154,28 +162,33 @@ class SparkSlet(Slet):
                     run.feeds[port].push(one.sampled(turn, span))
                     run.feeds[port].punctuate((turn + 1) * span - (one.time.step if one.time else 0))
                 run.settle()
-            run.drain(close_windows=True)
+            for port in plan.inputs:
+                run.end(port, close_windows=True)
+            run.drain()
         except SparkError as error:
             error.add_note("while it was warmed up with made-up rows: give its inputs a sample=, or set warm_up=0")
             raise
         finally:
             run.stop()
 
-    def _end(self, port: str) -> None:
+    def _end(self, port: str, run: Run) -> None:
         self._ended.add(port)
-        if self._ended >= set(self.ports):
+        last = self._ended >= set(self.ports)
+        # An input that ends before the others keeps no window open; what the last one closes is a setting.
+        run.end(port, close_windows=self.close_windows or not last)
+        if last:
             self._thread("drain", self._drain)
 
     def _drain(self) -> None:
         """All inputs have ended: put out the rest, then the end."""
         assert self._run is not None
         try:
-            self._run.drain(close_windows=self.close_windows)
+            self._run.drain()
         except SparkError as error:
             # The watching thread reports what ended the query.
             _log.debug("%s: not drained: %s", self.title, error)
             return
-        self.out.end()  # type: ignore[attr-defined]
+        self.out.end()
 
     def _watch(self) -> None:
         """Wait for the end of the query; one that nobody asked for is a failure of this slet."""
@@ -185,8 +198,18 @@ class SparkSlet(Slet):
         except SparkError as error:
             # Whoever pushes from now on is told the same, and keeps the item.
             self._run.refuse(error)
-            if not self._closing:
-                self.out.fail(error)  # type: ignore[attr-defined]
+            if not (self._closing or self._run.halted):
+                self.out.fail(error)
+
+    def _tell(self) -> None:
+        """Tell what no micro-batch will; ends with the query, or when the platform halts this driver."""
+        assert self._run is not None
+        try:
+            self._run.tell()
+        except Exception as error:  # noqa: BLE001 - what is downstream failed: it is shown as this slet's failure
+            self.out.fail(error)
+        except BaseException:  # noqa: BLE001 - the platform's way to end a driver
+            _log.debug("%s: halted", self.title)
 
     def _thread(self, task: str, target: Callable[[], None]) -> None:
         threading.Thread(target=target, name=f"exop-spark {self.title} {task}", daemon=True).start()

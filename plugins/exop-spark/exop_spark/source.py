@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -71,10 +71,10 @@ class FeedReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a range, in a task."""
-        assert isinstance(partition, FeedPartition)
-        rows: Any = partition.payload
+        part = cast("FeedPartition", partition)
+        rows: Any = part.payload
         if rows is None:
-            _, rows = self._ask({"ask": "read", "start": partition.start, "end": partition.end})
+            _, rows = self._ask({"ask": "read", "start": part.start, "end": part.end})
             self.stop()
         yield from pa.ipc.open_stream(rows)
 

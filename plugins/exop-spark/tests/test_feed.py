@@ -123,9 +123,25 @@ def test_a_punctuation_leaves_when_the_rows_before_it_have():
     feed.push(rows(2, 2))
     feed.punctuate(2)
     feed.latest(0, 2, 0)
-    assert feed.put_out() == 1
+    feed.put_out()
+    assert feed.complete() == 1
     feed.latest(2, None, 0)
-    assert feed.put_out() == 2
+    feed.put_out()
+    assert feed.complete() == 2
+
+
+def test_a_punctuation_behind_rows_that_have_left_is_untold():
+    """No micro-batch will come for it: somebody else has to tell it."""
+    feed = feed_with()
+    feed.push(rows(1))
+    feed.punctuate(1)
+    feed.latest(0, None, 0)
+    assert not feed.untold
+    feed.put_out()
+    feed.punctuate(2)
+    assert feed.untold
+    assert feed.complete() == 2
+    assert not feed.untold
 
 
 def test_punctuations_only_move_on():
@@ -133,7 +149,7 @@ def test_punctuations_only_move_on():
     feed = feed_with()
     feed.punctuate(5)
     feed.punctuate(4)
-    assert feed.put_out() == 5
+    assert feed.complete() == 5
 
 
 def test_a_punctuation_moves_event_time_by_a_marker():
@@ -188,3 +204,14 @@ def test_lag_counts_what_has_not_been_put_out():
     assert feed.lag == 2
     feed.put_out()
     assert feed.lag == 0
+
+
+def test_a_feed_is_finished_when_all_of_it_has_left():
+    """Ended, and put out: then it holds back nobody who joins it."""
+    feed = feed_with()
+    feed.push(rows(1))
+    feed.end()
+    assert not feed.finished
+    feed.latest(0, None, 0)
+    feed.put_out()
+    assert feed.finished

@@ -1,6 +1,7 @@
 """The README says what is so."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 from exop_spark.columns import schema_of
@@ -38,5 +39,5 @@ def test_the_topology_names_a_slet_that_is_there():
 
 def test_every_setting_is_explained():
     """Each setting of a Spark slet is named."""
-    for setting in SparkSlet.__dataclass_fields__:
-        assert f"`{setting}" in README, setting
+    for setting in fields(SparkSlet):
+        assert f"`{setting.name}" in README, setting.name

@@ -89,6 +89,19 @@ def test_rows_go_through_once_in_order_after_a_warm_up(out):
     assert (metrics["input_rows"], metrics["output_rows"], metrics["lag"]) == (3, 3, 0)
 
 
+def test_punctuations_need_no_rows(out):
+    """On a silent stream time goes on: nothing waits for the next row."""
+    with doubling()(out=out) as opened:
+        opened.rows(Punctuation(1))
+        out.wait_for(lambda: out.punctuations == [1])
+        opened.rows(rows((2, 1)))
+        opened.rows(Punctuation(2))
+        out.wait_for(lambda: out.punctuations == [1, 2])
+        opened.rows(Punctuation(3))
+        out.wait_for(lambda: out.punctuations == [1, 2, 3])
+    assert out.items.index(Punctuation(2)) > out.items.index(out.batches[0])
+
+
 def test_a_changed_text_changes_the_answers(out):
     """The query is what runs: as a setting it can be replaced by another."""
     with doubling()(out=out, query="SELECT time, value + 1 AS value FROM rows WHERE value > 10") as opened:
@@ -173,6 +186,34 @@ def test_two_inputs_are_joined_and_end_together(out):
         out.wait_for(lambda: out.ended)
     assert out.table() == [(2, 25)]
     assert out.punctuations == [1]
+
+
+def test_an_input_that_has_ended_holds_nobody_back(out):
+    """Its rows have left and it will say nothing more: time is that of the other."""
+    text = "SELECT time, value FROM early UNION ALL SELECT time, value FROM late"
+    made = query("both", text, inputs={"early": ROWS, "late": ROWS}, out=ROWS, warm_up=0)
+    with made(out=out) as opened:
+        opened.early(rows((1, 1)))
+        opened.early(Punctuation(1))
+        opened.early(EndOfStream())
+        opened.late(Punctuation(7))
+        out.wait_for(lambda: 7 in out.punctuations)
+        opened.late(rows((8, 2)))
+        opened.late(EndOfStream())
+        out.wait_for(lambda: out.ended)
+    assert sorted(out.table()) == [(1, 1), (8, 2)]
+
+
+def test_late_rows_are_counted(out):
+    """Spark drops rows that are older than the watermark; the figures say how many."""
+    with windowed(boundary=10.0)(out=out) as opened:
+        opened.rows(rows((3, 1)))
+        opened.rows(Punctuation(19))
+        out.wait_for(lambda: 19 in out.punctuations)
+        opened.rows(rows((4, 1), (21, 1)))
+        finish(opened, out)
+        assert opened.metrics()["late_rows"] == 1
+    assert out.table() == [(10, 1), (30, 1)]
 
 
 @pytest.mark.parametrize(
