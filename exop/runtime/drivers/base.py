@@ -112,7 +112,7 @@ class Driver:
         """Let the driver go on, once as many have opened as have closed."""
         with self._flags:
             self._closers -= 1
-            self._settle()
+            self.attention = True  # what follows may be bound anew: a way kept at hand is read again before it is used
         self._signal.put(None)
 
     def end(self) -> None:
