@@ -11,12 +11,13 @@ from exop.model.checks import check, check_join
 from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.signature import OUT
 from exop.model.slet import spec_of
-from exop.model.spec import Policy, SletSpec
+from exop.model.spec import POLICIES, Policy, SletSpec
 from exop.runtime.catalog import Catalog, known_slets
 from exop.runtime.channels import BUILT_IN
 from exop.runtime.manager import make_channel
 
 if TYPE_CHECKING:
+    from exop.hooks import Plugins
     from exop.platform import Platform
 
 
@@ -39,12 +40,16 @@ class Application:
     numbers = app.add("numbers", count_up, to=10)
     app.add("console", show, item=numbers)
     app.run()
+
+    Slets and channel kinds that are given by name are looked for in *plugins*, by default in those that are installed.
+
+    Raises:
+        MeshError: no name for an application.
     """
 
-    def __init__(self, name: str) -> None:
-        if not name or not all(letter.isalnum() or letter in "-_." for letter in name):
-            raise MeshError(f"{name!r} is no name for an application; use letters, digits, '-', '_' and '.'")
+    def __init__(self, name: str, *, plugins: Plugins | None = None) -> None:
         self._mesh = Mesh(name)
+        self._plugins = plugins
         self._catalog: Catalog | None = None
         self._kinds = {kind.kind: kind for kind in BUILT_IN}
 
@@ -171,6 +176,8 @@ class Application:
                 if ports[port.name] in self._mesh.channels:
                     raise MeshError(f"{self.name} has a channel {ports[port.name]!r} already; call the node otherwise")
                 fresh.append(ChannelSpec(ports[port.name]))
+        if on_error is not None and on_error not in POLICIES:
+            raise UnknownName(place=name, kind="policy", name=on_error, known=POLICIES)
         mesh = self._mesh.add(Node(name, spec, complete, ports, host, on_error=on_error), *fresh)
         for channel in set(ports.values()):
             check_join(mesh, channel, self._known_kinds(mesh.channels[channel].kind))
@@ -204,7 +211,7 @@ class Application:
 
     def _installed(self) -> Catalog:
         if self._catalog is None:
-            self._catalog = known_slets()
+            self._catalog = known_slets(self._plugins)
         return self._catalog
 
     def _known_kinds(self, kind: str) -> dict[str, Any]:

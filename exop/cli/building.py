@@ -10,7 +10,7 @@ from exop.errors import BuilderError, ExopError, UnknownName
 from exop.model.mesh import Mesh
 from exop.model.signature import read_settings
 from exop.model.spec import configured
-from exop.runtime.catalog import Catalog
+from exop.runtime.catalog import Catalog, in_use
 
 
 def build(target: Target, parameters: Sequence[str], catalog: Catalog) -> Mesh:
@@ -29,7 +29,8 @@ def build(target: Target, parameters: Sequence[str], catalog: Catalog) -> Mesh:
         if target.ready is not None:
             return target.ready.build()
         return Mesh.from_toml(target.topology or "", catalog.slets)
-    return call(target.builder(), given)
+    with in_use(catalog):
+        return call(target.builder(), given)
 
 
 def parse(parameters: Sequence[str]) -> dict[str, str]:

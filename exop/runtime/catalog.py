@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from exop.errors import PluginError
@@ -67,10 +69,30 @@ class Catalog:
             self.plugins.note(plugin, problem)
 
 
-def known_slets() -> Catalog:
-    """The catalog of the installed plugins: what `slet="plugin:name"` means where no platform runs yet."""
-    plugins = Plugins()
-    plugins.discover()
+_IN_USE: ContextVar[Catalog | None] = ContextVar("exop catalog in use", default=None)
+
+
+@contextmanager
+def in_use(catalog: Catalog) -> Iterator[None]:
+    """Let the names in applications that are built in the block mean what *catalog* offers, not what is installed."""
+    token = _IN_USE.set(catalog)
+    try:
+        yield
+    finally:
+        _IN_USE.reset(token)
+
+
+def known_slets(plugins: Plugins | None = None) -> Catalog:
+    """What `slet="plugin:name"` means where no platform runs yet.
+
+    The catalog of *plugins*; without any the one that is in use, or else that of the installed plugins.
+    """
+    if plugins is None:
+        known = _IN_USE.get()
+        if known is not None:
+            return known
+        plugins = Plugins()
+        plugins.discover()
     catalog = Catalog(plugins)
     catalog.gather()
     return catalog

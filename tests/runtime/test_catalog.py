@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from exop import Channel, slet
+from exop import Application, Channel, slet
+from exop.errors import UnknownName
 from exop.hooks import Plugins, hookimpl
-from exop.runtime.catalog import Catalog, known_slets
+from exop.runtime.catalog import Catalog, in_use, known_slets
 from exop.runtime.channel import Outlet
 from exop.runtime.entry import NOWHERE, Entry
 
@@ -136,3 +137,21 @@ def test_a_good_offer_beside_a_wrong_one_counts():
 def test_what_is_installed_is_known_without_a_platform():
     """`app.add("node", "plugin:name")` works where no platform runs yet."""
     assert "stock:show" in known_slets().slets
+
+
+def test_names_mean_what_the_given_plugins_offer():
+    """An application may name slets and channel kinds of plugins that are not installed."""
+    catalog = gathered(mine=plugin(register_slets=[double], register_channels=[MyKind]))
+    app = Application("named", plugins=catalog.plugins)
+    app.add("double", "mine:double", item=app.add("numbers", "stock:count_up", out=app.channel("c", kind="mine")))
+    assert app.build().channels["c"].kind == "mine"
+    with pytest.raises(UnknownName, match="no kind 'mine'"):
+        Application("other").channel("c", kind="mine")
+
+
+def test_a_builder_is_run_with_the_catalog_that_found_it():
+    """What a loaded folder offers can be named by the application that the folder builds."""
+    with in_use(gathered(mine=plugin(register_channels=[MyKind]))):
+        assert Application("named").channel("c", kind="mine").name == "c"
+    with pytest.raises(UnknownName, match="no kind 'mine'"):
+        Application("named").channel("c", kind="mine")
