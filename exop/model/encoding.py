@@ -1,8 +1,8 @@
 """Values as bytes and back: what mementos and items are made of, each with its exact type; no code, no pickle.
 
 Numbers, text, bytes, lists and dicts are msgpack's own; everything else is an extension of it, one per `Tag`. An object
-that is referred to from two places becomes two; dataclasses, named tuples and enums are stored by the name of their
-class and the names of their fields.
+that is referred to from two places becomes two, and a `bytearray` comes back as `bytes`; dataclasses, named tuples and
+enums are stored by the name of their class and the names of their fields.
 """
 
 from __future__ import annotations
@@ -48,14 +48,13 @@ class Tag(enum.IntEnum):
     SCALAR = 15
     RECORD_BATCH = 16
     TABLE = 17
-    BYTEARRAY = 18
-    COMPLEX = 19
-    DEFAULTDICT = 20
-    ORDERED = 21
-    COUNTER = 22
-    BATCH = 23
-    UUID = 24
-    PATH = 25
+    COMPLEX = 18
+    DEFAULTDICT = 19
+    ORDERED = 20
+    COUNTER = 21
+    BATCH = 22
+    UUID = 23
+    PATH = 24
 
 
 def encode(value: Any) -> bytes:
@@ -112,7 +111,8 @@ def _extended(value: Any) -> msgpack.ExtType:
         tag, content = writer
         return _ext(tag, content(value))
     if isinstance(value, enum.Enum):
-        return _ext(Tag.ENUM, [name_of(kind), value.name if value.name is not None else value.value])
+        # Flags that are combined have no name of their own.
+        return _ext(Tag.ENUM, [name_of(kind), value.name if value.name in kind.__members__ else value.value])
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _ext(Tag.DATACLASS, [name_of(kind), fields_of(value)])
     if isinstance(value, tuple) and hasattr(kind, "_fields"):
@@ -193,7 +193,6 @@ _WRITERS: Final[dict[type, tuple[Tag, Callable[[Any], Any]]]] = {
     date: (Tag.DATE, date.isoformat),
     time: (Tag.TIME, _moment),
     timedelta: (Tag.TIMEDELTA, lambda v: [v.days, v.seconds, v.microseconds]),
-    bytearray: (Tag.BYTEARRAY, bytes),
     complex: (Tag.COMPLEX, lambda v: [v.real, v.imag]),
     defaultdict: (Tag.DEFAULTDICT, lambda v: [v.default_factory and name_of(v.default_factory), dict(v)]),
     OrderedDict: (Tag.ORDERED, dict),
@@ -248,7 +247,6 @@ _READERS: Final[dict[int, Callable[[Any], Any]]] = {
 #: Extensions whose content is bytes as they are.
 _RAW: Final[dict[int, Callable[[bytes], Any]]] = {
     Tag.INT: lambda v: int.from_bytes(v, "big", signed=True),
-    Tag.BYTEARRAY: bytearray,
     Tag.RECORD_BATCH: columns.read_record_batch,
     Tag.TABLE: columns.read_table,
 }
