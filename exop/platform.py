@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from pathlib import Path
 from types import TracebackType
@@ -58,7 +57,7 @@ class Platform:
         plugins: Plugins | None = None,
         control: bool | None = None,
     ) -> None:
-        self.name = name or socket.gethostname()
+        self.name = name or os.uname().nodename
         self.registry = ServiceRegistry()
         self.catalog = Catalog(plugins or Plugins())
         self.state = Path(state) if state is not None else None

@@ -11,7 +11,6 @@ import collections.abc
 import dataclasses
 import enum
 import os
-import tomllib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -214,6 +213,8 @@ def _literal(value: Any) -> Any:
     """Lists and tables may be written as text, as a topology file writes them."""
     if not isinstance(value, str) or value[:1] not in ("[", "{"):
         return value
+    import tomllib  # for text from a command line alone
+
     try:
         return tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError as problem:
