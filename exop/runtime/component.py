@@ -15,14 +15,16 @@ from exop.model.ports import PortSpec
 from exop.model.signature import OUT
 from exop.runtime.bind import atomic, bind_function
 from exop.runtime.channel import ControlMerge
-from exop.runtime.drivers.base import Driver, ThreadDriver, current_driver
+from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
+from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.entry import NOWHERE, Entry
-from exop.runtime.failure import BACK_OFF, TRIES, Kept, Trouble
+from exop.runtime.failure import Kept, Trouble, source_broken
+from exop.runtime.making import Iteration, buffers, source_driver
 from exop.runtime.metrics import ComponentMetrics
-from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput
-from exop.runtime.unwind import Unwind
+from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput, flush_all
+from exop.runtime.unwind import Unwind, Work
 
 Changed = Callable[["Component"], None]
 
@@ -40,6 +42,7 @@ class Component:
         to: For each output port, where it is bound to now.
         pullers: The drivers by which an engine pulls.
         ended: The input ports whose stream has ended.
+        hushed: Changes of the state are told later, by `announce`: the streams stand still meanwhile.
         over: The slet had ended when the checkpoint was taken that it goes on from.
     """
 
@@ -57,8 +60,7 @@ class Component:
         self.driver: Driver | None = None
         self.runner: Driver | None = None
         self.instance: Any = None
-        self.left = False
-        self.over = False
+        self.left = self.hushed = self.over = False
         self.calls: dict[str, Callable[[Any], Any]] = {}
         self.tried: dict[str, Callable[[Any], Any]] = {}
         self.to: dict[str, Entry] = {}
@@ -66,11 +68,8 @@ class Component:
         self.pulled: dict[str, PulledInput] = {}
         self.pullers: list[Driver] = []
         self.ended: set[str] = set()
-        self._tries = 0
-        self._sent = -1
         self._changed = changed
-        self._open = False
-        self._shut = False
+        self._open = self._shut = False
         self._turn = threading.RLock()
         self._ended_ports: set[str] = set()
         self._make()
@@ -79,11 +78,21 @@ class Component:
     def on(self, event: Event) -> None:
         """Take a life-cycle event; the registry learns of the new state. A suspended slet of its own driver parks."""
         with self._turn:
-            self.lifecycle, _ = self.lifecycle.on(event)
-            shut = self.status is State.SUSPENDED
-            if self.driver is not None and shut is not self._shut:
-                self._shut = shut
-                (self.driver.close if shut else self.driver.open)()
+            self.become(self.lifecycle.on(event)[0])
+
+    def announce(self) -> None:
+        """Tell of the state what was not told while the component was hushed."""
+        self.hushed = False
+        self._changed(self)
+
+    def become(self, lifecycle: Lifecycle) -> None:
+        """Enter a state, or go back to one."""
+        self.lifecycle = lifecycle
+        shut = self.status is State.SUSPENDED
+        if self.driver is not None and shut is not self._shut:
+            self._shut = shut
+            (self.driver.close if shut else self.driver.open)()
+        if not self.hushed:
             self._changed(self)
 
     def begin(self) -> None:
@@ -139,10 +148,9 @@ class Component:
             self.error = None
             if Event.RESUME in self.lifecycle.allowed():
                 self.on(Event.RESUME)
-            self.trouble.kept = None
-            holders, self.trouble.holders = self.trouble.holders, []
-        for driver in holders:
-            driver.wake()
+            if self.node.suspended and Event.SUSPEND in self.lifecycle.allowed():
+                self.on(Event.SUSPEND)  # it was broken, and is to hold what comes all the same
+            self._let_on()
 
     def configure(self, node: Node) -> None:
         """Take new settings; called while nothing is in flight here."""
@@ -154,21 +162,20 @@ class Component:
 
     def succeed(self, predecessor: Component, state: Memento | None) -> None:
         """Take the place of another component: its state, and how far its inputs had come. Nothing is in flight."""
-        predecessor.flush()
-        self.state = state
-        if self.instance is not None and self.spec.state:
-            setattr(self.instance, self.spec.state[0], state)
+        self._take(state)
         self.merge, self.ended = predecessor.merge, predecessor.ended
         self.expect()
         self.trouble.dead = predecessor.trouble.dead
         for name, port in self.pulled.items():
             before = predecessor.pulled.get(name)
             if before is not None:
-                port.taken, port.ended = before.taken, before.ended
-        self._bind()
+                port.succeed(before)
 
     def adopt(self, state: Memento) -> None:
         """Begin with a state that was stored; called before the component is bound and opened."""
+        self._take(state)
+
+    def _take(self, state: Memento | None) -> None:
         self.state = state
         if self.instance is not None and self.spec.state:
             setattr(self.instance, self.spec.state[0], state)
@@ -193,9 +200,19 @@ class Component:
         if self.instance is not None:
             self.instance.quiesce()
 
+    def surrender(self) -> list[Work]:
+        """Give away what its own driver has in hand, which is parked: somebody else will do it."""
+        if self.driver is None:
+            return []
+        outputs = [output for output in self.outputs.values() if isinstance(output, BufferedOutput)]
+        return self.driver.surrender([work for output in outputs for work in output.surrender()])
+
     def let_go(self) -> None:
         """The component was replaced: who waited for it goes on, by the way there is now."""
         self.left = True
+        self._let_on()
+
+    def _let_on(self) -> None:
         self.trouble.kept = None
         holders, self.trouble.holders = self.trouble.holders, []
         for driver in holders:
@@ -209,14 +226,7 @@ class Component:
 
     def flush_outputs(self) -> None:
         """Send what the slet pushed by its further ports."""
-        outputs = iter([output for output in self.outputs.values() if isinstance(output, BufferedOutput)])
-        try:
-            for output in outputs:
-                output.flush()
-        except Unwind as unwound:
-            for output in outputs:
-                output.leave(unwound)
-            raise
+        flush_all([output for output in self.outputs.values() if isinstance(output, BufferedOutput)])
 
     def bind(self, to: Mapping[str, Entry]) -> None:
         """Bind the output ports to what follows them; called while nothing is in flight here."""
@@ -266,40 +276,24 @@ class Component:
         if spec.own_driver:
             self.driver = EngineDriver(name, self._end_outputs)
         elif spec.iterated:
-            yields = next((port.type for port in spec.outputs if port.name == OUT), None)
-            mixed = yields is not None and (yields.punctuation or yields.end)
-            batches = yields is not None and yields.form != "item"
-            more = any(self._buffers(port) for port in spec.outputs)
-            self.driver = SourceDriver(
-                name,
-                self._iterate,
-                self._source_broken,
-                self.finish,
-                flush=self.flush_outputs if more else None,
-                form="batches" if batches else "mixed" if mixed else "items",
-                pulls=any(port.pulled for port in spec.inputs),
-            )
+            flush = self.flush_outputs if any(buffers(spec, port) for port in spec.outputs) else None
+            self.driver = source_driver(spec, name, Iteration(self._iterate, self._source_broken, self.finish, flush))
         for port in spec.outputs:
             if isinstance(self.driver, EngineDriver):
                 self.outputs[port.name] = DrivenOutput(port, self.driver, self.failed, self._port_ended)
-            elif self._buffers(port):
+            elif buffers(spec, port):
                 self.outputs[port.name] = BufferedOutput(port, self.failed)
         for port in spec.inputs:
             if port.pulled:
                 self.pulled[port.name] = self._pulled_input(port, f"{self.node.name}.{port.name}")
         if spec.is_class:
             declared = typing.get_type_hints(spec.factory, include_extras=True)
-            fields: dict[str, Any] = {
-                key: port for key, port in {**self.outputs, **self.pulled}.items() if key in declared
-            }
+            ports: dict[str, Any] = {**self.outputs, **self.pulled}
+            fields = {key: port for key, port in ports.items() if key in declared}
             if spec.state:
                 fields[spec.state[0]] = self.state
             self.instance = spec.factory(**self.node.settings, **fields)
         self._bind()
-
-    def _buffers(self, port: PortSpec) -> bool:
-        """An output by which the slet pushes, beside (or instead of) what it returns."""
-        return port.name != OUT or OUT in getattr(self.spec.factory, "__dataclass_fields__", ())
 
     def _pulled_input(self, port: PortSpec, name: str) -> PulledInput:
         """An engine pulls by a driver for this port alone; a slet that is pushed to does not wait when it pulls."""
@@ -331,32 +325,8 @@ class Component:
         return iter(found if found is not None else ())
 
     def _source_broken(self, error: Exception) -> bool:
-        """What was iterated raised: tells whether it is to be iterated anew, from its memento.
-
-        `retry` does so after a while, `suspend` when somebody resumes the slet; with the others the stream ends.
-        """
-        driver = current_driver()
-        self.metrics.errors += 1
-        error.add_note(f"in the slet {self.node.name!r}, while it was iterated")
-        self.forget_outputs()
-        if driver is None or self.node.policy in ("skip", "dead-letter"):
-            self.error = error
-            return False
-        sent = driver.count + driver.rows
-        self._tries = self._tries + 1 if sent == self._sent else 1
-        self._sent = sent
-        if self.node.policy == "retry" and self._tries <= TRIES:
-            driver.hold(
-                f"{self.node.name} is tried again",
-                until=lambda: driver.ending or driver.retired,
-                timeout=BACK_OFF * 2 ** (self._tries - 1),
-            )
-        else:
-            self._tries = 0
-            kept = Kept("", None, error)
-            self.failed(error, kept, driver)
-            driver.hold(f"{self.node.name} is suspended", until=lambda: self.trouble.kept is not kept or driver.ending)
-        return not (driver.ending or driver.retired)
+        """What was iterated raised: tells whether it is to be iterated anew."""
+        return source_broken(self, error)
 
     def _end_outputs(self) -> None:
         for output in self.outputs.values():

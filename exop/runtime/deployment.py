@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
 
 from exop.errors import CheckpointError, ComponentFailed, PlanError
 from exop.logs import logger
@@ -16,9 +16,10 @@ from exop.model.spec import Role
 from exop.runtime.channel import Channel, ControlMerge
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
-from exop.runtime.drivers.base import Driver, ThreadDriver, current_driver
+from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
+from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.entry import Entry
 
@@ -66,6 +67,11 @@ class Deployment:
     def name(self) -> str:
         """The application's name."""
         return self.mesh.name
+
+    @property
+    def parking(self) -> AbstractContextManager[Any]:
+        """Held while drivers are made to park: one at a time does so."""
+        return self._parking
 
     def drivers(self) -> list[Driver]:
         """All drivers, from upstream to downstream."""
@@ -129,6 +135,9 @@ class Deployment:
             ComponentFailed: one could not be opened; those that were open are closed again.
         """
         components = list(self.components.values())
+        # A platform starts without it; only what is deployed pays for it.
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(OPENERS, thread_name_prefix="exop open") as pool:
             opened = [(component, pool.submit(component.enter)) for component in components]
             failed = [(component, future.exception()) for component, future in opened]

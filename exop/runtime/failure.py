@@ -55,11 +55,20 @@ class Kept:
 
 @dataclass
 class Trouble:
-    """The failed items of one component."""
+    """The failed items of one component.
+
+    Attributes:
+        kept: The item on which it is suspended.
+        dead: The items that were set aside.
+        holders: The drivers that wait for it.
+        tries: How often it was iterated in vain, since it had yielded so much (`sent`).
+    """
 
     kept: Kept | None = None
     dead: deque[DeadLetter] = field(default_factory=deque)
     holders: list[Driver] = field(default_factory=list)
+    tries: int = 0
+    sent: int = -1
 
 
 def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, Exception, Push], None]:
@@ -142,3 +151,29 @@ def _suspend(component: Component, port: PortSpec, kept: Kept) -> NoReturn:
     work = _again(component, port, kept.item)
     component.failed(kept.error, kept, driver)
     raise Unwind(f"{component.node.name} is suspended on an item", lambda: trouble.kept is not kept, work)
+
+
+def source_broken(component: Component, error: Exception) -> bool:
+    """What was iterated raised: tells whether it is to be iterated anew, from its memento.
+
+    `retry` does so after a while, `suspend` when somebody resumes the slet; with the others the stream ends.
+    """
+    driver, trouble, name = current_driver(), component.trouble, component.node.name
+    component.metrics.errors += 1
+    error.add_note(f"in the slet {name!r}, while it was iterated")
+    component.forget_outputs()
+    if driver is None or component.node.policy in ("skip", "dead-letter"):
+        component.error = error
+        return False
+    sent = driver.count + driver.rows
+    trouble.tries = trouble.tries + 1 if sent == trouble.sent else 1
+    trouble.sent = sent
+    if component.node.policy == "retry" and trouble.tries <= TRIES:
+        seconds = BACK_OFF * 2 ** (trouble.tries - 1)
+        driver.hold(f"{name} is tried again", until=lambda: driver.ending or driver.retired, timeout=seconds)
+    else:
+        trouble.tries = 0
+        kept = Kept("", None, error)
+        component.failed(error, kept, driver)
+        driver.hold(f"{name} is suspended", until=lambda: trouble.kept is not kept or driver.ending)
+    return not (driver.ending or driver.retired)

@@ -15,7 +15,7 @@ from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.entry import NOWHERE, Entry
 from exop.runtime.packet import Kind, Packet
-from exop.runtime.unwind import Unwind, Way
+from exop.runtime.unwind import Unwind, Way, Work
 
 
 class BufferedOutput(OutputPort[Any]):
@@ -70,9 +70,27 @@ class BufferedOutput(OutputPort[Any]):
         """Keep this again."""
         self._pending = list(held)
 
+    def surrender(self) -> list[Work]:
+        """Give away what was kept, to be sent by somebody else."""
+        found = [Work(self.entry, way, payload) for way, payload in self._pending]
+        self._pending = []
+        return found
+
     def forget(self) -> None:
         """The slet raised: nothing of this item leaves."""
         self._pending.clear()
+
+
+def flush_all(outputs: Iterable[BufferedOutput]) -> None:
+    """Send what was kept by several outputs, one after the other."""
+    rest = iter(outputs)
+    try:
+        for output in rest:
+            output.flush()
+    except Unwind as unwound:
+        for output in rest:
+            output.leave(unwound)
+        raise
 
 
 class DrivenOutput(OutputPort[Any]):
@@ -99,12 +117,12 @@ class DrivenOutput(OutputPort[Any]):
             self.push_batch(item)
             return
         single = way == "push"
-        self._driver.drive(self._send, (way, item), single=single)
+        self._driver.drive(self._send, (way, item), single=single, work=lambda: Work(self.entry, way, item))
         self.rows += single
 
     def push_batch(self, batch: Any) -> None:
         """Send a batch, waiting while there is no room."""
-        self._driver.drive(self._send, ("push_batch", batch))
+        self._driver.drive(self._send, ("push_batch", batch), work=lambda: Work(self.entry, "push_batch", batch))
         self.rows += weight(batch)
 
     def end(self) -> None:
@@ -204,6 +222,11 @@ class PulledInput(InputPort[Any]):
         """The queues that were connected before, and may hold something still."""
         return list(self._earlier)
 
+    def succeed(self, before: PulledInput) -> None:
+        """Go on where the port of a predecessor has stopped: with what it had taken, and where it took from."""
+        self.taken, self.ended, self._earlier = before.taken, before.ended, before._earlier
+        self.channel, self.queue = before.channel, before.queue
+
     def leave(self) -> None:
         """The slet has ended: nobody takes anything here any more."""
         if self.queue is not None:
@@ -233,9 +256,9 @@ class PulledInput(InputPort[Any]):
         if driver is None:
             return
         driver.busy = True
-        if driver.closed or driver.halting or driver.retired:
+        if driver.closed or driver.halting or driver.retired or driver.anew or driver.work:
             driver.stand_by()
-            if driver.retired:
+            if driver.retired or driver.anew:
                 raise Halted
 
     @staticmethod

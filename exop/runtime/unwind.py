@@ -9,7 +9,7 @@ again when the slet is resumed, by whatever way there is then into the same plac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -20,12 +20,22 @@ Way = Literal["push", "push_batch", "control", "show", "pass_on"]
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """What has to come about before something can be done: in words, as a test, and for how many seconds at most."""
+
+    where: str
+    ready: Callable[[], bool]
+    patience: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """One thing that is still to be done: hand *payload* to *entry*, or to what stands at its place by now."""
 
     entry: Entry
     way: Way
     payload: Any
+    wait: Wait | None = None
 
     def do(self, current: Mapping[str, Entry]) -> None:
         """Do it; *current* is what is compiled at each place."""
@@ -35,19 +45,19 @@ class Work:
 class Unwind(BaseException):
     """Takes a driver back to its safe point. Not an `Exception`: it passes through compiled frames, never a slet.
 
-    Attributes:
+    Args:
         where: What the driver waits for, in words.
         ready: Tells whether it may go on.
+        first: What is to be done then; what follows is added on the way up.
         patience: After so many seconds it goes on in any case.
-        work: What is to be done then, in order.
+
+    Attributes:
+        work: All that is to be done, in order.
     """
 
     def __init__(self, where: str, ready: Callable[[], bool], first: Work, *, patience: float | None = None) -> None:
         super().__init__(where)
-        self.where = where
-        self.ready = ready
-        self.patience = patience
-        self.work = [first]
+        self.work = [replace(first, wait=Wait(where, ready, patience))]
 
     def then(self, entry: Entry, way: Way, payloads: Iterable[Any]) -> None:
         """Add what the frame that is being left had still to do."""

@@ -227,8 +227,10 @@ class Applications:
                 raise PlanError(f"{plan.after.name} has finished meanwhile: there is nothing to change any more")
             after = without_marks(plan.after).at(plan.before.revision + 1)
             check_durable(after, has_state=self.store is not None)
+            change = Change(running, self._manager, self._wiring, dataclasses.replace(plan, after=after))
+            change.prepare()
             with running.changing:
-                Change(running, self._manager, self._wiring, dataclasses.replace(plan, after=after)).carry_out()
+                change.carry_out()
             self._remember(after)
             self._checkpoint_change(after)
             return after

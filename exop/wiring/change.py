@@ -1,89 +1,128 @@
 """Changing a running application: open → park, upstream first → hand over → bind → release → close the old.
 
 Everything that can take long or fail is done before anything is parked. Every step leaves its undoing; a failure before
-the release undoes them all in reverse, and the old mesh runs on.
+the release undoes them all in reverse, and the old mesh runs on. What fails after it (an old slet that does not close)
+is logged: the change is made.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
-from exop.errors import ComponentFailed, ExopError, PlanError
+from exop.errors import ComponentFailed, ExopError
+from exop.logs import logger
 from exop.model.lifecycle import Event, State
 from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
-from exop.runtime.drivers.base import Driver, ThreadDriver
+from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
+from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.manager import ComponentManager
+from exop.runtime.unwind import Work
 from exop.wiring.controller import Wiring, WiringController
+from exop.wiring.drain import Drain, check_ends
+from exop.wiring.hands import Hands, check_hands
+from exop.wiring.pause import Pause
 from exop.wiring.plan import Plan, Step
 
-#: How long drivers may take to come to their safe points, in seconds.
-DRAIN_TIMEOUT = 10.0
+#: How long drivers may take to come to their safe points, and old slets to leave, in seconds.
+TIMEOUT = 10.0
 
 Undo = Callable[[], object]
 
 
 @dataclass
 class Change:
-    """One plan that is being carried out on one deployment; used once."""
+    """One plan that is being carried out on one deployment; used once.
+
+    Attributes:
+        paused: For how many seconds everything stood still.
+        made: The new mesh runs.
+    """
 
     deployment: Deployment
     manager: ComponentManager
     wiring: WiringController
     plan: Plan
-    timeout: float = DRAIN_TIMEOUT
+    timeout: float = TIMEOUT
     paused: float = 0.0
+    made: bool = False
     _undo: list[Undo] = field(default_factory=list)
     _successors: dict[str, Component] = field(default_factory=dict)
     _channels: dict[str, Channel] = field(default_factory=dict)
-    _removed: dict[str, Channel] = field(default_factory=dict)
+    _removed: list[Channel] = field(default_factory=list)
+    _hushed: list[Component] = field(default_factory=list)
 
-    def carry_out(self) -> None:
-        """Do it.
+    def prepare(self) -> None:
+        """Make and open what is new, while the old works; this may take as long as it likes.
 
         Raises:
-            PlanError: it could not be done; everything is as it was.
+            PlanError: something could not be made or opened; everything is as it was.
+        """
+        try:
+            self._create()
+            for node, component in self._successors.items():
+                try:
+                    component.enter()
+                except Exception as error:
+                    problem = str(error) or repr(error)
+                    raise ComponentFailed(node=node, phase="opening", problem=problem) from error
+        except BaseException as error:
+            self.give_up(error)
+            raise
+
+    def carry_out(self) -> None:
+        """Make the change; call `prepare` before.
+
+        Raises:
+            PlanError: it could not be made; everything is as it was.
         """
         old = [self.deployment.components[s.node] for s in self.plan.steps if s.verb in ("replace", "remove")]
         try:
-            self._prepare()
-            before = self.wiring.survey(self.deployment)
+            before = self.wiring.survey(self.deployment, self.plan.before.channels)
             self._connect()
-            after = self.wiring.survey(self.deployment)
-            with self._parked(old):
-                begin = time.perf_counter()
-                try:
-                    self._commit(old, before, after)
-                except BaseException as error:
-                    self._take_back(error)  # before anybody moves again
-                    raise
-                self.paused = time.perf_counter() - begin
+            after = self.wiring.survey(self.deployment, self.plan.after.channels)
+            lean = after.lean()
+            outside = [one.driver for one in (*old, *self._restarted()) if isinstance(one.driver, SourceDriver)]
+            with self.deployment.parking, Pause(self.deployment, outside, self.timeout) as pause:
+                Drain(self.deployment, pause, old, before, after, self.timeout).stage()
+                pause.run(lambda: self._cut(old, before, self._leanest(after, lean)))
+            self.paused = pause.seconds
         except BaseException as error:
-            self._take_back(error)
-            self.deployment.settle_workers(self.timeout)
+            if not self.made:
+                self.give_up(error)
+                raise
+            self._finish(old)
             raise
         self._finish(old)
 
-    def _prepare(self) -> None:
-        """Make and open what is new, while the old works."""
+    def give_up(self, error: BaseException) -> None:
+        """Undo what was done, in reverse; an undoing that fails is noted on *error*, and the others are done."""
+        while self._undo:
+            try:
+                self._undo.pop()()
+            except Exception as problem:  # noqa: BLE001 (a slet that does not close, or anything else)
+                error.add_note(f"and while it was undone: {problem!r}")
+
+    def _create(self) -> None:
+        name = self.deployment.name
         for spec in self.plan.changes.channels_added:
-            channel = self._channels[spec.name] = self.manager.create_channel(self.deployment.name, spec)
-            self._undo.append(lambda channel=channel: self.manager.destroy_channel(self.deployment.name, channel))  # type: ignore[misc]
+            channel = self._channels[spec.name] = self.manager.create_channel(name, spec)
+            self._undo.append(lambda channel=channel: self.manager.destroy_channel(name, channel))  # type: ignore[misc]
         for step in self.plan.steps:
             if step.verb in ("add", "replace") and step.after is not None:
-                made = self.manager.create(self.deployment.name, step.after, self.deployment.changed)
+                try:
+                    made = self.manager.create(name, step.after, self.deployment.changed)
+                except ExopError:
+                    raise
+                except Exception as error:
+                    problem = f"{type(error).__name__}: {error}"
+                    raise ComponentFailed(node=step.node, phase="being made", problem=problem) from error
                 self._successors[step.node] = made
                 self._undo.append(lambda made=made: self._discard(made))  # type: ignore[misc]
-        for node, component in self._successors.items():
-            try:
-                component.enter()
-            except Exception as error:
-                raise ComponentFailed(node=node, phase="opening", problem=str(error) or repr(error)) from error
 
     def _connect(self) -> None:
         """Set `connected-to` of the ports to what is to be; nothing is bound by that yet."""
@@ -99,109 +138,163 @@ class Change:
                     self.wiring.connect(target, port, channel)
                     self._undo.append(lambda c=target, p=port: self.wiring.disconnect(c, p))  # type: ignore[misc]
 
-    @contextmanager
-    def _parked(self, old: list[Component]) -> Iterator[None]:
-        """Park everything, upstream first; an engine that leaves puts out what it has before what follows parks."""
-        leaving = {id(component.driver): component for component in old if component.spec.own_driver}
-        closed: list[Driver] = []
+    def _restarted(self) -> list[Component]:
+        """Functions that are iterated get new settings by being iterated anew, from their memento."""
+        names = [step.node for step in self.plan.steps if step.verb == "configure"]
+        found = [self.deployment.components[name] for name in names]
+        return [one for one in found if one.spec.iterated and not one.spec.is_class]
+
+    def _leanest(self, after: Wiring, lean: Wiring) -> Wiring:
+        """Without the queues that are needed no more, if they are empty."""
+        superfluous = after.layout.inserted.keys() - lean.layout.inserted.keys()
+        queues = self.deployment.inserted
+        same = lean.layout.inserted.keys() < after.layout.inserted.keys()
+        return lean if same and not any(place in queues and queues[place].entries for place in superfluous) else after
+
+    def _cut(self, old: list[Component], before: Wiring, after: Wiring) -> None:
+        """Everything is parked: hand over, bind, and give what was in hand to its new drivers; all or nothing."""
+        prepared, self._undo = self._undo, []
         try:
-            for driver in self.deployment.drivers():
-                if id(driver) in leaving:
-                    leaving[id(driver)].quiesce()
-                driver.close()
-                closed.append(driver)
-                if not driver.wait_parked(self.timeout):
-                    raise PlanError(f"{driver.name} did not come to its safe point within {self.timeout:g} s")
-            for component in old:
-                if isinstance(component.driver, SourceDriver) and not component.driver.wait_yielded(self.timeout):
-                    raise PlanError(
-                        f"{component.node.name} did not yield within {self.timeout:g} s, so its position is not known; "
-                        f"a source that waits should yield None from time to time"
-                    )
-            yield
-        finally:
-            for driver in reversed(closed):
-                driver.open()
+            check_hands(self.deployment.drivers(), before.circuit, after.circuit)
+            self._swap(before)
+            check_ends(before.circuit, after.circuit)
+            after = Wiring(after.circuit, self.wiring.bind(self.deployment, after))
+        except BaseException as error:
+            self.give_up(error)  # before anybody moves again
+            self._undo = prepared
+            raise
+        self._undo = []
+        self.made = True
+        self._hand_on(old, before, after)
+        self.deployment.mesh = self.plan.after
 
-    def _commit(self, old: list[Component], before: Wiring, after: Wiring) -> None:
-        """Hand over and bind; nothing is in flight."""
-        components = self.deployment.components
-        self._undo.append(lambda: self.wiring.bind(self.deployment, before))
-        for step in self.plan.steps:
-            self._commit_step(step)
-        self.deployment.channels.update(self._channels)
-        for spec in self.plan.changes.channels_removed:
-            channel = self._removed[spec.name] = self.deployment.channels.pop(spec.name)
-            self._undo.append(lambda channel=channel: self.deployment.channels.update({channel.name: channel}))  # type: ignore[misc]
-            held = getattr(channel, "depth", 0)
-            if held:
-                raise PlanError(
-                    f"the channel {spec.name!r} holds {held} items, which would be lost; let it drain first"
-                )
-        self.deployment.components = {name: components[name] for name in self.plan.after.nodes}
-        self._undo.append(lambda: setattr(self.deployment, "components", components))
-        self.wiring.bind(self.deployment, after)
-        for component in old:
+    def _swap(self, before: Wiring) -> None:
+        """Put the successors in their places, with the states; give the others their new settings."""
+        deployment = self.deployment
+        components, channels, workers = deployment.components, deployment.channels, deployment.workers
+        queues = deployment.inserted
+
+        def put_back() -> None:
+            deployment.components, deployment.channels = components, channels
+            deployment.workers, deployment.inserted = workers, queues
+            self.wiring.bind(deployment, before)
+
+        self._undo.append(put_back)
+        now = dict(components)
+        for name in self.plan.after.nodes:
+            steps = [step for step in self.plan.steps if step.node == name]
+            if name in self._successors:
+                now[name] = self._succeed(steps[0], components.get(name))
+            elif steps:
+                self._alter(now[name], steps)
+        deployment.components = {name: now[name] for name in self.plan.after.nodes}
+        gone = {spec.name for spec in self.plan.changes.channels_removed}
+        deployment.channels = {k: v for k, v in {**channels, **self._channels}.items() if k not in gone}
+        self._removed = [channels[name] for name in gone]
+
+    def _succeed(self, step: Step, predecessor: Component | None) -> Component:
+        successor = self._successors[step.node]
+        self._hush(successor)
+        if predecessor is not None and step.state is not None:
+            predecessor.flush()  # what it has buffered is part of what its memento says
+            successor.succeed(predecessor, step.state.take(predecessor.state))
+            if predecessor.driver is not None and successor.driver is not None:
+                successor.driver.count, successor.driver.rows = predecessor.driver.count, predecessor.driver.rows
+        suspended = successor.node.suspended
+        successor.on(Event.SUSPEND if suspended else Event.START)
+        if predecessor is not None and predecessor.status is State.ENDED:  # its stream is over, whoever stands there
+            successor.on(Event.END)
+        return successor
+
+    def _alter(self, component: Component, steps: list[Step]) -> None:
+        """Give a component that stays its new settings; it goes on with the item on which it was suspended."""
+        self._hush(component)
+        self._undo.append(_remembered(component))
+        after = steps[0].after
+        if after is not None:
+            self.manager.configure(component, after)
+        for step in steps:
+            if step.verb == "suspend" and Event.SUSPEND in component.lifecycle.allowed():
+                component.on(Event.SUSPEND)
+            elif step.verb == "resume" or (step.verb in ("configure", "adjust") and component.status is State.FAILED):
+                component.resume()
+
+    def _hush(self, component: Component) -> None:
+        component.hushed = True
+        self._hushed.append(component)
+
+    def _hand_on(self, old: list[Component], before: Wiring, after: Wiring) -> None:
+        """Give what was in hand to whoever is to do it; those that are replaced do no more. Nothing can fail here."""
+        hands = Hands(self.deployment, before.circuit, after.circuit, after.layout)
+        for component in self._restarted():
             if isinstance(component.driver, SourceDriver):
-                component.driver.follow(self.deployment.places)
-
-    def _commit_step(self, step: Step) -> None:
-        components = self.deployment.components
-        current = components.get(step.node)
-        successor = self._successors.get(step.node)
-        if successor is not None:
-            if current is not None and step.state is not None:
-                successor.succeed(current, step.state.take(current.state))
-            components[step.node] = successor
-            self._undo.append(lambda: self._put_back(step.node, current))
-            successor.on(Event.SUSPEND if successor.node.suspended else Event.START)
-        elif current is not None and step.after is not None and step.before is not None:
-            self._undo.append(lambda: self.manager.configure(current, step.before))  # type: ignore[arg-type]
-            self.manager.configure(current, step.after)
-            if step.verb == "suspend":
-                self.manager.suspend(current)
-                self._undo.append(lambda: self.manager.resume(current))
-            elif step.verb == "resume" and Event.RESUME in current.lifecycle.allowed():
-                current.on(Event.RESUME)
-
-    def _put_back(self, node: str, component: Component | None) -> None:
-        if component is None:
-            self.deployment.components.pop(node, None)
-        else:
-            self.deployment.components[node] = component
-
-    def _finish(self, old: list[Component]) -> None:
-        """The new runs: let go of the old, and of those who waited for what was repaired."""
+                component.driver.iterate_anew()
         for component in old:
-            if isinstance(component.driver, ThreadDriver):
-                component.driver.retire()
-                if not component.driver.join(self.timeout):
-                    raise PlanError(f"the change is made, but {component.driver.name} does not leave its thread")
-        for step in self.plan.steps:
-            current = self.deployment.components.get(step.node)
-            if current is not None and step.verb in ("configure", "resume", "adjust"):
-                current.resume()
+            driver, successor = component.driver, self._successors.get(component.node.name)
+            if driver is None:
+                continue
+            for one in (driver, *component.pullers):
+                one.retire()
+            if isinstance(driver, EngineDriver):
+                driver.heir = partial(_push_late, hands, driver)
+            if successor is not None and successor.driver is not None and driver.ending:
+                successor.driver.ending = True
+            hands.pass_on(driver, component.surrender())
+        for driver in self.deployment.drivers():
+            if driver.work:
+                driver.work.extend(hands.pass_on(driver, driver.surrender()))
         for component in old:
             component.let_go()
-        for component in self._successors.values():
-            component.begin()
-        self.deployment.settle_workers(self.timeout)
-        for component in old:
-            self._discard(component)
-        for spec in self.plan.changes.channels_removed:
-            self.manager.destroy_channel(self.deployment.name, self._removed[spec.name])
-        self.deployment.mesh = self.plan.after
-        self.deployment.check_finished()
 
-    def _take_back(self, error: BaseException) -> None:
-        """Undo in reverse; an undoing that fails is noted on the error and the others are done."""
-        while self._undo:
+    def _finish(self, old: list[Component]) -> None:
+        """The new runs: let the old go, and tell everybody."""
+        for component in old:
+            if isinstance(component.driver, ThreadDriver) and not component.driver.join(self.timeout):
+                _report(component, f"its thread has not left within {self.timeout:g} s")
+        for component in self._successors.values():
+            if component.status is not State.ENDED:
+                component.begin()
+        self.deployment.settle_workers(self.timeout)
+        for component in self._hushed:
+            component.announce()
+        for component in old:
             try:
-                self._undo.pop()()
-            except ExopError as problem:
-                error.add_note(f"and while it was undone: {problem}")
+                self._discard(component)
+            except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes: the change is made)
+                _report(component, repr(error))
+        for channel in self._removed:
+            self.manager.destroy_channel(self.deployment.name, channel)
+        self.deployment.check_finished()
+        self.deployment.nudge()
 
     def _discard(self, component: Component) -> None:
-        if component.status not in (State.CREATED, State.STOPPED):
-            self.manager.stop(component)
-        self.manager.destroy(component)
+        try:
+            if component.status not in (State.CREATED, State.STOPPED):
+                self.manager.stop(component)
+        finally:
+            if isinstance(component.driver, EngineDriver):
+                component.driver.halt()
+            self.manager.destroy(component)
+
+
+def _remembered(component: Component) -> Undo:
+    """What brings back the settings, state and trouble that a component has now."""
+    node, lifecycle, error, trouble = component.node, component.lifecycle, component.error, component.trouble
+    kept, holders = trouble.kept, list(trouble.holders)
+
+    def bring_back() -> None:
+        component.error, trouble.kept, trouble.holders = error, kept, holders
+        component.become(lifecycle)
+        if node is not component.node:
+            component.configure(node)
+
+    return bring_back
+
+
+def _push_late(hands: Hands, owner: EngineDriver, work: Work) -> None:
+    """What an engine pushes after it was replaced, and before it is closed, goes where its successor's output goes."""
+    hands.pass_on(owner, [work])
+
+
+def _report(component: Component, problem: str) -> None:
+    logger("exop.wiring").error("the change is made, but the old slet does not leave", node=component.id, error=problem)

@@ -47,7 +47,9 @@ class Compiler:
             self._later.pop()()
         for component in self.circuit.components():
             component.expect()
-        self.deployment.places = self._places
+        # A channel with one consumer is that consumer's port; its own name leads there too, whatever it was before.
+        ways = {f"channel {name}": entry for name, entry in self._channels.items()}
+        self.deployment.places = {**ways, **self._places}
 
     def _queue(self, place: str) -> QueueChannel:
         """The inserted queue at a place; what is there already stays, with what it holds."""

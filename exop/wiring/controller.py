@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from exop.errors import WiringError
 from exop.model.filter import where
 from exop.model.ports import mismatch
-from exop.model.properties import APPLICATION, CONNECTED_TO, KIND, ORIGIN
+from exop.model.properties import APPLICATION, CONNECTED_TO, KIND, NAME, ORIGIN
 from exop.registry import ServiceReference, ServiceRegistry
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
@@ -29,6 +30,10 @@ class Wiring:
 
     circuit: Circuit
     layout: Layout
+
+    def lean(self) -> Wiring:
+        """The same without inserted queues that are needed no more; they must be empty."""
+        return Wiring(self.circuit, lay_out(self.circuit))
 
 
 class WiringController:
@@ -62,12 +67,13 @@ class WiringController:
         with self._lock:
             return application in self._stale
 
-    def circuit(self, application: str) -> Circuit:
-        """What is connected to what now, as the registry says."""
+    def circuit(self, application: str, names: Collection[str] | None = None) -> Circuit:
+        """What is connected to what now, as the registry says; with *names*, through these channels."""
         ports = self._registry.find(None, where({KIND: "port", APPLICATION: application}))
         channels = self._registry.find(CHANNEL, where({APPLICATION: application}))
         # The queues that the wiring itself has put in are no part of what it was asked to connect.
-        return read_circuit(ports, [one for one in channels if one.properties.get(ORIGIN) != WIRING])
+        asked = [one for one in channels if one.properties.get(ORIGIN) != WIRING]
+        return read_circuit(ports, [one for one in asked if names is None or one.properties[NAME] in names])
 
     def settle(self, deployment: Deployment, timeout: float | None = None) -> Layout:
         """Compile the connections of an application and bind them, all drivers parked meanwhile.
@@ -82,13 +88,15 @@ class WiringController:
         deployment.settle_workers(timeout)
         return layout
 
-    def survey(self, deployment: Deployment) -> Wiring:
+    def survey(self, deployment: Deployment, channels: Collection[str] | None = None) -> Wiring:
         """Read and check the connections of an application, and lay out its drivers; nothing is bound yet.
+
+        With *channels*, only these are considered: others are about to be added, or removed.
 
         Raises:
             WiringError: two connected ports whose types do not fit.
         """
-        circuit = self.circuit(deployment.name)
+        circuit = self.circuit(deployment.name, channels)
         _check_types(circuit)
         filled = [place for place, queue in deployment.inserted.items() if queue.entries]
         wiring = Wiring(circuit, lay_out(circuit, {**dict.fromkeys(filled, "it holds items"), **deployment.reasons}))

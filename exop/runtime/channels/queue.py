@@ -298,9 +298,9 @@ class QueueChannel(Channel):
         elif driver is self.worker:
             self._spill(driver)
         else:
-            while not (self._has_room(size) or driver.closed):
+            while not (self._has_room(size) or driver.hurried):
                 self._line_up(driver.wake)
-                driver.wait_for(lambda: self._has_room(size) or driver.closed or driver.wake not in self._pushers)
+                driver.wait_for(lambda: self._has_room(size) or driver.hurried or driver.wake not in self._pushers)
 
     def _has_room(self, size: int) -> bool:
         return self.left or not self.entries or len(self.entries) + self._extra + size <= self.capacity

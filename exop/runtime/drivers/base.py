@@ -10,13 +10,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from exop.logs import logger
-from exop.runtime.unwind import Unwind, Work
+from exop.runtime.unwind import Unwind, Wait, Work
 
 if TYPE_CHECKING:
     from exop.runtime.entry import Entry
@@ -34,6 +35,11 @@ class Halted(BaseException):
 def current_driver() -> Driver | None:
     """The driver that the calling thread is, if it is one."""
     return getattr(_LOCAL, "driver", None)
+
+
+def be_driver(driver: Driver) -> None:
+    """The calling thread is *driver*, from now on."""
+    _LOCAL.driver = driver
 
 
 @contextmanager
@@ -60,7 +66,10 @@ class Driver:
         idle: Called when there is nothing to do, before the driver sleeps; what it returns is then done.
         told: Called when what was in hand is done, and when the driver leaves.
         held_by: What the driver waits for with work in hand (a suspended slet).
-        work: What it has in hand then.
+        work: What it has in hand then, or was given by another driver: done before anything else.
+        anew: What it iterates is to be iterated anew, at the next safe point.
+        parked: It waits at its safe point, outside of a slet that it iterates.
+        draining: It puts out what it has, whether there is room or not, before it is closed.
         entries: What is compiled at each place of the application.
         count: Items (single ones) that this driver has pushed, exact.
         probes: How many of them were measured.
@@ -72,8 +81,9 @@ class Driver:
         self.attention = True
         self.sleeping = False
         self.halting = False
-        self.parked = False
+        self.parked = self.draining = False
         self.retired = False
+        self.anew = False
         self.ending = False
         self.probing = False
         self.count = 0
@@ -89,12 +99,18 @@ class Driver:
         self._first = FIRST
         self._flags = threading.Lock()
         self._closers = 0
-        self._watchers: list[SimpleQueue[None]] = []
+        self._at_work = False
+        self._watchers: list[Callable[[], None]] = []
 
     @property
     def closed(self) -> bool:
         """Somebody wants the driver to park."""
         return self._closers > 0
+
+    @property
+    def hurried(self) -> bool:
+        """Somebody waits for what the driver has under way: a full queue must not keep it."""
+        return self._closers > 0 or self.draining
 
     def wake(self) -> None:
         """Make a waiting driver look again at what it waits for."""
@@ -128,10 +144,31 @@ class Driver:
         self._signal.put(None)
 
     def retire(self) -> None:
-        """Ask the driver to leave for a successor: it pushes what it has in hand, and says nothing of an end."""
+        """Ask the driver to leave: a successor has what it had in hand (`surrender`), and says when the end comes."""
         with self._flags:
             self.retired = self.attention = True
         self._signal.put(None)
+
+    def surrender(self, pushed: Iterable[Work] = ()) -> list[Work]:
+        """Give away what is in hand, to be done by somebody else; the driver is parked.
+
+        *pushed* is what its slet has pushed since the last safe point.
+        """
+        found = [*self.work, *pushed]
+        self.work.clear()
+        return found
+
+    def take_on(self, work: Iterable[Work]) -> None:
+        """Do this as soon as possible, behind what is in hand already; the driver is parked, or not started yet."""
+        with self._flags:
+            self.work.extend(work)
+            self.attention = True
+        self._signal.put(None)
+
+    @property
+    def outside(self) -> bool:
+        """Closed, it waits outside of the slet that it iterates: the slet's memento is what has been sent."""
+        return self.parked or self.held_by is not None
 
     def measure_next(self) -> None:
         """Ask the driver to take the instrumented way for its next item."""
@@ -147,29 +184,37 @@ class Driver:
         return self.wait_parked(timeout)
 
     def take_up(self) -> None:
-        """Do what was in hand when a checkpoint was taken: called first by a driver that goes on from one."""
+        """Do what is in hand already: what a checkpoint had, or another driver has left."""
         if self.work:
-            unwound = Unwind("going on from a checkpoint", lambda: True, self.work[0])
-            unwound.work = list(self.work)
-            self.unwound(unwound)
+            self.busy = True
+            self._work_off()
 
     def _watched(self, ready: Callable[[], bool], timeout: float | None) -> bool:
         """Wait, in another thread than the driver's, until *ready()* holds; the driver tells when it rests."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        watcher: SimpleQueue[None] = SimpleQueue()
-        self._watchers.append(watcher)
+        news: SimpleQueue[None] = SimpleQueue()
+        watcher = partial(news.put, None)
+        self.watch(watcher)
         try:
             while not ready():
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return False
                 try:
-                    watcher.get(timeout=left)
+                    news.get(timeout=left)
                 except Empty:
                     return ready()
             return True
         finally:
-            self._watchers.remove(watcher)
+            self.unwatch(watcher)
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call *watcher*, in the driver's thread, whenever the driver rests."""
+        self._watchers.append(watcher)
+
+    def unwatch(self, watcher: Callable[[], None]) -> None:
+        """Call it no more."""
+        self._watchers.remove(watcher)
 
     def attend(self) -> bool:
         """The safe point, taken when `attention` is set: park while closed, leave when halting.
@@ -184,7 +229,12 @@ class Driver:
         return probe
 
     def stand_by(self) -> None:
-        """The safe point of a driver that has no item: park while closed, leave when halting, measure nothing."""
+        """The safe point of a driver that has no item: park while closed, leave when halting, do what it was given."""
+        self._park()
+        if self.work and not self._at_work:
+            self._work_off()
+
+    def _park(self) -> None:
         while self._closers and not self.halting:
             self.parked = True
             self.rest()
@@ -198,7 +248,7 @@ class Driver:
         """Say that nothing is under way, and tell those who wait for it."""
         self.busy = False
         for watcher in list(self._watchers):
-            watcher.put(None)
+            watcher()
 
     def wait_for(self, ready: Callable[[], Any], timeout: float | None = None) -> None:
         """Wait inside an item until *ready()* holds (whoever makes it hold calls `wake`), or the driver halts.
@@ -221,7 +271,7 @@ class Driver:
         """Sleep, outside of any item, until somebody wakes the driver; not at all unless *idle()* holds."""
         self.rest()
         self.sleeping = True
-        if idle() and not (self._closers or self.halting or self.ending or self.retired):
+        if idle() and not (self._closers or self.halting or self.ending or self.retired or self.work):
             self._signal.get()
         self.sleeping = False
 
@@ -241,21 +291,39 @@ class Driver:
         """Do what was left to do when the driver unwound, as soon as it can be done; may unwind again and again.
 
         Until then the driver counts as parked: what it has in hand is `work`, and nothing else of it is under way.
+        Somebody else may take it away then.
         """
-        self.work = deque(unwound.work)
-        waiting: Unwind | None = unwound
-        while self.work:
-            if waiting is not None:
-                self.hold(waiting.where, waiting.ready, waiting.patience)
-            self.stand_by()
-            work = self.work.popleft()
-            try:
-                work.do(self.entries)
-                waiting = None
-            except Unwind as again:
-                self.work.extendleft(reversed(again.work))
-                waiting = again
+        self.work.extendleft(reversed(unwound.work))
+        if not self._at_work:
+            self._work_off()
+
+    def _work_off(self) -> None:
+        self._at_work = True
+        try:
+            while self.work:
+                self._park()
+                if not self.work:
+                    break
+                work = self.work[0]
+                if work.wait is not None and not work.wait.ready():
+                    self._hold_for(work, work.wait)
+                    continue
+                self.work.popleft()
+                try:
+                    work.do(self.entries)
+                except Unwind as again:
+                    self.work.extendleft(reversed(again.work))
+        finally:
+            self._at_work = False
         self.told()
+
+    def _hold_for(self, work: Work, wait: Wait) -> None:
+        def ready() -> bool:
+            return not self.work or self.work[0] is not work or wait.ready()
+
+        self.hold(wait.where, ready, wait.patience)
+        if self.work and self.work[0] is work:  # done in any case now, also when patience has come to its end
+            self.work[0] = replace(work, wait=None)
 
     def hold(self, place: str, until: Callable[[], Any], timeout: float | None = None) -> None:
         """Wait at *place* inside an item, as a safe point: the driver counts as parked meanwhile.
@@ -278,61 +346,5 @@ class Driver:
             self.held_by = None
 
     def _settle(self) -> None:
-        self.attention = bool(
-            self._closers or self.halting or self.ending or self.retired or self.probing or self._first
-        )
-
-
-class ThreadDriver(Driver):
-    """A driver that is a thread of its own.
-
-    Attributes:
-        crash: The error that has ended it, which is none of a slet's.
-        left: The thread has done all that it will do.
-    """
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.crash: BaseException | None = None
-        self.left = False
-        self._thread: threading.Thread | None = None
-
-    @property
-    def alive(self) -> bool:
-        """The thread runs."""
-        return self._thread is not None and self._thread.is_alive()
-
-    def start(self) -> None:
-        """Start the thread; a driver starts once."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._main, name=f"exop {self.name}", daemon=True)
-            self._thread.start()
-
-    def join(self, timeout: float | None = None) -> bool:
-        """Wait until the thread has left; `False` when it has not within *timeout* seconds."""
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout)
-        return not self.alive
-
-    def run(self) -> None:
-        """Push until there is nothing more to push."""
-        raise NotImplementedError
-
-    def _main(self) -> None:
-        _LOCAL.driver = self
-        try:
-            self.run()
-        except Halted:
-            return
-        except BaseException as error:  # noqa: BLE001 (a slet's errors end in its policy: this is a defect, and shown)
-            self.crash = error
-            report_crash(self, error)
-        finally:
-            self.left = True
-            self.rest()
-            self.told()
-
-
-def report_crash(driver: ThreadDriver, error: BaseException) -> None:
-    """Log the error that ended a driver."""
-    logger("exop.runtime").error("a driver has crashed", driver=driver.name, exc_info=error)
+        wanted = self._closers or self.halting or self.ending or self.retired or self.anew or self.work
+        self.attention = bool(wanted or self.probing or self._first)

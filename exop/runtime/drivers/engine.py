@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from exop.errors import ChannelClosed
 from exop.runtime.drivers.base import Driver, Halted, acting_as
-from exop.runtime.unwind import Unwind
+from exop.runtime.unwind import Unwind, Work
 
 #: What sends a payload: called with it, and whether to take the instrumented way.
 Send = Callable[[Any, bool], None]
@@ -23,11 +23,16 @@ class EngineDriver(Driver):
     Args:
         name: Names it in messages.
         finish: Ends the stream of every output that the slet has not ended itself.
+
+    Attributes:
+        heir: Takes what the slet still pushes after it was replaced; without one that is dropped.
     """
 
     def __init__(self, name: str, finish: Callable[[], None]) -> None:
         super().__init__(name)
+        self.heir: Callable[[Work], None] | None = None
         self._turn = threading.RLock()
+        self._hand: Callable[[], Work] | None = None
         self._finish = finish
         self._started = False
         self._over = False
@@ -39,8 +44,10 @@ class EngineDriver(Driver):
             self._started = True
             self.open()
 
-    def drive(self, send: Send, payload: Any, *, single: bool = False) -> None:
+    def drive(self, send: Send, payload: Any, *, single: bool = False, work: Callable[[], Work] | None = None) -> None:
         """Carry out one push of the slet's, parking before it when asked to; *single* for one plain item.
+
+        *work* gives the same as something to be done by another driver, if this one is replaced meanwhile.
 
         Raises:
             ChannelClosed: the stream was ended from outside: nothing more can be pushed.
@@ -50,7 +57,9 @@ class EngineDriver(Driver):
                 raise ChannelClosed(channel=f"behind {self.name}")
             self.busy = True
             try:
-                probe = self.attend() if self.attention else False
+                probe = self._attended(work) if self.attention else False
+                if self.retired:
+                    return
                 self.count += single
                 if probe:
                     self.probes += single
@@ -61,6 +70,39 @@ class EngineDriver(Driver):
             finally:
                 self.rest()
 
+    def _attended(self, work: Callable[[], Work] | None) -> bool:
+        """The safe point with a push in hand, which a successor may take over."""
+        self._hand = work
+        probe = self.attend()
+        hand, self._hand = self._hand, None
+        if self.retired and hand is not None and self.heir is not None:
+            self.heir(hand())
+        return probe
+
+    def surrender(self, pushed: Iterable[Work] = ()) -> list[Work]:
+        """Give away what is in hand: what was left to do, and the push that waits at the safe point."""
+        found = super().surrender(pushed)
+        if self._hand is not None:
+            hand, self._hand = self._hand, None
+            found.append(hand())
+        return found
+
+    def take_on(self, work: Iterable[Work]) -> None:
+        """Do this as soon as possible; the slet's own threads may not push for a long time."""
+        super().take_on(work)
+        threading.Thread(target=self._do_given, name=f"exop {self.name} (given)", daemon=True).start()
+
+    def _do_given(self) -> None:
+        try:
+            with self._turn, acting_as(self):
+                self.busy = True
+                try:
+                    self.stand_by()
+                finally:
+                    self.rest()
+        except Halted:
+            return
+
     def end(self) -> None:
         """End the stream behind what is being pushed now; later pushes are refused."""
         super().end()
@@ -70,7 +112,7 @@ class EngineDriver(Driver):
     def _end(self) -> None:
         try:
             with self._turn:
-                if not self._over:
+                if not (self._over or self.retired):
                     self._finish()
                     self._over = True
         except Halted:

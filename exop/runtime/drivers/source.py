@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 from exop.model.items import CONTROL
 from exop.runtime.convert import weight
-from exop.runtime.drivers.base import ThreadDriver
+from exop.runtime.drivers.base import Halted
+from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.entry import NOWHERE, Entry
-from exop.runtime.unwind import Unwind, Way
+from exop.runtime.unwind import Unwind, Way, Work
 
 Yields = Literal["items", "mixed", "batches"]
 #: Called with the error when the iterator raised; returns whether to iterate again.
@@ -71,26 +72,53 @@ class SourceDriver(ThreadDriver):
         if self.hand is not None:
             self._drain_any(iter(self.hand))
         self.busy = False
-        while True:
-            try:
-                self._iterate_once()
-            except Exception as error:
-                if self._defect:  # it came from what is behind the slet, where every slet has a policy of its own
-                    raise
-                self.rest()
-                if self._broken(error):
-                    self.rest()
-                    continue
-            break
-        if self.retired:
-            return
+        while not self.retired and self._shall_go_on():
+            continue
         self.busy = True
-        if self.attention:
+        if self.attention and not self.retired:
             self.attend()
+        if self.retired:  # a successor says when the end comes
+            return
         try:
             self._finish()
         except Unwind as unwound:
             self.unwound(unwound)
+
+    def iterate_anew(self) -> None:
+        """Iterate the slet anew, from its memento, behind what it has yielded; the driver is parked outside of it."""
+        with self._flags:
+            self.anew = self.attention = True
+        self._signal.put(None)
+
+    def surrender(self, pushed: Iterable[Work] = ()) -> list[Work]:
+        """Give away what is in hand: what was left to do, and what was yielded and is not pushed yet."""
+        found = super().surrender(pushed)
+        if self.hand is not None:
+            (item,), self.hand = self.hand, None
+            if item is not None:
+                way = self._way(item)
+                self._count(way, item, probe=False)
+                found.append(Work(self.entry, way, item))
+        return found
+
+    def _shall_go_on(self) -> bool:
+        """Iterate the slet; tells whether to do so once more."""
+        with self._flags:
+            self.anew = False
+            self._settle()
+        try:
+            self._iterate_once()
+        except Halted:  # how a slet that pulls is made to leave its pull
+            if self.halting or self.retired:
+                raise
+        except Exception as error:
+            if self._defect:  # it came from what is behind the slet, where every slet has a policy of its own
+                raise
+            self.rest()
+            again = self._broken(error)
+            self.rest()
+            return again
+        return self.anew and not self.ending
 
     def _iterate_once(self) -> None:
         iterator = iter(self._iterate())
@@ -113,6 +141,8 @@ class SourceDriver(ThreadDriver):
                 if self.attention:
                     self.hand = (item,)
                     probe = self.attend()
+                    if self.retired:
+                        return
                     self.hand = None
                     push = self.entry.push
                     if item is not None:
@@ -144,6 +174,8 @@ class SourceDriver(ThreadDriver):
                 if self.attention:
                     self.hand = (item,)
                     probe = self.attend()
+                    if self.retired:
+                        return
                     self.hand = None
                 self._send(item, probe=probe)
             except Unwind as unwound:
@@ -158,24 +190,19 @@ class SourceDriver(ThreadDriver):
     def _shall_leave(self) -> bool:
         if not self._pulls:
             self.rest()
-        return self.ending or self.retired
-
-    def wait_yielded(self, timeout: float | None = None) -> bool:
-        """Wait until the slet has yielded and the closed driver is parked there: its memento is what it has sent."""
-        return self._watched(lambda: self.parked or not self.alive, timeout) and not self.work
+        return self.ending or self.retired or self.anew
 
     def wait_still(self, timeout: float | None = None) -> bool:
         """Wait until the slet has yielded too: its memento is then what it has sent, and what is in its driver's hand.
 
         A slet that waits for somebody's help, or has ended, stands still as well.
         """
-        return self._watched(
-            lambda: self.parked or self.left or not self.alive or (self.held_by is not None and not self.busy), timeout
-        )
+        return self._watched(lambda: not self.busy and self.outside, timeout)
 
-    def follow(self, places: Mapping[str, Entry]) -> None:
-        """Push what is in hand by the way there is now."""
-        self.entry = places.get(self.entry.place, self.entry)
+    @property
+    def outside(self) -> bool:
+        """Closed, it waits outside of the slet that it iterates, has left, or has not begun."""
+        return super().outside or not self.alive
 
     def _measure(self) -> None:
         self.probes += 1
@@ -184,7 +211,7 @@ class SourceDriver(ThreadDriver):
     def _send(self, item: Any, *, probe: bool) -> None:
         """Send what the source yielded, behind what it pushed to further ports before."""
         entry = self.entry.probe if probe else self.entry
-        way: Way = "control" if isinstance(item, CONTROL) else "push_batch" if self._batches else "push"
+        way = self._way(item)
         if self._flush:
             try:
                 self._flush()
@@ -196,6 +223,9 @@ class SourceDriver(ThreadDriver):
         if item is not None:
             self._count(way, item, probe=probe)
             getattr(entry, way)(item)
+
+    def _way(self, item: Any) -> Way:
+        return "control" if isinstance(item, CONTROL) else "push_batch" if self._batches else "push"
 
     def _count(self, way: Way, item: Any, *, probe: bool) -> None:
         """Count items, single or in batches; control items are none."""

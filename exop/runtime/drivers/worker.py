@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from exop.runtime.drivers.base import ThreadDriver
+from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.unwind import Unwind
 
 if TYPE_CHECKING:

@@ -1,0 +1,93 @@
+"""A driver that is a thread of its own: the loop around a slet that is iterated, the worker of queues."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+from exop.logs import logger
+from exop.runtime.drivers.base import Driver, Halted, be_driver
+from exop.runtime.unwind import Work
+
+
+class ThreadDriver(Driver):
+    """A driver that is a thread of its own.
+
+    Attributes:
+        crash: The error that has ended it, which is none of a slet's.
+        left: The thread has done all that it will do, until somebody gives it more.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.crash: BaseException | None = None
+        self.left = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def alive(self) -> bool:
+        """The thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self) -> None:
+        """Start the thread; a driver starts once."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._main, name=f"exop {self.name}", daemon=True)
+            self._thread.start()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until the thread has left; `False` when it has not within *timeout* seconds."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+        return not self.alive
+
+    @property
+    def outside(self) -> bool:
+        """Closed, it waits outside of the slet that it iterates, or has left."""
+        return super().outside or self.left
+
+    def take_on(self, work: Iterable[Work]) -> None:
+        """Do this as soon as possible; a driver whose own work is over comes back for it."""
+        super().take_on(work)
+        with self._flags:
+            back, self.left = self.left and not self.halting, False
+        if back:
+            self._thread = threading.Thread(
+                target=self._main, args=(self._come_back,), name=f"exop {self.name} (back)", daemon=True
+            )
+            self._thread.start()
+
+    def run(self) -> None:
+        """Push until there is nothing more to push."""
+        raise NotImplementedError
+
+    def _come_back(self) -> None:
+        """All that is left to do is what others have left."""
+
+    def _main(self, run: Callable[[], None] | None = None) -> None:
+        be_driver(self)
+        try:
+            (run or self.run)()
+            while not self._leave():
+                self.busy = True
+                self.stand_by()
+        except Halted:
+            return
+        except BaseException as error:  # noqa: BLE001 (a slet's errors end in its policy: this is a defect, and shown)
+            self.crash = error
+            report_crash(self, error)
+        finally:
+            self.left = True
+            self.rest()
+            self.told()
+
+    def _leave(self) -> bool:
+        """Leave, unless somebody has given it something to do meanwhile."""
+        with self._flags:
+            self.left = not self.work
+        return self.left
+
+
+def report_crash(driver: ThreadDriver, error: BaseException) -> None:
+    """Log the error that ended a driver."""
+    logger("exop.runtime").error("a driver has crashed", driver=driver.name, exc_info=error)

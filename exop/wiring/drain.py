@@ -1,0 +1,151 @@
+"""Before the cut, upstream first: what a change would take away with items in it is emptied.
+
+A queue that goes, or from which a port is moved away, is drained while those who push into it are parked already; a
+slet with a driver of its own that leaves puts out what it was given. What cannot be emptied is a reason to refuse.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from exop.errors import PlanError
+from exop.model.lifecycle import State
+from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.component import Component
+from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.base import Driver
+from exop.wiring.circuit import Circuit, Join
+from exop.wiring.controller import Wiring
+from exop.wiring.pause import Pause
+from exop.wiring.places import before_key, edge_key
+
+#: What cannot work: what waits for it goes with it, when it is removed.
+HELPLESS = (State.FAILED, State.SUSPENDED)
+
+
+@dataclass
+class Drain:
+    """Closes the drivers of a deployment, upstream first, and empties in between what has to be empty."""
+
+    deployment: Deployment
+    pause: Pause
+    old: Iterable[Component]
+    before: Wiring
+    after: Wiring
+    timeout: float
+    _stops: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
+
+    def stage(self) -> None:
+        """Close everything; what has to be empty is so when the last driver parks.
+
+        Raises:
+            PlanError: something could not be emptied.
+        """
+        for component in self.old:
+            if component.spec.own_driver and component.status in (State.ACTIVE, State.SUSPENDED):
+                self._stops.setdefault(id(component.driver), []).append(lambda one=component: self._quiesce(one))  # type: ignore[misc]
+        for queue, leaving in self._emptied():
+            if queue.worker is not None:
+                self._stops.setdefault(id(queue.worker), []).append(lambda q=queue, to=leaving: self._drain(q, to))  # type: ignore[misc]
+        waiting: list[Driver] = []
+        for driver in self.deployment.drivers():
+            for stop in self._stops.get(id(driver), ()):
+                self.pause.close(waiting)
+                self.pause.wait_parked()
+                stop()
+            waiting.append(driver)
+        self.pause.close(waiting)
+
+    def _emptied(self) -> Iterator[tuple[QueueChannel, list[Join]]]:
+        """The queues that have to be empty, each with the ports that leave it."""
+        before, after = self.before.circuit, self.after.circuit
+        stay = {component.node.name for component in after.components()}
+        for name, joins in before.consumers.items():
+            there = {join.name for join in after.consumers.get(name, ())}
+            leaving = [join for join in joins if join.name not in there]
+            moved = any(join.component.node.name in stay for join in leaving)
+            gone = name not in after.channels
+            channel = before.channels[name]
+            if isinstance(channel, QueueChannel) and leaving and (gone or moved):
+                yield channel, leaving
+            queue = self.deployment.inserted.get(before_key(name))
+            if queue is not None and gone:
+                yield queue, leaving
+            yield from self._behind(name, [join for join in leaving if join.component.node.name not in stay])
+
+    def _behind(self, name: str, removed: list[Join]) -> Iterator[tuple[QueueChannel, list[Join]]]:
+        for join in removed:
+            queue = self.deployment.inserted.get(edge_key(name, join))
+            if queue is not None:
+                yield queue, [join]
+
+    def _drain(self, queue: QueueChannel, leaving: list[Join]) -> None:
+        """Wait until the worker of a queue has emptied it; those who push into it are parked."""
+        worker = queue.worker
+        if worker is None or not queue.entries:
+            return
+        self.pause.watch(worker)
+        worker.wake()
+        self.pause.wait(lambda: not queue.entries or worker.held_by is not None)
+        if not queue.entries:
+            return
+        stay = {component.node.name for component in self.after.circuit.components()}
+        if all(one.component.status in HELPLESS and one.component.node.name not in stay for one in leaving):
+            return
+        names = ", ".join(join.name for join in leaving)
+        why = worker.held_by or f"it was not emptied within {self.timeout:g} s"
+        raise PlanError(
+            f"the queue {queue.name!r} holds {queue.depth} items on their way to {names}, which would be lost ({why}); "
+            f"repair or resume that first, or let the queue run empty"
+        )
+
+    def _quiesce(self, component: Component) -> None:
+        """Let a slet with a driver of its own put out what it was given: nothing more comes in."""
+        driver, failed = component.driver, list[Exception]()
+        if driver is None:
+            return
+
+        def quiesce() -> None:
+            try:
+                component.quiesce()
+            except Exception as error:  # noqa: BLE001 (whatever the engine raises: the change is refused)
+                failed.append(error)
+
+        shut = component.status is State.SUSPENDED
+        driver.draining = True
+        if shut:
+            driver.open()
+        driver.wake()
+        try:
+            thread = threading.Thread(target=quiesce, name=f"exop {component.node.name} quiesces", daemon=True)
+            thread.start()
+            thread.join(self.timeout)
+        finally:
+            driver.draining = False
+            if shut:
+                driver.close()
+        if failed or thread.is_alive():
+            why = repr(failed[0]) if failed else driver.held_by or f"not within {self.timeout:g} s"
+            problem = PlanError(f"{component.node.name} has not put out what it was given: {why}")
+            raise problem from (failed[0] if failed else None)
+
+
+def check_ends(before: Circuit, after: Circuit) -> None:
+    """Refuse to push into a slet whose stream has ended: it has said so to everybody behind it.
+
+    Raises:
+        PlanError: a producer that goes on would be connected to it.
+    """
+    for name, joins in after.consumers.items():
+        known = {join.name for join in before.consumers.get(name, ())}
+        feeding = {join.name for join in before.producers.get(name, ())}
+        for producer in after.producers[name]:
+            for join in joins:
+                fresh = join.name not in known or producer.name not in feeding
+                if fresh and join.component.status is State.ENDED and producer.component.status is not State.ENDED:
+                    raise PlanError(
+                        f"the stream has ended at {join.name}: {producer.name} cannot be connected to it any more; "
+                        f"connect it to another node"
+                    )

@@ -1,0 +1,127 @@
+"""What drivers have in hand while the mesh changes: it goes to whoever runs the place that it leads to by then.
+
+A driver that waits for a suspended slet holds items on their way to it and to others; one that is replaced holds what
+its slet has yielded last. None of that may be done by a driver that does not run the place any more: two drivers would
+meet in one slet, or overtake each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from exop.errors import PlanError
+from exop.model.items import CONTROL
+from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.base import Driver, acting_as
+from exop.runtime.entry import NOWHERE, Entry
+from exop.runtime.unwind import Work
+from exop.wiring.circuit import Circuit
+from exop.wiring.layout import Layout
+from exop.wiring.places import before_key, edge_key
+from exop.wiring.reach import DriverKey
+
+
+@dataclass
+class Hands:
+    """Gives what is in hand to its drivers; used while everything is parked, once the new connections are bound.
+
+    Args:
+        deployment: As it is after the change.
+        before: The connections before it.
+        after: The connections after it, and who runs what.
+    """
+
+    deployment: Deployment
+    before: Circuit
+    after: Circuit
+    layout: Layout
+
+    def pass_on(self, owner: Driver, work: Iterable[Work]) -> list[Work]:
+        """Hand over what *owner* has given up; returns what it is to do itself."""
+        stays = []
+        for one in work:
+            entry = self._destination(one)
+            if entry is None:
+                continue
+            todo = Work(entry, one.way, one.payload, one.wait)
+            runner = owner if not entry.place else self._runner(entry.place)
+            if runner is None:
+                with acting_as(owner):  # it is closed: no queue lets it wait
+                    todo.do({})
+            elif runner is owner:
+                stays.append(todo)
+            else:
+                runner.take_on([todo])
+                self._tell_holders(owner, runner)
+        return stays
+
+    def _destination(self, work: Work) -> Entry | None:
+        """What the work leads to now; `None` for what went to a node that is removed."""
+        place, there = work.entry.place, self.deployment.places
+        if work.entry is NOWHERE:
+            return None
+        if not place:  # one of the windows behind a channel: it finds its port itself
+            return work.entry
+        left = next((name for name, joins in self.before.producers.items() if place in [j.name for j in joins]), None)
+        if left is not None and place not in [join.name for join in self.after.producers.get(left, ())]:
+            # It came from a port that pushes elsewhere now: what had left goes where it was going.
+            return None if isinstance(work.payload, CONTROL) else there.get(f"channel {left}", there.get(place))
+        if place in there:
+            return there[place]
+        return there.get(place.rpartition(" -> ")[2]) if place.startswith("queue ") else None
+
+    def _runner(self, place: str) -> Driver | None:
+        """Who runs a place; `None` for a queue, into which anybody may push."""
+        if place.startswith("queue "):
+            return None
+        node, _, port = place.rpartition(".")
+        component = self.deployment.components.get(node)
+        if component is not None and port in {spec.name for spec in component.spec.inputs}:
+            return self._first(self.layout.runs.get(component.id, set()))
+        producing = [name for name, joins in self.after.producers.items() if place in [join.name for join in joins]]
+        return self._of_channel(producing[0] if producing else place.removeprefix("channel "))
+
+    def _of_channel(self, name: str) -> Driver | None:
+        channel = self.after.channels[name]
+        if channel.buffered or before_key(name) in self.layout.inserted:
+            return None
+        if channel.serial:
+            return self._first(self.layout.runs.get(f"channel:{name}", set()))
+        for join in self.after.consumers[name]:
+            if not join.port.pulled and edge_key(name, join) not in self.layout.inserted:
+                return self._first(self.layout.runs.get(join.component.id, set()))
+        return None
+
+    def _first(self, keys: set[DriverKey]) -> Driver | None:
+        for kind, name in sorted(keys):
+            if kind == "queue":
+                queue = self.deployment.inserted.get(name) or self.deployment.channels.get(name)
+                return getattr(queue, "worker", None)
+            return next((one.driver for one in self.deployment.components.values() if one.id == name), None)
+        return None
+
+    def _tell_holders(self, before: Driver, after: Driver) -> None:
+        """Whoever is resumed wakes the driver that has its item now."""
+        for component in self.deployment.components.values():
+            if before in component.trouble.holders:
+                component.trouble.holders.append(after)
+
+
+def check_hands(drivers: Iterable[Driver], before: Circuit, after: Circuit) -> None:
+    """Refuse a change that takes away what an item is on its way to, while somebody behind it stays.
+
+    Raises:
+        PlanError: an item in hand would be lost.
+    """
+    stay = {component.node.name for component in after.components()}
+    gone = {name for name in before.channels if name not in after.channels}
+    for driver in drivers:
+        for work in driver.work:
+            name = work.entry.place.removeprefix("channel ")
+            if name in gone and any(join.component.node.name in stay for join in before.consumers[name]):
+                where = driver.held_by or driver.name
+                raise PlanError(
+                    f"an item is on its way to the channel {name!r}, which would be removed, and cannot go on "
+                    f"({where}); repair or resume that first"
+                )

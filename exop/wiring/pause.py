@@ -1,0 +1,137 @@
+"""Holding the drivers of an application while something is done, which the last of them to park does itself.
+
+Handing the interpreter from the driver to the thread of whoever changes the mesh, and back, would cost the stream two
+waits for the interpreter's lock, which other busy threads make long. So the driver that parks last does the work in its
+own thread, and goes on at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Self
+
+from exop.errors import PlanError
+from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.base import Driver, current_driver
+
+
+class Pause:
+    """Closes drivers, waits until they rest, and lets them go when the block ends. Used once, by one thread.
+
+    Args:
+        deployment: Whose drivers are held.
+        outside: Those of them that must have come out of the slet that they iterate, too.
+        timeout: How many seconds each wait may take.
+    """
+
+    def __init__(self, deployment: Deployment, outside: Iterable[Driver], timeout: float) -> None:
+        self._deployment = deployment
+        self._outside = {id(driver) for driver in outside}
+        self._timeout = timeout
+        self._closed: list[Driver] = []
+        self._watched: list[Driver] = []
+        self._lock = threading.RLock()
+        self._news = threading.Condition(self._lock)
+        self._action: Callable[[], None] | None = None
+        self._running = False
+        self._error: BaseException | None = None
+        self.seconds = 0.0
+
+    def __enter__(self) -> Self:
+        if current_driver() in self._deployment.drivers():
+            raise PlanError(
+                f"a slet of {self._deployment.name!r} cannot change its own application; do it from another thread"
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._release()
+
+    def close(self, drivers: Iterable[Driver]) -> None:
+        """Ask these to park; those that are closed already stay so."""
+        for driver in drivers:
+            if driver not in self._closed:
+                self.watch(driver)
+                self._closed.append(driver)
+                driver.close()
+
+    def watch(self, driver: Driver) -> None:
+        """Look again at what is waited for whenever this driver rests."""
+        self._watched.append(driver)
+        driver.watch(self._look)
+
+    def wait_parked(self) -> None:
+        """Wait until all that were closed are parked.
+
+        Raises:
+            PlanError: one did not come to its safe point in time.
+        """
+        self.wait(lambda: not self._late())
+        if self._late():
+            raise self._too_late()
+
+    def wait(self, ready: Callable[[], bool]) -> bool:
+        """Wait until *ready()* holds; it is asked again whenever a driver rests. Returns whether it does."""
+        with self._news:
+            return self._news.wait_for(ready, self._timeout)
+
+    def run(self, action: Callable[[], None]) -> None:
+        """Do *action* as soon as all that were closed are parked, in the thread of the last one; then let them go.
+
+        Raises:
+            PlanError: one did not come to its safe point in time; nothing was done.
+        """
+        self._action = action
+        self._look()
+        with self._news:
+            try:
+                self._news.wait_for(lambda: self._action is None and not self._running, self._timeout)
+            finally:
+                cancelled, self._action = self._action is not None, None
+            if cancelled:
+                raise self._too_late()
+        if self._error is not None:
+            raise self._error
+
+    def _look(self) -> None:
+        """A driver rests: somebody may wait for that, or it was the last one."""
+        with self._news:
+            self._news.notify_all()
+            if self._action is None or self._late():
+                return
+            action, self._action = self._action, None
+            self._running = True
+            begin = time.perf_counter()
+            try:
+                action()
+            except BaseException as error:  # noqa: BLE001 (it is raised in the thread that has asked for the action)
+                self._error = error
+            self.seconds = time.perf_counter() - begin
+            self._release()
+            self._running = False
+
+    def _release(self) -> None:
+        while self._watched:
+            self._watched.pop().unwatch(self._look)
+        while self._closed:
+            self._closed.pop().open()
+
+    def _late(self) -> list[Driver]:
+        """Those who have not come to their safe points yet."""
+        return [one for one in self._closed if one.busy or (id(one) in self._outside and not one.outside)]
+
+    def _too_late(self) -> PlanError:
+        late = self._late()
+        names = ", ".join(sorted(driver.name for driver in late)) or "a driver"
+        inside = [driver for driver in late if not driver.busy]
+        why = "; its position is known only when it yields: a source that waits should yield None from time to time"
+        return PlanError(
+            f"{names} did not come to a safe point within {self._timeout:g} s{why if inside else ''}; "
+            f"everything runs on as it was"
+        )
