@@ -113,6 +113,17 @@ def read_result(slet: str, hints: dict[str, Any]) -> tuple[Result, PortType | No
     return ("optional" if type(None) in members else "one"), read_port(slet, annotation)
 
 
+def check_generator(slet: str, function: Callable[..., Any], result: Result) -> None:
+    """Look whether what yields says so: called for its result, it would do nothing and give a generator away.
+
+    Raises:
+        SletError: it is a generator, and its annotation says otherwise.
+    """
+    if inspect.isgeneratorfunction(function) and result != "many":
+        cure = "write `-> Iterator[T]`, T being what it yields; or drop the yield"
+        raise SletError(slet=slet, problem="it yields, and its annotation speaks of one result", cure=cure)
+
+
 def read_settings(thing: Callable[..., Any]) -> dict[str, Setting]:
     """The keyword-only parameters of a plain function (an application builder), or of a channel kind, as settings.
 

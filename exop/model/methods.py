@@ -11,6 +11,7 @@ from typing import Any
 from exop.errors import SletError
 from exop.model.annotations import (
     annotation_of,
+    check_generator,
     hints_of,
     is_memento,
     kind_of,
@@ -78,6 +79,7 @@ def read_methods(cls: type) -> list[tuple[PortSpec, Result, PortType | None]]:
         ):
             raise SletError(slet=place, problem="an input port takes one item", cure="write `def port(self, item: T)`")
         result, output = read_result(place, hints)
+        check_generator(place, method, result)
         annotation = annotation_of(place, parameters[0].name, hints)
         found.append((read_input(place, attribute, annotation, attribute), result, output))
     return found

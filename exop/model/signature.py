@@ -11,6 +11,7 @@ from typing import Any, Final
 from exop.errors import SletError
 from exop.model.annotations import (
     annotation_of,
+    check_generator,
     hints_of,
     is_memento,
     kind_of,
@@ -69,6 +70,8 @@ def read_function(function: Callable[..., Any]) -> SletSpec:
     iterated = not ports or ports[0].pulled
     if iterated:
         _check_iterated(name, ports, result)
+    else:
+        check_generator(name, function, result)
     return _checked(
         SletSpec(
             name=function.__name__,

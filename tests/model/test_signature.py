@@ -305,6 +305,16 @@ def async_result(item: int) -> AsyncIterator[int]:
     """An asynchronous result."""
 
 
+def generator_of_one(item: int) -> int | None:
+    """It yields and does not say so."""
+    yield item
+
+
+def generator_of_none(item: int) -> None:
+    """A sink whose body would never run."""
+    yield
+
+
 WRONG = [
     (untyped, "untyped is no slet: the parameter 'item' has no type; write `item: T`"),
     (unanswered, "it says not what it returns; annotate it, with `-> None` for a sink"),
@@ -324,6 +334,8 @@ WRONG = [
     (on_error_setting, "the name 'on_error' is taken by the policy for items that fail; choose another"),
     (port_setting, "'refused' is a port, not a setting; return the results; for more ports write a Slet class"),
     (port_in_port, "a port carries no port"),
+    (generator_of_one, "it yields, and its annotation speaks of one result; write `-> Iterator[T]`, T being"),
+    (generator_of_none, "it yields, and its annotation speaks of one result; write `-> Iterator[T]`, T being"),
     (awaited, "nobody awaits an `async def`; write `def`"),
     (async_source, "nobody awaits an `async def`; write `def`"),
     (async_result, "an asynchronous iterator is not driven by anybody; return Iterator[T]"),

@@ -248,6 +248,16 @@ def body_async() -> None:
             """Take."""
 
 
+def body_generator() -> None:
+    """A port that yields and does not say so."""
+
+    class Wrong(Slet):
+        @input_port
+        def item(self, item: int) -> int:
+            """Take."""
+            yield item
+
+
 def body_iterated_and_pushed() -> None:
     """A class that is iterated and pushed into."""
 
@@ -391,6 +401,7 @@ WRONG = [
     (body_two_items, "an input port takes one item; write `def port(self, item: T)`"),
     (body_static, "an input port is a plain method; write `def port(self, item: T)`"),
     (body_async, "an input port is a plain method"),
+    (body_generator, "it yields, and its annotation speaks of one result; write `-> Iterator[T]`"),
     (
         body_iterated_and_pushed,
         "it is iterated, and items are pushed into item: two drivers would meet in it; pull them",
