@@ -48,7 +48,7 @@ class Snippet:
 
 def pages() -> list[Path]:
     """Every page whose snippets run: the README and all of docs/."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def snippets(page: Path) -> list[Snippet]:
