@@ -22,6 +22,7 @@ from exop.model.mesh import Mesh
 from exop.model.resolve import resolved
 from exop.runtime.catalog import Catalog
 from exop.runtime.deployment import Deployment
+from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.manager import ComponentManager
 from exop.wiring.change import Change
 from exop.wiring.controller import WiringController
@@ -231,6 +232,7 @@ class Applications:
             change.prepare()
             with running.changing:
                 change.carry_out()
+            failpoint("change-made")
             self._remember(after)
             self._checkpoint_change(after)
             return after

@@ -1,0 +1,63 @@
+"""Run the durable application in a state directory until it has finished: start it, or let it go on."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from exop import Platform
+from exop.errors import ExopError, StaleMesh
+
+HERE = Path(__file__).parent
+NAME = "durable"
+
+
+def main() -> int:
+    """Exit code 0 when it has finished, 3 when it could not be started again."""
+    parser = argparse.ArgumentParser(prog="python -m bench.durable_app")
+    parser.add_argument("folder", type=Path, help="where state and output are")
+    parser.add_argument("--to", type=int, default=20_000, help="how many numbers")
+    parser.add_argument("--every", type=float, default=0.02, help="seconds between two checkpoints")
+    parser.add_argument("--megabytes", type=float, default=0.01, help="the size of the large state")
+    parser.add_argument("--changes", type=float, default=0.0, help="seconds between two replacements; 0: none")
+    given = parser.parse_args()
+    begin = time.perf_counter()
+    with Platform(state=given.folder / "state", control=False) as platform:
+        for name, problem in platform.failed_to_restart.items():
+            print(f"{name}: {problem}", file=sys.stderr)
+            return 3
+        if NAME not in platform.applications():
+            start(platform, given)
+        print(f"started {time.perf_counter() - begin:.4f}", flush=True)
+        while not platform.wait(NAME, given.changes or None):
+            change(platform)
+        return 0
+
+
+def start(platform: Platform, given: argparse.Namespace) -> None:
+    """Deploy it anew."""
+    name = platform.load(HERE)
+    slet = platform.slets()[f"{name}:numbers"].factory
+    build = sys.modules[slet.__module__].durable_app
+    app = build(to=given.to, folder=given.folder, every=given.every, megabytes=given.megabytes)
+    platform.apply(app.build())
+
+
+def change(platform: Platform) -> None:
+    """Replace a slet by its twin, or the twin by it."""
+    mesh = platform.mesh(NAME)
+    package = mesh.node("keyed").slet.plugin
+    other = "keyed" if mesh.node("keyed").slet.name == "keyed_again" else "keyed_again"
+    try:
+        platform.apply(mesh.replace("keyed", platform.slets()[f"{package}:{other}"]))
+    except StaleMesh:
+        return
+    except ExopError as problem:
+        if "finished" not in str(problem):
+            raise
+
+
+if __name__ == "__main__":
+    sys.exit(main())
