@@ -17,8 +17,8 @@ Everything that ExoP raises on purpose stands in one tree with one root: `except
 holds its facts as attributes (`error.known`, all of them in `error.facts`), composes its own message, and says what
 to do. On the command line it is one line on stderr, and an exit code: 2 for what you can mend, 1 for what failed.
 
-A slet's own exception is never wrapped away. It is the `__cause__` of what `platform.wait` or `app.run` raises, with the
-node, the port and the item noted.
+A slet's own exception is never wrapped away. It is the `__cause__` of what `platform.wait` or `app.run` raises, with
+the node, the port and the item noted.
 
 ```python
 from exop import Application

@@ -13,13 +13,13 @@ from exop.hooks.folders import import_folder
 
 
 @pytest.fixture(autouse=True)
-def _clean_imports(monkeypatch):
-    """Takes back what a test imports."""
-    before = set(sys.modules)
+def _clean_imports(monkeypatch, tmp_path):
+    """Takes back what a test imports from its folder."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 def package(folder: Path, source: str = "") -> Path:

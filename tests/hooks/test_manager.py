@@ -17,7 +17,6 @@ from exop.hooks import Plugins, hookimpl
 def installed(tmp_path, monkeypatch):
     """Installs distributions: name of the entry point -> source of its module."""
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    before = set(sys.modules)
 
     def install(**modules: str) -> None:
         for name, source in modules.items():
@@ -28,9 +27,8 @@ def installed(tmp_path, monkeypatch):
             (info / "entry_points.txt").write_text(f"[exop]\n{name} = fake_{name}\n")
 
     yield install
-    for name in set(sys.modules) - before:
-        if name.startswith("fake_"):
-            del sys.modules[name]
+    for name in [name for name in sys.modules if name.startswith("fake_")]:
+        del sys.modules[name]
 
 
 class Works:
@@ -211,13 +209,13 @@ def package(folder: Path, source: str = "") -> Path:
 
 
 @pytest.fixture
-def clean_imports(monkeypatch):
-    """Takes back what a test imports."""
-    before = set(sys.modules)
+def clean_imports(monkeypatch, tmp_path):
+    """Takes back what a test imports from its folder."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 @pytest.mark.usefixtures("clean_imports")
