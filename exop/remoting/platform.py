@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from exop.errors import PeerUnreachable
+from exop.errors import ComponentFailed, PeerUnreachable
 from exop.model.mesh import Mesh
 from exop.remoting.client import ControlClient
 from exop.remoting.finding import find_platforms
@@ -114,13 +114,29 @@ class RemotePlatform:
         return bool(self._client.call("remove", {"application": application}, timeout=60.0))
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
-        """Wait until an application has finished; `False` when *timeout* seconds were not enough."""
+        """Wait until an application has finished; `False` when *timeout* seconds were not enough.
+
+        Raises:
+            ComponentFailed: a slet is suspended on an item, or an engine broke, and nobody has repaired it.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
-        while self.status(application)["state"] != "finished":
+        while (found := self.status(application))["state"] != "finished":
+            _check_alive(found)
             if deadline is not None and time.monotonic() >= deadline:
                 return False
             time.sleep(POLL)
         return True
+
+
+def _check_alive(application: dict[str, Any]) -> None:
+    """Without a repair it will not finish: say which node is to be repaired, as `Platform.wait` does."""
+    for driver, problem in application["crashed"].items():
+        raise ComponentFailed(node=driver, phase="driving", problem=problem)
+    if application["state"] == "suspended":
+        name = application["name"]
+        for node, facts in application["nodes"].items():
+            if "error" in facts:
+                raise ComponentFailed(node=f"{name}.{node}", phase="running", problem=facts["error"])
 
 
 def connect(target: str | Path | None = None) -> RemotePlatform:

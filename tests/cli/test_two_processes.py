@@ -106,6 +106,15 @@ def test_several_platforms(served: Path, capsys: pytest.CaptureFixture[str]) -> 
             facts("describe", "nothing")
 
 
+def test_to_wait_for_what_is_suspended(served: Path, tmp_path: Path) -> None:
+    """`end --wait` does not wait for ever for a slet that has to be repaired: it says which, exit code 1."""
+    assert exop("apply", "./counting", f"missing={tmp_path / 'no'}", "output=out").returncode == 0
+    eventually(lambda: applications() == {"counting": "suspended"})
+    done = exop("end", "counting", "--wait")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "counting.half failed while running: ValueError: no halves today" in done.stderr
+
+
 def test_to_wait_for_the_end_of_a_run(counting: Path, tmp_path: Path) -> None:
     """`end --wait` succeeds when the `exop run` that has ended with its application no longer answers."""
     with running("run", counting, "pace=0.01", f"output={tmp_path / 'out'}", "-q"):
