@@ -71,6 +71,24 @@ class Trouble:
     sent: int = -1
 
 
+def aside_at(component: Component, port: PortSpec) -> Callable[[Any, Exception], bool]:
+    """The handler that notes a failure, and sets the item aside when the policy is not to try it again."""
+    name = port.name
+
+    def aside(item: Any, error: Exception) -> bool:
+        component.forget_outputs()
+        component.metrics.errors += 1
+        error.add_note(f"in the slet {component.node.name!r}, port {name!r}, for the item {_text(item)}")
+        policy = component.node.policy
+        if policy == "skip":
+            component.metrics.skipped += 1
+        if policy == "dead-letter":
+            component.trouble.dead.append(DeadLetter(name, item, "".join(traceback.format_exception(error))))
+        return policy in ("skip", "dead-letter")
+
+    return aside
+
+
 def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, Exception, Push], None]:
     """The handler that the compiled way into *port* calls with an item for which the slet raised.
 
@@ -78,21 +96,12 @@ def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, Exception, 
     """
     name = port.name
     lazy = component.spec.results.get(name) == "many"
+    aside = aside_at(component, port)
 
     def stuck(item: Any, error: Exception, send: Push) -> None:
         tries = 0
-        while True:
-            component.forget_outputs()
-            component.metrics.errors += 1
-            error.add_note(f"in the slet {component.node.name!r}, port {name!r}, for the item {_text(item)}")
-            policy = component.node.policy
-            if policy == "skip":
-                component.metrics.skipped += 1
-                return
-            if policy == "dead-letter":
-                component.trouble.dead.append(DeadLetter(name, item, "".join(traceback.format_exception(error))))
-                return
-            if policy == "suspend" or tries == TRIES:
+        while not aside(item, error):
+            if component.node.policy == "suspend" or tries == TRIES:
                 _suspend(component, port, Kept(name, item, error))
             _back_off(component, port, item, BACK_OFF * 2**tries)
             tries += 1

@@ -34,13 +34,15 @@ NOTHING = object()
 class Link:
     """One slet in a chain: how it is called, the shape of its results, where they go, and what takes a failed item.
 
-    `resend` sends what a later try of a failed item has returned; `anchor` stands for the way into the slet.
+    `aside` takes it for good where the policy is so; `resend` sends what a later try has returned; `anchor` stands for
+    the way into the slet.
     """
 
     call: Callable[[Any], Any]
     result: Result
     to: Entry
     stuck: Callable[[Any, Exception, Push], None]
+    aside: Callable[[Any, Exception], bool]
     resend: Push
     metrics: ComponentMetrics
     anchor: Entry
@@ -64,6 +66,7 @@ def _made(code: CodeType, links: Sequence[Link]) -> Push:
     names |= {"to_items": to_items, "item": links[0].item, "in_turn": in_turn, "Unwind": Unwind}
     for number, link in enumerate(links):
         names |= {f"call{number}": link.call, f"stuck{number}": link.stuck, f"resend{number}": link.resend}
+        names[f"aside{number}"] = link.aside
         names |= {f"after{number}": link.to, f"here{number}": link.anchor, f"metrics{number}": link.metrics}
     exec(code, names)
     made: Push = names["push"]
@@ -132,7 +135,8 @@ def _batch_code(shapes: tuple[Result, ...]) -> CodeType:
             "                    try:",
             "                        tail_batch(out)",
             "                    except Unwind as unwound:",
-            f"                        unwound.then(here{number}, 'push', [{here}])",
+            f"                        if not aside{number}({here}, error):",
+            f"                            unwound.then(here{number}, 'push', [{here}])",
             "                        raise",
             "                    out = []; keep = out.append",
             f"                stuck{number}({here}, error, resend{number})",

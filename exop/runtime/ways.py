@@ -14,7 +14,7 @@ from exop.model.signature import OUT
 from exop.runtime.convert import to_columns, to_items, weight
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.entry import NOWHERE, Entry, Push, in_turn
-from exop.runtime.failure import anchor, stuck_at
+from exop.runtime.failure import anchor, aside_at, stuck_at
 from exop.runtime.fuse import Link, fused, sender
 from exop.runtime.unwind import Unwind, Way, Work
 
@@ -41,7 +41,15 @@ def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: E
         result = component.spec.results[port.name]
         resend, _ = sender(result, to, batches=False)
         link = Link(
-            call, result, to, stuck_at(component, port), resend, metrics, anchor(component, port), port.type.item
+            call=call,
+            result=result,
+            to=to,
+            stuck=stuck_at(component, port),
+            aside=aside_at(component, port),
+            resend=resend,
+            metrics=metrics,
+            anchor=anchor(component, port),
+            item=port.type.item,
         )
         push, push_batch = fused(link)
         return _seeing(component, port, Entry(push, push_batch, push, link=link), push)

@@ -171,7 +171,7 @@ class Applications:
         with self._turn:
             deployment = self.get(application)
             if deployment.mesh.node(node).suspended:
-                self.apply(deployment.mesh.resume(node))
+                self.plan(deployment.mesh.resume(node)).apply()
                 return
             component = deployment.components[node]
             component.lifecycle.on(Event.RESUME)  # raises unless it is suspended

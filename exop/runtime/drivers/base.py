@@ -235,7 +235,7 @@ class Driver:
             self._work_off()
 
     def _park(self) -> None:
-        while self._closers and not self.halting:
+        while self._closers and not (self.halting or self.retired):  # who was suspended leaves all the same
             self.parked = True
             self.rest()
             self._signal.get()
@@ -336,10 +336,11 @@ class Driver:
             while True:
                 self.rest()
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                self.wait_for(lambda: until() and not self._closers, left)
-                self.wait_for(lambda: not self._closers)
+                self.wait_for(lambda: self.retired or (until() and not self._closers), left)
+                self.wait_for(lambda: self.retired or not self._closers)
                 self.busy = True
-                if not self._closers:  # read after `busy` was set: whoever has closed meanwhile waits for us
+                # Read after `busy` was set: whoever has closed meanwhile waits for us.
+                if self.retired or not self._closers:
                     return
         finally:
             self.busy = True
