@@ -16,6 +16,7 @@ from exop.errors import ComponentFailed, UnknownName
 from exop.logs import is_json, logger
 from exop.model.filter import where
 from exop.model.properties import APPLICATION, KIND, NAME, STATE
+from exop.runtime.shown import shown
 
 if TYPE_CHECKING:
     from exop.platform import Platform
@@ -135,12 +136,12 @@ class Watch:
         name, kept, error = component.node.name, component.trouble.kept, component.error
         title = f"{self.application}.{name} has failed: {type(error).__name__}: {error}"
         if is_json():
-            facts = {"port": kept.port, "item": f"{kept.item!r:.500}", "traceback": kept.text} if kept else {}
+            facts = {"port": kept.port, "item": shown(kept.item), "traceback": kept.text} if kept else {}
             logger("exop.run").error(title, application=self.application, node=name, waits=waits, **facts)
             return
         lines = [title]
         if kept is not None and kept.port:
-            lines.append(f"  with the item {kept.item!r:.500} at its port {kept.port!r}; the item is kept")
+            lines.append(f"  with the item {shown(kept.item)} at its port {kept.port!r}; the item is kept")
         if kept is not None:
             lines += [f"  {line}" for line in kept.text.rstrip().splitlines()]
         if waits:

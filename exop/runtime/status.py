@@ -12,6 +12,7 @@ from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.metrics import quantiles
 from exop.runtime.ports import DrivenOutput
+from exop.runtime.shown import shown
 
 
 def application_status(deployment: Deployment) -> dict[str, Any]:
@@ -81,8 +82,18 @@ def component_figures(component: Component) -> dict[str, Any]:
     if spec.own_driver:
         figures["items_out"] = sum(port.rows for port in component.outputs.values() if isinstance(port, DrivenOutput))
         figures["sampled"] = [name for name in figures["sampled"] if name != "items_out"]
-    own = component.instance.metrics() if component.instance is not None else {}
-    return figures | ({"own": {name: plain(value) for name, value in own.items()}} if own else {})
+    own = _own_figures(component)
+    return figures | ({"own": own} if own else {})
+
+
+def _own_figures(component: Component) -> dict[str, Any]:
+    """What the slet's `metrics()` says; one that raises is told of there and ends nothing, since it runs for others."""
+    if component.instance is None:
+        return {}
+    try:
+        return {name: plain(value) for name, value in component.instance.metrics().items()}
+    except Exception as problem:  # noqa: BLE001 (whatever a slet raises)
+        return {"metrics()": f"raised {shown(problem)}"}
 
 
 def channel_status(channel: Channel) -> dict[str, Any]:
@@ -106,6 +117,5 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def _shortened(item: Any, most: int = 500) -> str:
-    text = repr(item) if not isinstance(item, CONTROL) else str(item)
-    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+def _shortened(item: Any) -> str:
+    return str(item) if isinstance(item, CONTROL) else shown(item)

@@ -225,3 +225,49 @@ def test_whose_fault(phase: str, cause: Exception, code: int) -> None:
     error: Any = ComponentFailed(node="x", phase=phase, problem=str(cause))
     error.__cause__ = cause
     assert exit_code(error) == code
+
+
+UNSHOWN = """
+from exop import Application, Slet, input_port, slet
+from exop.stock.slets import count_up
+
+
+class Odd:
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+
+@slet
+def odd(item: int) -> Odd:
+    return Odd()
+
+
+class Sink(Slet):
+    strict: bool = False
+
+    @input_port
+    def item(self, item: Odd) -> None:
+        if self.strict:
+            raise ValueError("not today")
+
+    def metrics(self) -> dict[str, int | float | str]:
+        raise RuntimeError("no figures")
+
+
+def build(*, strict: bool = False) -> Application:
+    app = Application("unshown")
+    app.add("sink", Sink, item=app.add("odd", odd, item=app.add("numbers", count_up, to=2)), strict=strict)
+    return app
+"""
+
+
+def test_what_cannot_be_shown_does_not_end_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A `metrics()` that raises stands in its place among the figures; a `repr()` that raises, where the item would."""
+    (tmp_path / "unshown.py").write_text(UNSHOWN)
+    assert main(["run", str(tmp_path / "unshown.py"), "--json"]) == 0
+    nodes = json.loads(capsys.readouterr().out)["nodes"]
+    assert nodes["sink"]["metrics"]["own"] == {"metrics()": "raised RuntimeError('no figures')"}
+    assert main(["run", str(tmp_path / "unshown.py"), "strict=true"]) == 1
+    err = capsys.readouterr().err
+    assert "sink failed while running: ValueError: not today" in err
+    assert "the item Odd (its repr() raised RuntimeError)" in err
