@@ -41,6 +41,7 @@ class Deployment:
         loops: What watches the cycles; called by drivers that have nothing to do.
         rank: How far downstream each driver (by `id`) begins.
         finished: Set when every component has ended.
+        over: Called before that, when all have ended by themselves.
         changing: Held while the mesh is being changed: no checkpoint is taken of one that is half changed.
     """
 
@@ -56,6 +57,7 @@ class Deployment:
         self.loops: list[Callable[[], Callable[[], None] | None]] = []
         self.rank: dict[int, int] = {}
         self.finished = threading.Event()
+        self.over: Callable[[], None] | None = None
         self.progress = threading.Condition()
         self.places: dict[str, Entry] = {}
         self.started: float | None = None
@@ -233,6 +235,8 @@ class Deployment:
     def check_finished(self) -> None:
         """Note it when every component has ended."""
         states = [one.status for one in self.components.values()]
+        if self.over is not None and all(state is State.ENDED for state in states):
+            self.over()
         if all(state in (State.ENDED, State.STOPPED, State.DESTROYED) for state in states):
             self.finished.set()
 

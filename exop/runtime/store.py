@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ class Store:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._turn = threading.Lock()  # one connection, one transaction at a time: drivers note the end of applications
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = self._locked(directory / "lock")
@@ -135,7 +137,7 @@ class Store:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         try:
-            with self._database:
+            with self._turn, self._database:
                 yield self._database
         except sqlite3.Error as problem:
             raise StateError(f"the state directory {self.directory} could not be written: {problem}") from problem

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from exop.errors import (
@@ -16,6 +17,7 @@ from exop.errors import (
     StateError,
     UnknownName,
 )
+from exop.logs import logger
 from exop.model.checks import check, check_durable
 from exop.model.lifecycle import Event
 from exop.model.mesh import Mesh
@@ -114,7 +116,7 @@ class Applications:
             mesh = mesh.at(max(mesh.revision, known.mesh.revision if known else 0) + 1)
             self._remember(mesh, anew=True)
             try:
-                self._running[mesh.name] = self._deployer.deploy(mesh)
+                self._follow(self._deployer.deploy(mesh))
             except BaseException:
                 self._running.pop(mesh.name, None)
                 if self.store is not None:
@@ -133,7 +135,7 @@ class Applications:
             mesh = resolved(mesh, self._catalog.slets, durable=True).at(snapshot.revision)
             check_durable(mesh, has_state=True)
             try:
-                self._running[mesh.name] = self._deployer.deploy(mesh, snapshot)
+                self._follow(self._deployer.deploy(mesh, snapshot))
             except ExopError as problem:
                 self.lost[mesh.name] = problem
                 raise
@@ -234,8 +236,24 @@ class Applications:
                 change.carry_out()
             failpoint("change-made")
             self._remember(after)
+            running.check_finished()
             self._checkpoint_change(after)
             return after
+
+    def _follow(self, deployment: Deployment) -> None:
+        """Take charge of a deployment that runs, and note it when it has come to its end, whoever waits for that."""
+        self._running[deployment.name] = deployment
+        deployment.over = partial(self._note_end, deployment)
+        deployment.check_finished()
+
+    def _note_end(self, deployment: Deployment) -> None:
+        """An application that has ended is not run again by the next platform; a durable one goes on at its end."""
+        if self.store is None or deployment.mesh.durable is not None:
+            return
+        try:
+            self.store.set_active(deployment.name, active=False)
+        except StateError as problem:  # told here: it is a driver's thread, and no business of the slet that ended last
+            logger("exop.wiring").error("the end was not stored", application=deployment.name, error=str(problem))
 
     def _remember(self, mesh: Mesh, *, anew: bool = False) -> None:
         if self.store is not None:
