@@ -171,6 +171,9 @@ def source_broken(component: Component, error: Exception) -> bool:
     component.metrics.errors += 1
     error.add_note(f"in the slet {name!r}, while it was iterated")
     component.forget_outputs()
+    if component.node.policy in ("suspend", "retry"):
+        for port in component.pulled.values():
+            port.put_back()
     if driver is None or component.node.policy in ("skip", "dead-letter"):
         component.error = error
         return False

@@ -173,13 +173,16 @@ class PulledInput(InputPort[Any]):
         self._seen = seen
         self._own = own
         self._earlier: list[QueueChannel] = []
+        self._last: tuple[list[Any], int] = ([], 0)
 
     def pull(self, most: int = 1024, wait: bool = True) -> list[Any]:
         """Return what there is; with *wait*, at least one item unless the stream has ended."""
         if self.queue is None:
             return self.channel.read(self.name) if self.channel is not None else []
         try:
-            return self._pull(most, wait=wait)
+            found = self._pull(most, wait=wait)
+            self._last = found, self._sent()
+            return found
         finally:
             if self._own and self.driver is not None:
                 self.driver.rest()
@@ -192,7 +195,9 @@ class PulledInput(InputPort[Any]):
         while items := self.pull():
             self.taken.extend(items)
             while self.taken:
-                yield self.taken.popleft()
+                item = self.taken.popleft()
+                self._last = [item], self._sent()
+                yield item
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or self.channel is None:
@@ -221,6 +226,15 @@ class PulledInput(InputPort[Any]):
     def earlier(self) -> list[QueueChannel]:
         """The queues that were connected before, and may hold something still."""
         return list(self._earlier)
+
+    def put_back(self) -> None:
+        """The slet raised: what it had taken last, and yielded nothing for, is taken again."""
+        (items, sent), self._last = self._last, ([], 0)
+        if sent == self._sent():
+            self.taken.extendleft(reversed(items))
+
+    def _sent(self) -> int:
+        return self.driver.count + self.driver.rows if self.driver is not None else 0
 
     def succeed(self, before: PulledInput) -> None:
         """Go on where the port of a predecessor has stopped: with what it had taken, and where it took from."""

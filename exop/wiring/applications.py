@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections import defaultdict
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from exop.runtime.manager import ComponentManager
 from exop.wiring.change import Change
 from exop.wiring.controller import WiringController
 from exop.wiring.deployer import Deployer
+from exop.wiring.notes import notes
 from exop.wiring.plan import Plan, make_plan, without_marks
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Applications:
-    """What runs on a platform, by name. Appliers are served one after the other.
+    """What runs on a platform, by name. The appliers of one application are served one after the other.
 
     Attributes:
         store: Where applications are remembered; `None` while there is no state directory.
@@ -56,6 +58,8 @@ class Applications:
         self._running: dict[str, Deployment] = {}
         self._checkpointers: dict[str, Checkpointer] = {}
         self._turn = threading.RLock()
+        self._turns: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+        self._closings = 0
 
     def names(self) -> list[str]:
         """The applications that are deployed."""
@@ -81,14 +85,15 @@ class Applications:
             StaleMesh: the mesh is not of the revision that runs.
             MeshError, PlanError: it cannot be made so.
         """
-        with self._turn:
-            running = self.get(mesh.name)
-            if mesh.revision != running.mesh.revision:
-                raise StaleMesh(application=mesh.name, revision=mesh.revision, current=running.mesh.revision)
-            mesh = resolved(mesh, self._catalog.slets, durable=self.store is not None)
-            check(mesh, self._manager.kinds)
-            plan = make_plan(running.mesh, mesh)
-            return dataclasses.replace(plan, carry_out=self._carry_out)
+        running = self.get(mesh.name)
+        if mesh.revision != running.mesh.revision:
+            raise StaleMesh(application=mesh.name, revision=mesh.revision, current=running.mesh.revision)
+        mesh = resolved(mesh, self._catalog.slets, durable=self.store is not None)
+        check(mesh, self._manager.kinds)
+        self._deployer.check_hosts(mesh)
+        plan = make_plan(running.mesh, mesh)
+        said = notes(plan, running, self._manager.kinds)
+        return dataclasses.replace(plan, notes=said, carry_out=self._carry_out)
 
     def apply(self, mesh: Mesh) -> Mesh:
         """Make *mesh* what runs: deploy a new application, or change the one that runs. Returns it with its revision.
@@ -98,10 +103,12 @@ class Applications:
             PlanError: it could not be made to run; everything is as it was.
             StaleMesh: somebody else has applied another revision meanwhile.
         """
-        with self._turn:
+        with self._turns[mesh.name]:
             known = self._running.get(mesh.name)
             if known is not None and not known.finished.is_set():
                 return self.plan(mesh).apply()
+            if known is not None and mesh.revision:
+                raise _finished(mesh.name)
             mesh = resolved(mesh, self._catalog.slets, durable=self.store is not None)
             check_durable(mesh, has_state=self.store is not None)
             if mesh.name in self.lost:
@@ -115,8 +122,9 @@ class Applications:
                 self._deployer.undeploy(known)
             mesh = mesh.at(max(mesh.revision, known.mesh.revision if known else 0) + 1)
             self._remember(mesh, anew=True)
+            closings = self._closings
             try:
-                self._follow(self._deployer.deploy(mesh))
+                self._follow(self._deployer.deploy(mesh), closings)
             except BaseException:
                 self._running.pop(mesh.name, None)
                 if self.store is not None:
@@ -131,11 +139,11 @@ class Applications:
         Raises:
             MeshError, PlanError, StoredStateError: it cannot; the checkpoint is kept.
         """
-        with self._turn:
+        with self._turns[mesh.name]:
             mesh = resolved(mesh, self._catalog.slets, durable=True).at(snapshot.revision)
             check_durable(mesh, has_state=True)
             try:
-                self._follow(self._deployer.deploy(mesh, snapshot))
+                self._follow(self._deployer.deploy(mesh, snapshot), self._closings)
             except ExopError as problem:
                 self.lost[mesh.name] = problem
                 raise
@@ -170,11 +178,11 @@ class Applications:
             UnknownName: no such application, or node.
             LifecycleError: it is not suspended.
         """
-        with self._turn:
-            deployment = self.get(application)
-            if deployment.mesh.node(node).suspended:
-                self.plan(deployment.mesh.resume(node)).apply()
-                return
+        deployment = self.get(application)
+        if deployment.mesh.node(node).suspended:
+            self.plan(deployment.mesh.resume(node)).apply()
+            return
+        with deployment.changing:
             component = deployment.components[node]
             component.lifecycle.on(Event.RESUME)  # raises unless it is suspended
             self._manager.resume(component)
@@ -197,6 +205,7 @@ class Applications:
             del self._running[application]
             if self.store is not None:
                 self.store.forget(application)
+        with deployment.changing:
             return self._deployer.undeploy(deployment, timeout)
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
@@ -213,26 +222,35 @@ class Applications:
     def close(self) -> None:
         """Undeploy everything; what the store says of it stays, with a last checkpoint of what is durable."""
         with self._turn:
+            self._closings += 1
             for application in list(self._checkpointers):
                 self._last_checkpoint(application)
-            for deployment in self._running.values():
-                self._deployer.undeploy(deployment)
+            deployments = list(self._running.values())
             self._running.clear()
+        for deployment in deployments:
+            with deployment.changing:
+                self._deployer.undeploy(deployment)
 
     def _carry_out(self, plan: Plan) -> Mesh:
-        with self._turn:
+        with self._turns[plan.after.name]:
             running = self.get(plan.after.name)
             if running.mesh.revision != plan.before.revision:
                 raise StaleMesh(
                     application=plan.after.name, revision=plan.before.revision, current=running.mesh.revision
                 )
             if running.finished.is_set():
-                raise PlanError(f"{plan.after.name} has finished meanwhile: there is nothing to change any more")
+                raise _finished(plan.after.name)
+            if not plan:
+                return running.mesh
             after = without_marks(plan.after).at(plan.before.revision + 1)
             check_durable(after, has_state=self.store is not None)
             change = Change(running, self._manager, self._wiring, dataclasses.replace(plan, after=after))
             change.prepare()
             with running.changing:
+                if self._running.get(running.name) is not running:
+                    problem = PlanError(f"{running.name} was removed meanwhile: there is nothing to change any more")
+                    change.give_up(problem)
+                    raise problem
                 change.carry_out()
             failpoint("change-made")
             self._remember(after)
@@ -240,9 +258,13 @@ class Applications:
             self._checkpoint_change(after)
             return after
 
-    def _follow(self, deployment: Deployment) -> None:
+    def _follow(self, deployment: Deployment, closings: int) -> None:
         """Take charge of a deployment that runs, and note it when it has come to its end, whoever waits for that."""
-        self._running[deployment.name] = deployment
+        with self._turn:
+            if self._closings != closings:
+                self._deployer.undeploy(deployment)
+                raise PlanError(f"the platform was closed while {deployment.name} was opened")
+            self._running[deployment.name] = deployment
         deployment.over = partial(self._note_end, deployment)
         deployment.check_finished()
 
@@ -278,7 +300,7 @@ class Applications:
         if mesh.durable is None:
             self._stop_checkpoints(mesh.name)
             if self.store is not None:
-                self.store.discard_checkpoint(mesh.name)
+                self.store.checkpoints.discard(mesh.name)
             return
         if mesh.name not in self._checkpointers:
             self._start_checkpoints(mesh.name)
@@ -295,3 +317,10 @@ class Applications:
         taker = self._checkpointers.pop(application, None)
         if taker is not None:
             taker.stop()
+
+
+def _finished(application: str) -> PlanError:
+    return PlanError(
+        f"{application} has finished: there is nothing to change any more; "
+        f"to run it once more, apply a mesh that is newly built, or mesh.at(0)"
+    )

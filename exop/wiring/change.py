@@ -47,7 +47,7 @@ class Change:
     manager: ComponentManager
     wiring: WiringController
     plan: Plan
-    timeout: float = TIMEOUT
+    timeout: float = field(default_factory=lambda: TIMEOUT)
     paused: float = 0.0
     made: bool = False
     _undo: list[Undo] = field(default_factory=list)

@@ -38,7 +38,7 @@ class Deployer:
             StoredStateError: the snapshot does not fit.
         """
         check(mesh, self._manager.kinds)
-        self._check_hosts(mesh)
+        self.check_hosts(mesh)
         deployment = Deployment(mesh)
         undo: list[Callable[[], object]] = []
         try:
@@ -108,7 +108,12 @@ class Deployer:
             self._manager.stop(component)
         self._manager.destroy(component)
 
-    def _check_hosts(self, mesh: Mesh) -> None:
+    def check_hosts(self, mesh: Mesh) -> None:
+        """Refuse what is placed on a host that this platform does not reach.
+
+        Raises:
+            PlanError: a node is.
+        """
         for node in mesh.nodes.values():
             if node.host not in (None, self._host, "local"):
                 raise PlanError(

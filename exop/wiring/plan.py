@@ -57,13 +57,19 @@ class Plan:
     carry_out: Callable[[Plan], Mesh] | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
+        if not self:
+            return f"{self.after.name}: revision {self.before.revision}: nothing to do"
         head = f"{self.after.name}: revision {self.before.revision} → {self.before.revision + 1}"
         channels = [
             *(f"add the channel {channel.name} ({channel.kind})" for channel in self.changes.channels_added),
             *(f"remove the channel {channel.name}" for channel in self.changes.channels_removed),
         ]
         lines = [str(step) for step in self.steps] + channels + list(self.notes)
-        return "\n".join([head, *(f"  {line}" for line in lines)]) if lines else f"{head}: nothing to do"
+        return "\n".join([head, *(f"  {line}" for line in lines)])
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.changes) or self.before.durable != self.after.durable
 
     def apply(self) -> Mesh:
         """Make the change; returns the mesh that runs then.
@@ -100,11 +106,12 @@ def make_plan(before: Mesh, after: Mesh) -> Plan:
 
 def _steps(old: Node, new: Node) -> list[Step]:
     """The steps of one changed node: a replacement does everything at once."""
-    if old.slet.factory is not new.slet.factory or old.slet is not new.slet:
+    if old.slet != new.slet:
         state = hand_over(old, new, lose_state=new.lose_state)
         return [Step("replace", new.name, f"{old.slet.identity} → {new.slet.identity}", old, new, state)]
     steps = []
     if dict(old.settings) != dict(new.settings):
+        _check_restart(new)
         differing = [key for key in new.settings if old.settings.get(key) != new.settings[key]]
         text = ", ".join(f"{key}: {old.settings.get(key)!r} → {new.settings[key]!r}" for key in differing)
         steps.append(Step("configure", new.name, text, old, new))
@@ -117,9 +124,21 @@ def _steps(old: Node, new: Node) -> list[Step]:
         steps.append(Step("rewire", new.name, ", ".join(moved), old, new))
     if old.suspended != new.suspended:
         steps.append(Step("suspend" if new.suspended else "resume", new.name, new.slet.identity, old, new))
-    if old.host != new.host:
-        raise PlanError(f"{new.name} would move to {new.host!r}: this platform has no connection to it; leave it here")
     return steps or [Step("adjust", new.name, f"on_error={new.policy}", old, new)]
+
+
+def _check_restart(node: Node) -> None:
+    """A function that is iterated takes new settings by being iterated anew, from its memento.
+
+    Raises:
+        PlanError: it has none.
+    """
+    spec = node.slet
+    if spec.iterated and not spec.is_class and not spec.inputs and spec.state is None:
+        raise PlanError(
+            f"{node.name}: {spec.name} keeps no position in a memento, so it would begin anew with its new settings; "
+            f"give it a memento, or replace it"
+        )
 
 
 def without_marks(mesh: Mesh) -> Mesh:

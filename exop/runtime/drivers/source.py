@@ -72,7 +72,7 @@ class SourceDriver(ThreadDriver):
         if self.hand is not None:
             self._drain_any(iter(self.hand))
         self.busy = False
-        while not self.retired and self._shall_go_on():
+        while not (self.retired or self.ending) and self._shall_go_on():
             continue
         self.busy = True
         if self.attention and not self.retired:

@@ -1,0 +1,59 @@
+"""What the operator should know of a plan beyond its steps: what comes in between, what is lost, what takes long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from exop.model.lifecycle import State
+from exop.model.slet import Slet
+from exop.runtime.channel import Channel
+from exop.runtime.component import Component
+from exop.runtime.deployment import Deployment
+from exop.wiring.plan import Plan, Step
+from exop.wiring.preview import preview
+
+
+def notes(plan: Plan, deployment: Deployment, kinds: Mapping[str, type[Channel]]) -> tuple[str, ...]:
+    """Everything that is worth saying before a plan is carried out."""
+    found = [*_queues(plan, deployment, kinds)]
+    for step in plan.steps:
+        component = deployment.components.get(step.node)
+        if component is not None:
+            found += _of_old(step, component)
+        if step.verb in ("add", "replace"):
+            found += _of_new(step)
+    return tuple(found)
+
+
+def _queues(plan: Plan, deployment: Deployment, kinds: Mapping[str, type[Channel]]) -> Iterator[str]:
+    """Where drivers would meet, a queue is inserted; what is taken away with items in it is drained first."""
+    coming = preview(plan.after, kinds)
+    for place, reason in coming.items():
+        if place not in deployment.inserted:
+            yield f"insert a queue at {place}: {reason}"
+    for spec in plan.changes.channels_removed:
+        if kinds[spec.kind].buffered:
+            yield f"drain the queue {spec.name} first, while what pushes into it waits"
+
+
+def _of_old(step: Step, component: Component) -> Iterator[str]:
+    kept = component.trouble.kept
+    spec = component.spec
+    if step.verb == "remove":
+        if kept is not None and kept.port:
+            yield f"{step.node} is suspended on the item {kept.item!r:.200}, which goes with it"
+        if spec.state is not None:
+            yield f"the state of {step.node} ({spec.state[1].__qualname__}) goes with it"
+    if step.verb == "replace" and spec.iterated and not spec.inputs and spec.state is None:
+        yield f"{step.node} keeps no position in a memento: its successor begins where it likes"
+    if step.verb in ("replace", "remove") and spec.own_driver and component.status is State.FAILED:
+        yield f"{step.node} is broken: what it was given and has not put out is lost"
+
+
+def _of_new(step: Step) -> Iterator[str]:
+    factory = step.after.slet.factory if step.after is not None else None
+    if isinstance(factory, type) and getattr(factory, "__enter__", None) is not Slet.__enter__:
+        yield (
+            f"{step.node} opens beside the running stream: time that it waits costs the stream nothing, "
+            f"time that it computes or imports is shared with it"
+        )

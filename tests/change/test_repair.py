@@ -1,0 +1,461 @@
+"""A slet is suspended on an item, and repaired: the same item is tried again, once, in its order."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from exop import Application, Batch, InputPort, Memento, OutputPort, Slet, input_port, slet
+from exop.errors import ComponentFailed
+from tests.change.tools import (
+    Position,
+    Sum,
+    Tap,
+    chain,
+    changed,
+    count_to,
+    end,
+    endless,
+    finish,
+    grows,
+    plain,
+    plain_too,
+    suspended,
+    whole,
+    writing,
+)
+from tests.rig import eventually
+
+
+@slet
+def picky(x: int, *, poison: int = 50) -> int:
+    """Pass on, all but one."""
+    if x == poison:
+        raise ValueError(f"{x} is poison")
+    return x
+
+
+@slet
+def picky_many(x: int, *, poison: int = 50) -> Iterator[int]:
+    """Emit every number twice, negated the second time; all but one."""
+    yield x
+    if x == poison:
+        raise ValueError(f"{x} is poison")
+    yield -x
+
+
+@slet
+def many(x: int) -> Iterator[int]:
+    """Emit every number twice, negated the second time."""
+    yield x
+    yield -x
+
+
+@slet
+def in_batches(position: Position, *, to: int = 100, size: int = 7) -> Iterator[Batch[int]]:
+    """Emit 1, 2, 3, … in batches."""
+    while position.number < to:
+        first = position.number + 1
+        position.number = min(to, position.number + size)
+        yield Batch(range(first, position.number + 1))
+
+
+REPAIRS = {
+    "replace": lambda mesh: mesh.replace("b", plain),
+    "configure": lambda mesh: mesh.configure("b", poison=-1),
+}
+
+
+@pytest.mark.parametrize("repair", REPAIRS)
+@pytest.mark.parametrize("batches", [False, True], ids=["items", "batches"])
+def test_the_item_is_tried_again(platform, repair, batches):
+    """Nothing before it, it itself, and nothing behind it is lost, doubled or reordered."""
+    seen: list[int] = []
+    source = in_batches if batches else count_to
+    platform.apply(chain("app", source, picky, plain, writing(seen), a={"to": 100}).build())
+    suspended(platform, "app", "b")
+    assert seen == list(range(1, 50))
+    changed(platform, "app", REPAIRS[repair])
+    finish(platform, "app")
+    whole(seen, 100)
+
+
+@pytest.mark.parametrize("repair", ["replace", "configure"])
+@pytest.mark.parametrize("batches", [False, True], ids=["items", "batches"])
+def test_what_an_item_had_yielded_before_it_failed_has_not_left(platform, repair, batches):
+    """The outputs of one item leave together, whatever the slet yields before it raises."""
+    seen: list[int] = []
+    source = in_batches if batches else count_to
+    platform.apply(chain("app", source, picky_many, writing(seen), a={"to": 100}).build())
+    suspended(platform, "app", "b")
+    edits = {"replace": lambda m: m.replace("b", many), "configure": lambda m: m.configure("b", poison=-1)}
+    changed(platform, "app", edits[repair])
+    finish(platform, "app")
+    assert seen == [y for x in range(1, 101) for y in (x, -x)]
+
+
+@pytest.mark.parametrize("repair", REPAIRS)
+@pytest.mark.parametrize("batches", [False, True], ids=["items", "batches"])
+def test_a_fan_out_around_it(platform, repair, batches):
+    """Those who stand beside the suspended slet get every item once, in order, before and after it."""
+    left, middle, right = list[int](), list[int](), list[int]()
+    app = Application("app")
+    numbers = app.add("a", in_batches if batches else count_to, to=100)
+    twice = app.add("m", many, x=numbers)
+    app.add("left", writing(left), x=twice)
+    passed = app.add("b", picky, x=twice)
+    app.add("middle", writing(middle), x=passed)
+    app.add("right", writing(right), x=twice)
+    platform.apply(app.build())
+    suspended(platform, "app", "b")
+    changed(platform, "app", REPAIRS[repair])
+    finish(platform, "app")
+    expected = [y for x in range(1, 101) for y in (x, -x)]
+    assert (left, middle, right) == (expected, expected, expected)
+
+
+@pytest.mark.parametrize("other", ["left", "m", "middle"])
+def test_another_change_leaves_it_suspended(platform, other):
+    """What is changed beside, before or behind a suspended slet does not try its item again, and loses nothing."""
+    left, middle, again = list[int](), list[int](), list[int]()
+    app = Application("app")
+    numbers = app.add("a", count_to, to=100)
+    twice = app.add("m", plain, x=numbers)
+    passed = app.add("b", picky, x=twice)
+    app.add("left", writing(left), x=twice)
+    app.add("middle", writing(middle), x=passed)
+    platform.apply(app.build())
+    suspended(platform, "app", "b")
+    sinks = {"left": left, "middle": middle}
+    successor = writing(again) if other in sinks else plain_too
+    changed(platform, "app", lambda mesh: mesh.replace(other, successor))
+    component = platform.deployment("app").components["b"]
+    assert (component.status, component.metrics.errors) == ("failed", 1)
+    changed(platform, "app", lambda mesh: mesh.configure("b", poison=-1))
+    finish(platform, "app")
+    if other in sinks:
+        sinks[other] += again
+    whole(left, 100)
+    whole(middle, 100)
+
+
+def test_the_source_above_it_is_replaced(platform):
+    """The item in the hand of the source goes to its successor, which waits for the suspended slet in turn."""
+    seen: list[int] = []
+
+    @slet
+    def other_source(position: Position, *, to: int) -> Iterator[int]:
+        while position.number < to:
+            position.number += 1
+            yield position.number
+
+    platform.apply(chain("app", count_to, picky, writing(seen), a={"to": 100}).build())
+    suspended(platform, "app", "b")
+    changed(platform, "app", lambda mesh: mesh.replace("a", other_source))
+    assert seen == list(range(1, 50))
+    assert platform.deployment("app").components["b"].status == "failed"
+    changed(platform, "app", lambda mesh: mesh.replace("b", plain))
+    finish(platform, "app")
+    whole(seen, 100)
+
+
+def test_source_and_slet_are_replaced_in_one_plan(platform):
+    """The successor of the source pushes the item in hand into the successor of the slet."""
+    seen: list[int] = []
+
+    @slet
+    def other_source(position: Position, *, to: int) -> Iterator[int]:
+        while position.number < to:
+            position.number += 1
+            yield position.number
+
+    platform.apply(chain("app", count_to, picky, writing(seen), a={"to": 100}).build())
+    suspended(platform, "app", "b")
+    changed(platform, "app", lambda mesh: mesh.replace("a", other_source).replace("b", plain))
+    finish(platform, "app")
+    whole(seen, 100)
+
+
+@pytest.mark.parametrize("way", ["resume", "configure"])
+def test_an_item_that_fails_again(platform, way):
+    """A repair that repairs nothing leaves the slet suspended on the same item."""
+    seen: list[int] = []
+    platform.apply(chain("app", count_to, picky, writing(seen), a={"to": 100}).build())
+    suspended(platform, "app", "b")
+    component = platform.deployment("app").components["b"]
+    if way == "resume":
+        platform.resume("app", "b")
+    else:
+        mesh = platform.mesh("app")
+        platform.apply(mesh.configure("b", poison=49).configure("b", poison=50))
+        platform.resume("app", "b")
+    eventually(lambda: component.metrics.errors == 2)
+    suspended(platform, "app", "b")
+    assert component.trouble.kept.item == 50
+    with pytest.raises(ComponentFailed, match="50 is poison"):
+        platform.wait("app", 0.01)
+    changed(platform, "app", lambda mesh: mesh.replace("b", plain))
+    finish(platform, "app")
+    whole(seen, 100)
+
+
+def test_a_state_is_kept_with_the_item(platform):
+    """The memento of the failed slet goes over as the failed call has left it; of an atomic one as it was before."""
+
+    def adding(*, atomic: bool, broken: bool) -> Any:
+        @slet(atomic=atomic)
+        def add(x: int, total: Sum) -> int:
+            total.count += 1
+            if broken and x == 50:
+                raise ValueError(x)
+            total.total += x
+            return x
+
+        return add
+
+    for atomic in (False, True):
+        seen: list[int] = []
+        platform.apply(chain("app", count_to, adding(atomic=atomic, broken=True), writing(seen), a={"to": 100}).build())
+        suspended(platform, "app", "b")
+        changed(platform, "app", lambda mesh, atomic=atomic: mesh.replace("b", adding(atomic=atomic, broken=False)))
+        finish(platform, "app")
+        whole(seen, 100)
+        state = platform.deployment("app").components["b"].state
+        assert (state.count, state.total) == (100 if atomic else 101, 5050)
+        platform.remove("app")
+
+
+def test_behind_a_queue_the_source_goes_on(platform):
+    """A queue in front of the suspended slet fills, and is drained in order after the repair."""
+    seen: list[int] = []
+    app = Application("app")
+    queue = app.channel("queue", kind="queue", capacity=3)
+    app.add("a", count_to, to=100, out=queue)
+    passed = app.add("b", picky, x=queue)
+    app.add("c", writing(seen), x=passed)
+    platform.apply(app.build())
+    suspended(platform, "app", "b")
+    eventually(lambda: platform.deployment("app").channels["queue"].depth >= 3, "a full queue")
+    changed(platform, "app", lambda mesh: mesh.replace("b", plain))
+    finish(platform, "app")
+    whole(seen, 100)
+
+
+def test_the_queue_before_it_goes_away(platform):
+    """The item in the hand of a worker whose queue is not needed any more goes to the driver that runs the slet now."""
+    tap, seen = Tap(), list[int]()
+    app = Application("app")
+    tapped = app.add("a", tap.source())
+    both = app.channel("both")
+    app.add("p", plain, x=tapped, out=both)
+    app.add("q", count_to, to=0, out=both)
+    passed = app.add("b", picky, x=both, poison=3)
+    app.add("c", writing(seen), x=passed)
+    platform.apply(app.build())
+    assert platform.deployment("app").inserted
+    tap.let(3)
+    suspended(platform, "app", "b")
+    changed(platform, "app", lambda mesh: mesh.remove("q"))
+    changed(platform, "app", lambda mesh: mesh.configure("b", poison=-1))
+    assert not platform.deployment("app").inserted
+    tap.let(97)
+    tap.shut()
+    finish(platform, "app")
+    whole(seen, 100)
+
+
+def test_a_queue_comes_before_it(platform):
+    """The item in the hand of a source goes to the worker that runs the slet now: the two never meet in it."""
+    inside, most = [], []
+
+    @slet
+    def careful(x: int, *, poison: int = 50) -> int:
+        inside.append(x)
+        most.append(len(inside))
+        try:
+            if x == poison:
+                raise ValueError(x)
+            return x
+        finally:
+            inside.remove(x)
+
+    seen: list[int] = []
+    app = Application("app")
+    both = app.channel("both")
+    app.add("a", count_to, to=2000, out=both)
+    passed = app.add("b", careful, x=both)
+    app.add("c", writing(seen), x=passed)
+    platform.apply(app.build())
+    suspended(platform, "app", "b")
+
+    def second_source(mesh):
+        from exop.model.mesh import Node
+        from exop.model.slet import spec_of
+
+        return mesh.add(Node("q", spec_of(count_to), spec_of(count_to).configured("q", {"to": 2000, "step": -1}), {"out": "both"}))
+
+    changed(platform, "app", second_source)
+    changed(platform, "app", lambda mesh: mesh.configure("b", poison=0))
+    finish(platform, "app")
+    whole([x for x in seen if x > 0], 2000)
+    whole([-x for x in seen if x < 0], 2000)
+    assert max(most) == 1
+
+
+def test_a_broken_source(platform):
+    """A source that raised is replaced by one that goes on at its position; nothing comes twice."""
+
+    @slet
+    def breaks(position: Position) -> Iterator[int]:
+        while True:
+            if position.number == 20:
+                raise OSError("the disk is gone")
+            position.number += 1
+            yield position.number
+
+    seen: list[int] = []
+    platform.apply(chain("app", breaks, writing(seen)).build())
+    suspended(platform, "app", "a")
+    changed(platform, "app", lambda mesh: mesh.replace("a", count_to, to=100))
+    finish(platform, "app")
+    whole(seen, 100)
+
+
+def test_a_broken_slet_that_pulls(platform):
+    """The item on which a pulling slet raised is the first one that its successor gets."""
+
+    @slet
+    def breaks(pulled: InputPort[int]) -> Iterator[int]:
+        for x in pulled:
+            if x == 50:
+                raise ValueError(x)
+            yield x
+
+    @slet
+    def passes(pulled: InputPort[int]) -> Iterator[int]:
+        yield from pulled
+
+    seen: list[int] = []
+    app = Application("app")
+    numbers = app.add("a", count_to, to=100)
+    passed = app.add("b", breaks, pulled=numbers)
+    app.add("c", writing(seen), x=passed)
+    platform.apply(app.build())
+    suspended(platform, "app", "b")
+    changed(platform, "app", lambda mesh: mesh.replace("b", passes))
+    finish(platform, "app")
+    whole(seen, 100)
+
+
+def test_further_outputs_of_the_failed_item_have_not_left(platform):
+    """What a method pushed by a further port before it raised is forgotten, and pushed by the repaired one."""
+
+    class Sorts(Slet):
+        odd: OutputPort[int]
+        poison: int = 51
+
+        @input_port
+        def x(self, x: int) -> int | None:
+            if x % 2:
+                self.odd.push(x)
+            if x == self.poison:
+                raise ValueError(x)
+            return None if x % 2 else x
+
+    evens, odds = list[int](), list[int]()
+    app = Application("app")
+    numbers = app.add("a", count_to, to=100)
+    even = app.add("b", Sorts, x=numbers)
+    app.add("c", writing(evens), x=even)
+    app.add("d", writing(odds), x=app.output("b", "odd"))
+    platform.apply(app.build())
+    suspended(platform, "app", "b")
+    assert odds[-1] == 49
+    changed(platform, "app", lambda mesh: mesh.configure("b", poison=0))
+    finish(platform, "app")
+    assert (evens, odds) == (list(range(2, 101, 2)), list(range(1, 101, 2)))
+
+
+def test_the_suspended_slet_is_removed(platform):
+    """Its item goes with it; those beside it get everything."""
+    left, right = list[int](), list[int]()
+    app = Application("app")
+    numbers = app.add("a", count_to, to=100)
+    passed = app.add("b", picky, x=numbers)
+    app.add("left", writing(left), x=passed)
+    app.add("right", writing(right), x=numbers)
+    platform.apply(app.build())
+    suspended(platform, "app", "b")
+    plan = platform.plan(platform.mesh("app").remove("b").remove("left"))
+    assert "50" in str(plan)
+    plan.apply()
+    finish(platform, "app")
+    whole(right, 100)
+    assert left == list(range(1, 50))
+
+
+def test_a_retry_does_not_hold_a_change_up(platform):
+    """A slet that waits before its next try is parked at once, and its item is tried by the successor."""
+    trying = threading.Event()
+
+    @slet(on_error="retry")
+    def flaky(x: int) -> int:
+        if x == 50:
+            trying.set()
+            raise OSError("not yet")
+        return x
+
+    seen: list[int] = []
+    platform.apply(chain("app", count_to, flaky, writing(seen), a={"to": 100}).build())
+    eventually(trying.is_set)
+    changed(platform, "app", lambda mesh: mesh.replace("b", plain))
+    finish(platform, "app")
+    whole(seen, 100)
+
+
+def test_dead_letters_go_over(platform):
+    """What was set aside stays with the node when its slet is replaced."""
+    seen: list[int] = []
+    app = Application("app")
+    numbers = app.add("a", endless)
+    passed = app.add("b", picky, x=numbers, on_error="dead-letter")
+    app.add("c", writing(seen), x=passed)
+    platform.apply(app.build())
+    grows(seen)
+    changed(platform, "app", lambda mesh: mesh.replace("b", plain))
+    end(platform, "app")
+    assert [one.item for one in platform.deployment("app").components["b"].trouble.dead] == [50]
+    whole(sorted([*seen, 50]))
+
+
+def test_a_suspended_component_in_the_pause_of_a_failing_change(platform):
+    """A change that is taken back leaves the suspended slet as it was: on its item, waiting."""
+
+    class Refuses(Memento):
+        @classmethod
+        def upgrade(cls, old: Sum) -> "Refuses":
+            raise ValueError("not this one")
+
+    @slet
+    def refusing(x: int, state: Refuses) -> int:
+        return x
+
+    @slet
+    def adding(x: int, total: Sum) -> int:
+        total.count += 1
+        return x
+
+    seen: list[int] = []
+    platform.apply(chain("app", count_to, picky, adding, writing(seen), a={"to": 100}).build())
+    suspended(platform, "app", "b")
+    with pytest.raises(Exception, match="not this one"):
+        changed(platform, "app", lambda mesh: mesh.configure("b", poison=0).replace("c", refusing))
+    component = platform.deployment("app").components["b"]
+    assert (component.status, component.trouble.kept.item, component.node.settings["poison"]) == ("failed", 50, 50)
+    platform.resume("app", "b")
+    eventually(lambda: component.metrics.errors == 2)
+    suspended(platform, "app", "b")
+    changed(platform, "app", lambda mesh: mesh.configure("b", poison=0))
+    finish(platform, "app")
+    whole(seen, 100)

@@ -1,0 +1,315 @@
+"""A slet is replaced by another one while items flow: nothing is lost, doubled or reordered, and its state goes over."""
+
+from collections.abc import Iterator
+from dataclasses import field
+from typing import Any
+
+import pytest
+
+from exop import Application, InputPort, Memento, OutputPort, Slet, input_port, slet
+from tests.change.tools import (
+    Position,
+    Seen,
+    Sum,
+    Tap,
+    chain,
+    changed,
+    end,
+    endless,
+    finish,
+    grows,
+    in_thread,
+    plain,
+    plain_too,
+    summing,
+    summing_too,
+    whole,
+    writing,
+)
+from tests.rig import eventually
+
+
+def test_a_stateless_slet(platform):
+    """Whatever stands in the place before and after: each item passes it once, in order."""
+    seen: list[int] = []
+    platform.apply(chain("app", endless, plain, writing(seen)).build())
+    for _ in range(5):
+        for other in (plain_too, plain):
+            changed(platform, "app", lambda mesh, other=other: mesh.replace("b", other))
+            grows(seen, 10)
+    end(platform, "app")
+    whole(seen)
+
+
+def test_a_stateful_slet_hands_its_memento_over(platform):
+    """The successor goes on with the very state: it counts on."""
+    seen: list[int] = []
+    platform.apply(chain("app", endless, summing, writing(seen)).build())
+    for other in (summing_too, summing) * 5:
+        changed(platform, "app", lambda mesh, other=other: mesh.replace("b", other))
+        grows(seen, 10)
+    end(platform, "app")
+    whole(seen)
+    state = platform.deployment("app").components["b"].state
+    assert (state.count, state.total) == (len(seen), sum(seen))
+
+
+def test_a_source_hands_its_position_over(platform):
+    """The successor of a source goes on behind the last item that was put out."""
+
+    @slet
+    def endless_too(position: Position) -> Iterator[int]:
+        while True:
+            position.number += 1
+            yield position.number
+
+    seen: list[int] = []
+    platform.apply(chain("app", endless, plain, writing(seen)).build())
+    for other in (endless_too, endless) * 5:
+        changed(platform, "app", lambda mesh, other=other: mesh.replace("a", other))
+        grows(seen, 10)
+    end(platform, "app")
+    whole(seen)
+
+
+def test_a_source_with_an_upgraded_position(platform):
+    """What the predecessor has yielded when its position is copied was yielded before it: nothing comes twice."""
+
+    class Offset(Memento):
+        read: int = 0
+
+        @classmethod
+        def upgrade(cls, old: Position) -> "Offset":
+            return cls(read=old.number)
+
+    @slet
+    def by_offset(offset: Offset) -> Iterator[int]:
+        while True:
+            offset.read += 1
+            yield offset.read
+
+    seen: list[int] = []
+    platform.apply(chain("app", endless, writing(seen)).build())
+    grows(seen)
+    changed(platform, "app", lambda mesh: mesh.replace("a", by_offset))
+    grows(seen)
+    end(platform, "app")
+    whole(seen)
+
+
+def test_a_source_with_several_outputs(platform):
+    """What a source has pushed to a further port and not sent yet goes out behind the change, too."""
+
+    class Halves(Slet):
+        position: Position
+        odd: OutputPort[int]
+
+        def __iter__(self) -> Iterator[int | None]:
+            while True:
+                self.position.number += 1
+                if self.position.number % 2:
+                    self.odd.push(self.position.number)
+                    yield None
+                else:
+                    yield self.position.number
+
+    class HalvesToo(Halves):
+        pass
+
+    evens: list[int] = []
+    odds: list[int] = []
+    app = Application("app")
+    even = app.add("a", Halves)
+    app.add("evens", writing(evens), x=even)
+    app.add("odds", writing(odds), x=app.output("a", "odd"))
+    platform.apply(app.build())
+    for other in (HalvesToo, Halves) * 5:
+        changed(platform, "app", lambda mesh, other=other: mesh.replace("a", other))
+        grows(evens, 10)
+    end(platform, "app")
+    whole(sorted(evens + odds))
+    assert evens == sorted(evens)
+    assert odds == sorted(odds)
+
+
+def test_a_sink(platform):
+    """A sink takes its memento over: what it has seen."""
+
+    @slet
+    def keep(x: int, seen: Seen) -> None:
+        seen.items.append(x)
+
+    @slet
+    def keep_too(x: int, seen: Seen) -> None:
+        seen.items.append(x)
+
+    platform.apply(chain("app", endless, plain, keep).build())
+    items = platform.deployment("app").components["c"].state.items
+    for other in (keep_too, keep) * 5:
+        changed(platform, "app", lambda mesh, other=other: mesh.replace("c", other))
+        grows(items, 10)
+    end(platform, "app")
+    whole(platform.deployment("app").components["c"].state.items)
+
+
+def test_a_class_by_a_class_opened_before_and_closed_after(platform):
+    """The successor is open before the predecessor is parked, which is closed when the successor runs."""
+    events: list[str] = []
+
+    class Opens(Slet):
+        name: str = "first"
+
+        def __enter__(self) -> "Opens":
+            events.append(f"open {self.name}")
+            return self
+
+        def __exit__(self, *exc: object) -> None:
+            events.append(f"close {self.name}")
+
+        @input_port
+        def x(self, x: int) -> int:
+            return x
+
+    class OpensToo(Opens):
+        pass
+
+    seen: list[int] = []
+    platform.apply(chain("app", endless, Opens, writing(seen)).build())
+    grows(seen)
+    changed(platform, "app", lambda mesh: mesh.replace("b", OpensToo, name="second"))
+    assert events == ["open first", "open second", "close first"]
+    grows(seen)
+    end(platform, "app")
+    whole(seen)
+
+
+def test_two_neighbours_in_one_plan(platform):
+    """Both change between the same two items."""
+    pairs: list[tuple[str, str]] = []
+
+    def marked(mark: str) -> Any:
+        @slet
+        def first(x: int) -> str:
+            return mark
+
+        return first
+
+    def paired(mark: str) -> Any:
+        @slet
+        def second(x: str) -> None:
+            pairs.append((x, mark))
+
+        return second
+
+    platform.apply(chain("app", endless, marked("old"), paired("old")).build())
+    eventually(lambda: len(pairs) > 10)
+    changed(platform, "app", lambda mesh: mesh.replace("b", marked("new")).replace("c", paired("new")))
+    eventually(lambda: ("new", "new") in pairs)
+    end(platform, "app")
+    assert set(pairs) == {("old", "old"), ("new", "new")}
+
+
+@pytest.mark.parametrize("batched", [False, True], ids=["items", "several at once"])
+def test_a_slet_that_pulls(platform, batched):
+    """What a pulling slet has taken and not dealt with is dealt with by its successor; its queue stays."""
+
+    def doubled(pulled: InputPort[int], position: Position) -> Iterator[int]:
+        for x in pulled:
+            position.number += 1
+            yield x
+
+    def in_lists(pulled: InputPort[int], position: Position) -> Iterator[int]:
+        while items := pulled.pull(1):
+            position.number += len(items)
+            yield items[0]
+
+    original = in_lists if batched else doubled
+    first, second = slet(name="first")(original), slet(name="second")(_twin(original))
+    seen: list[int] = []
+    app = Application("app")
+    numbers = app.add("a", endless)
+    passed = app.add("b", first, pulled=numbers)
+    app.add("c", writing(seen), x=passed)
+    platform.apply(app.build())
+    for other in (second, first) * 5:
+        changed(platform, "app", lambda mesh, other=other: mesh.replace("b", other))
+        grows(seen, 10)
+    end(platform, "app")
+    whole(seen)
+    assert platform.deployment("app").components["b"].state.number == len(seen)
+
+
+def _twin(function: Any) -> Any:
+    import types
+
+    made = types.FunctionType(function.__code__, function.__globals__, function.__name__, None, function.__closure__)
+    made.__annotations__ = dict(function.__annotations__)
+    return made
+
+
+def test_a_pulling_sink_that_never_yields(platform):
+    """A slet whose loop never ends is made to leave it at its next pull."""
+    seen: list[int] = []
+
+    def taker() -> Any:
+        @slet
+        def take(pulled: InputPort[int]) -> None:
+            for x in pulled:
+                seen.append(x)
+
+        return take
+
+    app = Application("app")
+    numbers = app.add("a", endless)
+    app.add("b", taker(), pulled=numbers)
+    platform.apply(app.build())
+    for _ in range(6):
+        changed(platform, "app", lambda mesh: mesh.replace("b", taker()))
+        grows(seen, 10)
+    end(platform, "app")
+    whole(seen)
+
+
+def test_an_idle_stream_is_changed_at_once(platform):
+    """A source that waits for its next item keeps nobody from changing what is behind it."""
+    tap, seen = Tap(), list[int]()
+    platform.apply(chain("app", tap.source(), plain, writing(seen)).build())
+    tap.let(3)
+    eventually(lambda: len(seen) == 3)
+    changed(platform, "app", lambda mesh: mesh.replace("b", plain_too))
+    tap.let(3)
+    tap.shut()
+    finish(platform, "app")
+    whole(seen, 6)
+
+
+def test_an_ended_slet_stays_ended(platform):
+    """The stream is over where it is over: a successor does not wait for an end that has passed."""
+    tap, first, second = Tap(), list[int](), list[int]()
+    app = Application("app")
+    numbers = app.add("a", tap.source())
+    short = app.add("short", endless)
+    app.add("b", writing(first), x=numbers)
+    app.add("c", writing(second), x=short)
+    platform.apply(app.build())
+    tap.let(2)
+    tap.shut()
+    eventually(lambda: platform.deployment("app").components["b"].status == "ended")
+    another: list[int] = []
+    changed(platform, "app", lambda mesh: mesh.replace("b", writing(another)))
+    assert platform.deployment("app").components["b"].status == "ended"
+    end(platform, "app")
+    assert (first, another) == ([1, 2], [])
+
+
+def test_an_ending_source_is_replaced_by_one_that_ends(platform):
+    """Who was asked to end has a successor that ends as well, behind what was yielded."""
+    tap, seen = Tap(), list[int]()
+    platform.apply(chain("app", tap.source(), plain, writing(seen)).build())
+    eventually(tap.waiting.is_set)
+    platform.end("app")
+    with in_thread(lambda: changed(platform, "app", lambda mesh: mesh.replace("a", endless))):
+        eventually(lambda: platform.deployment("app").components["a"].driver.closed)
+        tap.let(1)
+    finish(platform, "app")
+    assert seen == [1]

@@ -1,0 +1,184 @@
+"""What the tests of changes share: streams that are numbered, sources under control, and what must hold at the end."""
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from dataclasses import field
+from typing import Any
+
+from exop import Application, Memento, Platform, slet
+from exop.model.mesh import Mesh
+from tests.rig import PATIENCE, eventually
+
+
+class Position(Memento):
+    """How far a source has come."""
+
+    number: int = 0
+
+
+class Sum(Memento):
+    """What a stateful slet keeps."""
+
+    count: int = 0
+    total: int = 0
+
+
+class Seen(Memento):
+    """What a sink has written down."""
+
+    items: list[int] = field(default_factory=list)
+
+
+class Tap:
+    """Lets a source yield so many numbers; the source waits, inside of its slet, for more.
+
+    It ends when it was `shut` and has yielded what was let through.
+    """
+
+    def __init__(self) -> None:
+        self._news = threading.Condition()
+        self._allowed = 0
+        self._shut = False
+        self.waiting = threading.Event()
+
+    def let(self, number: int) -> None:
+        """Let *number* more through."""
+        with self._news:
+            self._allowed += number
+            self._news.notify_all()
+
+    def shut(self) -> None:
+        """Let nothing more through, ever."""
+        with self._news:
+            self._shut = True
+            self._news.notify_all()
+
+    def next(self, position: int) -> bool:
+        """Wait until the number *position* is let through; `False` when there will be none."""
+        with self._news:
+            while position >= self._allowed and not self._shut:
+                self.waiting.set()
+                assert self._news.wait(PATIENCE), "nobody has let anything through"
+            self.waiting.clear()
+            return position < self._allowed
+
+    def source(self) -> Any:
+        """The source: the numbers 1, 2, 3, …"""
+
+        @slet
+        def tapped(position: Position) -> Iterator[int]:
+            while self.next(position.number):
+                position.number += 1
+                yield position.number
+
+        return tapped
+
+
+@slet
+def count_to(position: Position, *, to: int = 1000, step: int = 1) -> Iterator[int]:
+    """Emit 1, 2, 3, … up to *to*, each times *step*."""
+    while position.number < to:
+        position.number += 1
+        yield position.number * step
+
+
+@slet
+def endless(position: Position) -> Iterator[int]:
+    """Emit 1, 2, 3, …, until it is told to end."""
+    while True:
+        position.number += 1
+        yield position.number
+
+
+@slet
+def plain(x: int) -> int:
+    """Pass on."""
+    return x
+
+
+@slet
+def plain_too(x: int) -> int:
+    """Pass on, by other code."""
+    return x
+
+
+@slet
+def summing(x: int, total: Sum) -> int:
+    """Pass on, and add up."""
+    total.count += 1
+    total.total += x
+    return x
+
+
+@slet
+def summing_too(x: int, total: Sum) -> int:
+    """Pass on, and add up, by other code."""
+    total.count += 1
+    total.total += x
+    return x
+
+
+def writing(seen: list[Any]) -> Any:
+    """A sink that writes down what arrives."""
+
+    @slet
+    def write(x: Any) -> None:
+        seen.append(x)
+
+    return write
+
+
+def chain(name: str, *slets: Any, **channels: Any) -> Application:
+    """An application of slets behind each other, called `a`, `b`, `c`, …; each takes its input by `x`."""
+    app = Application(name)
+    channel = None
+    for letter, one in zip("abcdefghijklmnop", slets, strict=False):
+        channel = app.add(letter, one, **({"x": channel} if channel is not None else {}), **channels.get(letter, {}))
+    return app
+
+
+def finish(platform: Platform, name: str) -> None:
+    """Wait until an application has finished."""
+    assert platform.wait(name, PATIENCE), f"{name} has not finished: {platform.status(name)}"
+
+
+def end(platform: Platform, name: str) -> None:
+    """End the sources, and wait until everything is drained."""
+    platform.end(name)
+    finish(platform, name)
+
+
+def whole(seen: list[int], last: int | None = None) -> None:
+    """Nothing was lost, doubled or reordered: the numbers are 1, 2, 3, … (up to *last*)."""
+    expected = list(range(1, (last if last is not None else len(seen)) + 1))
+    if seen != expected:
+        at = next((n for n, (a, b) in enumerate(zip(seen, expected, strict=False)) if a != b), min(len(seen), len(expected)))
+        raise AssertionError(f"differs at {at}: {seen[max(0, at - 3) : at + 5]}, of {len(seen)} (expected {len(expected)})")
+
+
+def grows(seen: list[Any], by: int = 100) -> None:
+    """Wait until *by* more items have arrived."""
+    before = len(seen)
+    eventually(lambda: len(seen) >= before + by, f"{by} more items behind {before}")
+
+
+def suspended(platform: Platform, application: str, node: str) -> None:
+    """Wait until a node is suspended on an item."""
+    component = platform.deployment(application).components[node]
+    eventually(lambda: component.status == "failed", f"the suspension of {node}")
+
+
+def changed(platform: Platform, application: str, edit: Callable[[Mesh], Mesh]) -> Mesh:
+    """Edit the running mesh, and apply it."""
+    return platform.apply(edit(platform.mesh(application)))
+
+
+@contextmanager
+def in_thread(work: Callable[[], Any]) -> Iterator["Future[Any]"]:
+    """Do something in another thread while the block runs; what it raises is raised at the end of the block."""
+    with ThreadPoolExecutor(1, thread_name_prefix="applier") as pool:
+        future = pool.submit(work)
+        yield future
+        future.result(PATIENCE)
