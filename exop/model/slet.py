@@ -67,6 +67,8 @@ class Slet:
     A subclass inherits them, all but the name.
     """
 
+    #: The slet keeps state that is in no memento (an engine's own): it is never replaced without being told to lose it.
+    keeps_own_state: ClassVar[bool] = False
     __slet__: ClassVar[SletSpec | None] = None
     __slet_options__: ClassVar[Mapping[str, Any]] = {"own_driver": False, "atomic": False, "on_error": "suspend"}
 

@@ -54,6 +54,7 @@ def query(
     annotations: dict[str, Any] = {"out": OutputPort[Annotated[pa.RecordBatch, out]]}
     body: dict[str, Any] = {"title": name, "ports": ports, "columns": out, "function": text}
     body["punctuation"] = punctuate
+    body["keeps_own_state"] = any(one.time is not None or one.numbered for one in ports.values())
     if isinstance(text, str):
         annotations["query"], body["query"] = str, text
     hints = typing.get_type_hints(SparkSlet)

@@ -1,0 +1,108 @@
+"""How a successor takes over the state of its predecessor."""
+
+import pytest
+
+from exop import Memento, Slet, input_port, slet
+from exop.errors import MementoError
+from exop.model.handover import hand_over
+from exop.model.mesh import Node
+from exop.model.slet import spec_of
+
+
+class Count(Memento):
+    """What the old slet keeps."""
+
+    seen: int = 0
+
+
+class Better(Memento):
+    """What its successor keeps."""
+
+    seen: int = 0
+    doubled: int = 0
+
+    @classmethod
+    def upgrade(cls, old: Count) -> "Better":
+        """Take over a count."""
+        return cls(seen=old.seen, doubled=2 * old.seen)
+
+
+class Other(Memento):
+    """Nothing of a count."""
+
+    text: str = ""
+
+
+@slet
+def count(x: int, state: Count) -> int:
+    return x
+
+
+@slet
+def recount(x: int, state: Count) -> int:
+    return -x
+
+
+@slet
+def better(x: int, state: Better) -> int:
+    return x
+
+
+@slet
+def other(x: int, state: Other) -> int:
+    return x
+
+
+@slet
+def plain(x: int) -> int:
+    return x
+
+
+class Engine(Slet):
+    """A slet whose engine keeps state that no memento holds."""
+
+    keeps_own_state = True
+
+    @input_port
+    def x(self, x: int) -> int:
+        """Take one item."""
+        return x
+
+
+def node(thing):
+    """A node with that slet."""
+    return Node("n", spec_of(thing))
+
+
+def test_the_same_class_goes_by_reference():
+    """A successor with the same memento class gets the very object."""
+    state = Count(seen=3)
+    assert hand_over(node(count), node(recount), lose_state=False).take(state) is state
+
+
+def test_upgrade_gets_a_copy():
+    """`upgrade` makes the new memento out of a copy: the old one is whole if the change is undone."""
+    state = Count(seen=3)
+    made = hand_over(node(count), node(better), lose_state=False).take(state)
+    assert (made, state) == (Better(seen=3, doubled=6), Count(seen=3))
+
+
+@pytest.mark.parametrize("successor", [other, plain])
+def test_a_state_is_never_lost_silently(successor):
+    """A successor that cannot take the state is refused, unless it is told to lose it."""
+    with pytest.raises(MementoError, match="lose_state=True"):
+        hand_over(node(count), node(successor), lose_state=False)
+    assert "is lost, as told" in hand_over(node(count), node(successor), lose_state=True).text
+
+
+def test_what_an_engine_keeps_is_never_lost_silently():
+    """State inside an engine cannot be carried: it is lost only when told so."""
+    with pytest.raises(MementoError, match="its engine keeps it"):
+        hand_over(node(Engine), node(plain), lose_state=False)
+    assert "is lost, as told" in hand_over(node(Engine), node(plain), lose_state=True).text
+
+
+def test_no_state_needs_no_hand_over():
+    """A successor of a stateless slet starts with a fresh memento, if it has one."""
+    assert hand_over(node(plain), node(plain), lose_state=False).take(None) is None
+    assert hand_over(node(plain), node(count), lose_state=False).take(None) == Count()
