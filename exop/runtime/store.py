@@ -15,15 +15,12 @@ from typing import IO
 
 from exop.errors import StateError
 from exop.model.mesh import Mesh
-from exop.runtime.durable import checkpoints
 from exop.runtime.durable.checkpoints import Checkpoints
 
-#: The version of the tables; a directory of a newer version is refused, never changed.
-VERSION = 2
-#: What leads from each older version to the next one.
-MIGRATIONS = {1: checkpoints.SCHEMA}
+#: The version of the tables; a directory of another version is refused, never changed.
+VERSION = 1
 
-_APPLICATIONS = """
+SCHEMA = """
 CREATE TABLE platform (version INTEGER NOT NULL);
 CREATE TABLE plugins (name TEXT PRIMARY KEY, folder TEXT NOT NULL);
 CREATE TABLE applications (
@@ -37,7 +34,6 @@ CREATE TABLE wiring (
     node TEXT NOT NULL, port TEXT NOT NULL, channel TEXT NOT NULL,
     PRIMARY KEY (application, node, port));
 """
-SCHEMA = _APPLICATIONS + checkpoints.SCHEMA
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ class Store:
             ) from problem
         try:
             self._database = self._opened(directory / "platform.sqlite")
-            self.checkpoints = Checkpoints(directory / "platform.sqlite")
+            self.checkpoints = Checkpoints(directory / "checkpoints.sqlite")
         except BaseException:
             self._lock.close()
             raise
@@ -79,9 +75,9 @@ class Store:
 
         With *anew* it begins from the beginning: the checkpoint of one that had its name is given up.
         """
+        if anew:
+            self.checkpoints.discard(mesh.name)
         with self._transaction() as database:
-            if anew:
-                _discard(database, mesh.name)
             database.execute("DELETE FROM applications WHERE name = ?", (mesh.name,))
             database.execute(
                 "INSERT INTO applications VALUES (?, ?, ?, ?)", (mesh.name, mesh.revision, topology, active)
@@ -106,13 +102,9 @@ class Store:
     def forget(self, application: str) -> None:
         """Remove an application, and its checkpoint."""
         with self._transaction() as database:
-            _discard(database, application)
             database.execute("DELETE FROM applications WHERE name = ?", (application,))
-
-    def discard_checkpoint(self, application: str) -> None:
-        """Give up the checkpoint of an application."""
-        with self._transaction() as database:
-            _discard(database, application)
+        # In this order: killed in between, the platform does not begin anew what was to be removed.
+        self.checkpoints.discard(application)
 
     def remember_plugin(self, name: str, folder: Path) -> None:
         """Note a plugin that was loaded from a folder, so that its slets are found again."""
@@ -169,10 +161,6 @@ class Store:
                 # In one transaction: a process that is killed here leaves no half-made tables.
                 database.executescript(f"BEGIN; {SCHEMA} INSERT INTO platform VALUES ({VERSION}); COMMIT;")
             (version,) = database.execute("SELECT version FROM platform").fetchone()
-            while version in MIGRATIONS:
-                steps = f"BEGIN; {MIGRATIONS[version]} UPDATE platform SET version = {version + 1}; COMMIT;"
-                database.executescript(steps)
-                version += 1
         except sqlite3.Error as problem:
             raise StateError(
                 f"{path} is no state of ExoP, or it is damaged ({problem}); nothing was changed; "
@@ -185,8 +173,3 @@ class Store:
                 f"use the release that wrote it, or give another directory, --state DIR"
             )
         return database
-
-
-def _discard(database: sqlite3.Connection, application: str) -> None:
-    for table in ("checkpoints", "parts"):
-        database.execute(f"DELETE FROM {table} WHERE application = ?", (application,))

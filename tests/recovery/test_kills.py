@@ -1,4 +1,4 @@
-"""Killed at any moment, a durable application leaves the output of an undisturbed run: real processes, real SIGKILLs."""
+"""Killed at any moment, a durable application leaves the output of an undisturbed run: real processes and signals."""
 
 from __future__ import annotations
 

@@ -1,0 +1,480 @@
+"""A platform that was closed, or failed, goes on where its last checkpoint was taken, with all that was in hand."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exop import Application, InputPort, Memento, OutputPort, Platform, Punctuation, Slet, hookimpl, input_port, slet
+from exop.errors import CheckpointError, MeshError, NotStorable, StateError
+from exop.hooks import Plugins
+from exop.runtime.store import Store
+from tests.rig import eventually
+
+
+class Position(Memento):
+    """How far a source has come."""
+
+    number: int = 0
+
+
+class Seen(Memento):
+    """What a sink has seen: part of the checkpoint, so that it is seen exactly once."""
+
+    items: list[Any] = field(default_factory=list)
+
+
+@dataclass
+class World:
+    """What the slets of a test share with it; it is not part of the application."""
+
+    limit: int = 10
+    broken: bool = False
+    odd: Any = None
+    gate: threading.Event = field(default_factory=threading.Event)
+    calls: list[Any] = field(default_factory=list)
+
+
+WORLD = World()
+
+
+@pytest.fixture(autouse=True)
+def world():
+    """Every test has a world of its own."""
+    vars(WORLD).update(vars(World()))
+    yield WORLD
+    WORLD.gate.set()
+
+
+@slet
+def upto(position: Position) -> Iterator[int | None]:
+    """Emit numbers up to the limit there is, and wait then, until it is a negative one."""
+    while WORLD.limit >= 0:
+        if position.number < WORLD.limit:
+            position.number += 1
+            yield position.number
+        else:
+            threading.Event().wait(0.001)
+            yield None
+
+
+@slet
+def marked(position: Position, *, step: int = 1) -> Iterator[int | Punctuation]:
+    """Emit a number and a punctuation in turns."""
+    while position.number < WORLD.limit:
+        position.number += 1
+        yield Punctuation(position.number // 2) if position.number % 2 == 0 else position.number * step
+
+
+@slet
+def silent(position: Position) -> Iterator[int]:
+    """Wait inside of its own, and yield nothing."""
+    WORLD.calls.append("silent")
+    WORLD.gate.wait()
+    yield position.number
+
+
+@slet
+def fragile(item: int) -> int:
+    """Break at 5 while the world is broken."""
+    WORLD.calls.append(item)
+    if WORLD.broken and item == 5:
+        raise ValueError("five")
+    return item
+
+
+@slet
+def odd_ones(item: int) -> Any:
+    """Emit what cannot be stored."""
+    return WORLD.odd if item == 5 and WORLD.odd is not None else item
+
+
+@slet
+def collect(item: Any, seen: Seen) -> None:
+    """Keep what comes."""
+    seen.items.append(item)
+
+
+@slet
+def marks(item: int | Punctuation, seen: Seen) -> None:
+    """Keep what comes, and the punctuations."""
+    seen.items.append(item)
+
+
+@slet
+def slow(entries: InputPort[int]) -> Iterator[int]:
+    """Take items at its own pace, and stop at 5 until the gate is open."""
+    for item in entries:
+        if item == 5:
+            WORLD.gate.wait()
+        yield item
+
+
+class Parted(Slet):
+    """Sends the even ones by another port."""
+
+    even: OutputPort[int]
+
+    @input_port
+    def item(self, item: int) -> int | None:
+        """Take one."""
+        if item % 2:
+            return item
+        self.even.push(item)
+        return None
+
+
+class Engine(Slet, own_driver=True):
+    """A slet that drives itself."""
+
+    out: OutputPort[int]
+
+
+class Offered:
+    """The plugin that offers them."""
+
+    @staticmethod
+    @hookimpl
+    def register_slets() -> list[Any]:
+        """All of them."""
+        return [upto, marked, silent, fragile, odd_ones, collect, marks, slow, Parted, Engine]
+
+
+def platform(state: Any) -> Platform:
+    """A platform that finds the slets."""
+    plugins = Plugins()
+    plugins.register("test", Offered())
+    return Platform(state=state, control=False, plugins=plugins)
+
+
+def line(*slets: Any, on_error: Any = None, kind: str = "queue", every: float = 1000.0) -> Application:
+    """Slets in a line, from `upto` to `collect`."""
+    app = Application("line")
+    app.durable(every=every)
+    stream = app.add("upto", upto)
+    for one in slets:
+        name = one.__name__.lower()
+        stream = app.add(
+            name, one, on_error=on_error, **{spec_port(one): stream}, out=app.channel(f"after-{name}", kind)
+        )
+    app.add("collect", collect, item=stream)
+    return app
+
+
+def spec_port(one: Any) -> str:
+    """The input port of a slet."""
+    from exop.model.slet import spec_of
+
+    return spec_of(one).inputs[0].name
+
+
+def seen(running: Platform, node: str = "collect") -> list[Any]:
+    """What a sink holds."""
+    state = running.deployment("line").components[node].state
+    assert isinstance(state, Seen)
+    return state.items
+
+
+def test_closed_in_order_it_goes_on_without_a_gap(tmp_path, world):
+    """The last checkpoint is taken when the platform is closed, and nothing moves after it."""
+    with platform(tmp_path) as running:
+        running.apply(line(fragile).build())
+        eventually(lambda: len(seen(running)) == 10)
+    world.limit = 25
+    with platform(tmp_path) as running:
+        eventually(lambda: len(seen(running)) == 25)
+        assert seen(running) == list(range(1, 26))
+    assert world.calls == list(range(1, 26))
+
+
+def test_the_item_in_hand_is_part_of_the_checkpoint(tmp_path, world):
+    """The memento of a source is one ahead of what it has sent, whenever a checkpoint comes: nothing is missing."""
+    world.limit = 10**9
+    with platform(tmp_path) as running:
+        running.apply(line(fragile).build())
+        for number in range(1, 20):
+            eventually(lambda: len(seen(running)) > number * 100)  # noqa: B023 (called at once)
+            running.checkpoint("line")
+        held = len(seen(running))
+        _crash(running)
+    world.limit = 0
+    with platform(tmp_path) as running:
+        eventually(lambda: not any(queue.entries for queue in running.deployment("line").queues()))
+        found = seen(running)
+        assert found == list(range(1, len(found) + 1))
+        assert 1900 < len(found) <= held + 2000
+
+
+def _crash(running: Platform) -> None:
+    """Leave it as a killed process would: no last checkpoint."""
+    applications = running._applications
+    for name in list(applications._checkpointers):
+        applications._stop_checkpoints(name)
+
+
+def test_a_suspended_slet_tries_its_item_again(tmp_path, world):
+    """What its driver had in hand is part of the checkpoint; the repaired slet goes on with it, in order."""
+    world.broken = True
+    with platform(tmp_path) as running:
+        running.apply(line(fragile).build())
+        eventually(lambda: running.deployment("line").failures())
+        running.checkpoint("line")
+        _crash(running)
+    world.broken = False
+    with platform(tmp_path) as running:
+        eventually(lambda: len(seen(running)) == 10)
+        assert seen(running) == list(range(1, 11))
+
+
+def test_dead_letters_are_kept(tmp_path, world):
+    """Item, port and traceback."""
+    world.broken = True
+    with platform(tmp_path) as running:
+        running.apply(line(fragile, on_error="dead-letter").build())
+        eventually(lambda: len(seen(running)) == 9)
+    with platform(tmp_path) as running:
+        (letter,) = running.deployment("line").components["fragile"].trouble.dead
+        assert (letter.port, letter.item) == ("item", 5)
+        assert "ValueError: five" in letter.error
+
+
+def test_what_a_pulling_slet_has_taken_is_kept(tmp_path, world):
+    """It has taken all that was there, and dealt with half of it."""
+    with platform(tmp_path) as running:
+        running.apply(line(slow).build())
+        eventually(lambda: len(seen(running)) == 4)
+        with pytest.raises(CheckpointError, match="slow did not come to a safe point"):
+            running._applications._checkpointers["line"].take(0.01)
+        world.gate.set()
+        eventually(lambda: len(seen(running)) == 10)
+        running.checkpoint("line")
+        _crash(running)
+    world.limit = 12
+    with platform(tmp_path) as running:
+        eventually(lambda: len(seen(running)) == 12)
+        assert seen(running) == list(range(1, 13))
+
+
+def test_punctuations_of_a_merge_go_on(tmp_path, world):
+    """How far each producer has come is part of the checkpoint: none is told twice, none is lost, and it ends."""
+    app = Application("line")
+    app.durable(every=1000)
+    both = app.channel("both")
+    for name in ("one", "other"):
+        app.add(name, marked, step=1 if name == "one" else -1, out=both)
+    app.add("collect", marks, item=both)
+    world.limit = 6
+    with platform(tmp_path) as running:
+        running.apply(app.build())
+        assert running.wait("line", 20)
+    with platform(tmp_path) as running:
+        assert running.applications() == []  # it had finished
+    _edit(tmp_path / "platform.sqlite", "UPDATE applications SET active = 1")
+    with platform(tmp_path) as running:
+        assert running.wait("line", 20)
+        found = [one for one in seen(running) if isinstance(one, Punctuation)]
+        assert found == [Punctuation(1), Punctuation(2), Punctuation(3)]
+        assert sorted(one for one in seen(running) if isinstance(one, int)) == [-5, -3, -1, 1, 3, 5]
+
+
+def test_a_source_that_ends_after_recovery_ends_the_stream(tmp_path, world):
+    """The end goes through everything that went on from a checkpoint."""
+    with platform(tmp_path) as running:
+        running.apply(line(fragile, slow).build())
+        world.gate.set()
+        eventually(lambda: len(seen(running)) == 10)
+    world.limit = -1
+    with platform(tmp_path) as running:
+        assert running.wait("line", 20)
+        assert seen(running) == list(range(1, 11))
+
+
+def test_further_outputs(tmp_path, world):
+    """What leaves by a second port is part of it as well."""
+    app = line(Parted)
+    app.add("evens", collect, item=app.output("parted", "even"))
+    with platform(tmp_path) as running:
+        running.apply(app.build())
+        eventually(lambda: len(seen(running)) == len(seen(running, "evens")) == 5)
+    world.limit = 12
+    with platform(tmp_path) as running:
+        eventually(lambda: len(seen(running)) == len(seen(running, "evens")) == 6)
+        assert seen(running, "evens") == [2, 4, 6, 8, 10, 12]
+
+
+def test_a_suspended_node_stays_suspended(tmp_path, world):
+    """What waited for it waits still."""
+    with platform(tmp_path) as running:
+        mesh = running.apply(line(fragile).build())
+        eventually(lambda: len(seen(running)) == 10)
+        running.apply(mesh.suspend("fragile"))
+        world.limit = 20
+        eventually(lambda: running.deployment("line").components["upto"].driver.work)
+    with platform(tmp_path) as running:
+        assert running.status("line")["nodes"]["fragile"]["state"] == "suspended"
+        assert len(seen(running)) == 10
+        running.apply(running.mesh("line").resume("fragile"))
+        eventually(lambda: len(seen(running)) == 20)
+        assert seen(running) == list(range(1, 21))
+
+
+def test_a_change_is_in_a_checkpoint_when_it_is_made(tmp_path, world):
+    """The mesh that is restored is the one that was applied last."""
+    with platform(tmp_path) as running:
+        mesh = running.apply(line(fragile).build())
+        eventually(lambda: len(seen(running)) == 10)
+        running.apply(mesh.replace("fragile", odd_ones))
+        _crash(running)
+    world.limit = 12
+    with platform(tmp_path) as running:
+        assert running.mesh("line").node("fragile").slet.name == "odd_ones"
+        assert running.mesh("line").revision == 2
+        eventually(lambda: len(seen(running)) == 12)
+        assert seen(running) == list(range(1, 13))
+
+
+def test_a_removed_application_begins_anew(tmp_path):
+    """Its checkpoint is gone with it."""
+    with platform(tmp_path) as running:
+        running.apply(line(fragile).build())
+        eventually(lambda: len(seen(running)) == 10)
+        running.checkpoint("line")
+        running.remove("line")
+        running.apply(line(fragile).build())
+        eventually(lambda: len(seen(running)) == 10)
+        assert seen(running) == list(range(1, 11))
+
+
+def test_a_source_that_does_not_yield(tmp_path, world):
+    """Nobody knows its position: no checkpoint, the application runs on, and the status says why."""
+    app = Application("line")
+    app.durable(every=1000)
+    app.add("collect", collect, item=app.add("silent", silent))
+    with platform(tmp_path) as running:
+        running.apply(app.build())
+        eventually(lambda: world.calls)
+        with pytest.raises(CheckpointError, match=r"silent did not come to a safe point.*yield None from time to time"):
+            running._applications._checkpointers["line"].take(0.01)
+        assert "did not come" in running.status("line")["checkpoints"]["trouble"]
+        world.gate.set()
+        assert running.wait("line", 20)
+
+
+def test_what_cannot_be_stored(tmp_path, world):
+    """It is named; the application runs on, and is checkpointed again when that is gone."""
+    world.odd = object()
+    with platform(tmp_path) as running:
+        running.apply(line(odd_ones).build())
+        eventually(lambda: len(seen(running)) == 10)
+        with pytest.raises(NotStorable, match=r"line\.collect: a value of builtins.object"):
+            running.checkpoint("line")
+        assert "builtins.object" in running.status("line")["checkpoints"]["trouble"]
+        seen(running)[4] = 5
+        running.checkpoint("line")
+        assert running.status("line")["checkpoints"]["trouble"] is None
+
+
+def test_a_full_disk(tmp_path, world):
+    """The checkpoint before stands, the application runs on."""
+    with platform(tmp_path) as running:
+        running.apply(line(fragile).build())
+        eventually(lambda: len(seen(running)) == 10)
+        running.checkpoint("line")
+        store = running._applications.store
+        assert store is not None
+        store.checkpoints._database.execute("PRAGMA max_page_count = 1")
+        seen(running).append("x" * 200_000)
+        with pytest.raises(StateError, match=r"could not be written.*full.*the one before it stands"):
+            running.checkpoint("line")
+        world.limit = 11
+        eventually(lambda: len(seen(running)) == 12)
+        _crash(running)
+    with platform(tmp_path) as running:
+        eventually(lambda: len(seen(running)) == 11)
+        assert seen(running) == list(range(1, 12))
+
+
+def test_a_damaged_checkpoint_is_kept_and_told(tmp_path):
+    """The application is not started, nor begun anew over it, until it is given up."""
+    with platform(tmp_path) as running:
+        running.apply(line(fragile).build())
+        eventually(lambda: len(seen(running)) == 10)
+    _edit(tmp_path / "checkpoints.sqlite", "UPDATE parts SET content = x'00' WHERE name = 'upto' AND kind = 'memento'")
+    for _ in range(2):
+        with platform(tmp_path) as running:
+            assert "memento 'upto' is damaged" in str(running.failed_to_restart["line"])
+            with pytest.raises(StateError, match=r"is kept.*exop remove line"):
+                running.apply(line(fragile).build())
+    with platform(tmp_path) as running:
+        assert running.remove("line")
+        running.apply(line(fragile).build())
+        eventually(lambda: len(seen(running)) == 10)
+
+
+def test_a_slet_that_is_gone(tmp_path, monkeypatch):
+    """The checkpoint is kept for when its code is there again."""
+    with platform(tmp_path) as running:
+        running.apply(line(fragile).build())
+        eventually(lambda: len(seen(running)) == 10)
+    with Platform(state=tmp_path, control=False) as bare:
+        assert "test:" in str(bare.failed_to_restart["line"])
+    with platform(tmp_path) as running:
+        assert seen(running) == list(range(1, 11))
+
+
+def test_it_needs_a_state_directory():
+    """Told when the mesh is applied, with the cure."""
+    with Platform(control=False) as running, pytest.raises(MeshError, match=r"no state directory.*--state DIR"):
+        running.apply(line(fragile).build())
+
+
+def test_a_slet_that_drives_itself_is_refused(tmp_path):
+    """Nobody knows what it has in hand."""
+    app = Application("line")
+    app.durable()
+    app.add("collect", collect, item=app.add("engine", Engine))
+    with platform(tmp_path) as running, pytest.raises(MeshError, match=r"engine .*threads of its own"):
+        running.apply(app.build())
+
+
+def test_what_is_not_durable_has_no_checkpoints(tmp_path):
+    """Asking for one is a mistake, and the status shows none."""
+    app = Application("line")
+    app.add("collect", collect, item=app.add("upto", upto))
+    with platform(tmp_path) as running:
+        running.apply(app.build())
+        assert "checkpoints" not in running.status("line")
+        with pytest.raises(CheckpointError, match=r"not durable.*app\.durable"):
+            running.checkpoint("line")
+
+
+@pytest.mark.parametrize("file", ["checkpoints.sqlite", "platform.sqlite"])
+def test_files_that_cannot_be_used_are_left_as_they_are(tmp_path, file):
+    """One of a newer release, and one that is damaged: the error says what to do."""
+    Store(tmp_path).close()
+    _edit(tmp_path / file, "PRAGMA user_version = 99")
+    if file == "platform.sqlite":
+        _edit(tmp_path / file, "UPDATE platform SET version = 99")
+    _refused(tmp_path, file, "version 99, this release reads version 1; nothing was changed; use the release")
+    (tmp_path / file).write_bytes(b"no database at all" * 1000)
+    _refused(tmp_path, file, "damaged.*nothing was changed")
+
+
+def _edit(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute(statement)
+
+
+def _refused(state: Any, file: str, told: str) -> None:
+    before = (state / file).read_bytes()
+    for _ in range(2):  # the first try leaves no lock behind
+        with pytest.raises(StateError, match=told):
+            Store(state)
+    assert (state / file).read_bytes() == before
