@@ -35,26 +35,31 @@ class Other(Memento):
 
 @slet
 def count(x: int, state: Count) -> int:
+    """Keep a count."""
     return x
 
 
 @slet
 def recount(x: int, state: Count) -> int:
+    """Keep the same count."""
     return -x
 
 
 @slet
 def better(x: int, state: Better) -> int:
+    """Keep more than a count."""
     return x
 
 
 @slet
 def other(x: int, state: Other) -> int:
+    """Keep something else."""
     return x
 
 
 @slet
 def plain(x: int) -> int:
+    """Keep nothing."""
     return x
 
 
