@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from exop.model.items import EndOfStream, Punctuation
 from exop.runtime.channel import Channel, Outlet, PullMode
 from exop.runtime.convert import to_items
 from exop.runtime.entry import Entry, fan_out
@@ -84,18 +83,25 @@ class LatchChannel(Channel):
                 self._kept[self._key(item)] = item
 
 
-def storing(store: Callable[[Iterable[Any]], None], deliver: Entry, *, probing: bool = True) -> Entry:
-    """A way in that stores what passes before it hands it on."""
+def storing(
+    store: Callable[[Iterable[Any]], None],
+    deliver: Entry,
+    store_batch: Callable[[Any], None] | None = None,
+    *,
+    probing: bool = True,
+) -> Entry:
+    """A way in that stores what passes before it hands it on; a batch by its items, unless *store_batch* takes it."""
 
     def push(item: Any) -> None:
         store((item,))
         deliver.push(item)
 
     def push_batch(batch: Any) -> None:
-        store(to_items(batch))
+        if store_batch is not None:
+            store_batch(batch)
+        else:
+            store(to_items(batch))
         deliver.push_batch(batch)
 
-    def control(mark: Punctuation | EndOfStream) -> None:
-        deliver.control(mark)
-
-    return Entry(push, push_batch, control, probe=storing(store, deliver.probe, probing=False) if probing else None)
+    probe = storing(store, deliver.probe, store_batch, probing=False) if probing else None
+    return Entry(push, push_batch, deliver.control, probe=probe)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from exop.errors import MeshError
 from exop.runtime.channel import Channel, Outlet
 from exop.runtime.channels.latch import storing
-from exop.runtime.convert import cut, weight
+from exop.runtime.convert import cut, to_items, weight
 from exop.runtime.entry import Entry, fan_out
 
 
@@ -89,7 +89,7 @@ class LogChannel(Channel):
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Keep, then hand on."""
-        return storing(self._store, fan_out([outlet.entry for outlet in outlets]))
+        return storing(self._keep_items, fan_out([outlet.entry for outlet in outlets]), self._keep_batch)
 
     @property
     def start(self) -> int:
@@ -108,7 +108,7 @@ class LogChannel(Channel):
             MeshError: they are not kept any more.
         """
         pieces = self._log.read(start, self._log.end if end is None else end)
-        return [item for piece in pieces for item in piece]
+        return [item for piece in pieces for item in to_items(piece)]
 
     def trim(self, offset: int) -> None:
         """Forget what stands before *offset*."""
@@ -126,9 +126,12 @@ class LogChannel(Channel):
         """Keep it again under the same offsets."""
         self._log = OffsetLog()
         self._log.start = self._log.end = held["start"]
-        self._store(held["items"])
+        self._keep_batch(held["items"])
 
-    def _store(self, items: Iterable[Any]) -> None:
-        self._log.append(list(items))
+    def _keep_items(self, items: Iterable[Any]) -> None:
+        self._keep_batch(list(items))
+
+    def _keep_batch(self, batch: Any) -> None:
+        self._log.append(batch)
         if self._log.end - self._log.start > self._keep:
             self._log.trim(self._log.end - self._keep)

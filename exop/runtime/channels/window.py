@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import GenericAlias
 from typing import Any, ClassVar, TypeVar
 
-from exop.errors import MeshError
+from exop.errors import MeshError, UnknownName
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.ports import PortType
 from exop.runtime.channel import Channel, Outlet, PullMode
@@ -28,12 +28,16 @@ class Window(list[T]):
 
 
 class PortWindow:
-    """The window of one port: takes items and says which windows are due."""
+    """The window of one port: takes items and says which windows are due.
+
+    A window by time begins at a multiple of `slide`, and is due when time has come to its end; time is the latest of
+    the moments that items and punctuations name. Every window that holds an item becomes due once.
+    """
 
     def __init__(self, size: float, slide: float, time: Callable[[Any], Any] | None, evict: bool) -> None:
         self.size, self.slide, self.time, self.evict = size, slide, time, evict
         self.items: Window[Any] = Window()
-        self.start: float | None = None
+        self.now: float | None = None
         self.since = 0
         self.late = 0
         self.target: Entry = NOWHERE
@@ -47,25 +51,22 @@ class PortWindow:
             yield from self._count(item)
         else:
             moment = self.time(item)
-            yield from self.advance(moment)
-            if self.start is None:
-                self.start = moment // self.slide * self.slide
-            if moment < self.start:
-                self.late += 1
-                return
-            self.items.append(item)
+            due = [*self.advance(moment)]
+            self._keep(item, moment)
+            yield from due
 
     def advance(self, moment: float) -> Iterator[Window[Any]]:
         """Time has come to *moment*: yields the windows that end at or before it."""
-        while self.time is not None and self.start is not None and moment >= self.start + self.size:
-            yield from self._close()
-            if not self.items and self.start is not None and moment >= self.start + self.size:
-                self.start = None  # nothing until the next item: do not step through an idle hour
+        if self.time is None or (self.now is not None and moment <= self.now):
+            return
+        before, self.now = self.now, moment
+        if before is not None:
+            yield from self._due(self._first(before), moment)
 
     def rest(self) -> Iterator[Window[Any]]:
         """The stream has ended: yields the time windows that are still open."""
-        while self.time is not None and self.items:
-            yield from self._close()
+        if self.time is not None and self.now is not None:
+            yield from self._due(self._first(self.now), float("inf"))
 
     def _count(self, item: Any) -> Iterator[Window[Any]]:
         self.items.append(item)
@@ -75,24 +76,42 @@ class PortWindow:
             self.since = 0
             yield Window(self.items)
 
-    def _close(self) -> Iterator[Window[Any]]:
-        start, time = self.start, self.time
-        if start is None or time is None:
+    def _first(self, moment: float) -> float:
+        """The beginning of the earliest window that ends after *moment*."""
+        return ((moment - self.size) // self.slide + 1) * self.slide
+
+    def _keep(self, item: Any, moment: float) -> None:
+        """Keep an item for the windows that are not due yet; late is one for which there is none any more."""
+        last = moment // self.slide * self.slide
+        if moment >= last + self.size:  # it stands in the gap between two windows
             return
-        due = Window(item for item in self.items if start <= time(item) < start + self.size)
-        self.start = start + self.slide
-        self.items = Window(item for item in self.items if time(item) >= self.start)
-        if due:
-            yield due
+        if self.now is not None and last + self.size <= self.now:
+            self.late += 1
+        else:
+            self.items.append(item)
+
+    def _due(self, start: float, end: float) -> Iterator[Window[Any]]:
+        """The windows that begin at *start* or later, end at *end* or before, and hold something."""
+        time = self.time
+        while time is not None and self.items:
+            start = max(start, self._first(min(map(time, self.items))))  # never step through an idle hour
+            if start + self.size > end:
+                break
+            due = Window(item for item in self.items if start <= time(item) < start + self.size)
+            start += self.slide
+            self.items = Window(item for item in self.items if time(item) >= start)
+            if due:
+                yield due
 
 
 class WindowChannel(Channel):
     """Gives each connected port a window of its own; the port receives `list[T]`.
 
-    By count (`count=10, slide=5`), by event time (`seconds=60, slide=10, time="field"`; a window is due when a later
-    item or punctuation arrives), or by explicit eviction (`evict=True`: with every item the slet receives its whole
-    `Window` and calls `evict(n)` on it). `ports={"node.port": {...}}` gives one port other sizes. Items that come after
-    their window was due are counted (`late`). A pull reads the items in the port's window.
+    By count (`count=10, slide=5`), by event time (`seconds=60, slide=10, time="field"`; a window that holds an item is
+    due when an item or punctuation says that its end has come, and at the end of the stream), or by explicit eviction
+    (`evict=True`: with every item the slet receives its whole `Window` and calls `evict(n)` on it). `ports={"node.port":
+    {...}}` gives one port other sizes. Items that come after their last window was due are counted (`late`). A pull
+    reads the items in the port's window.
     """
 
     kind: ClassVar[str] = "window"
@@ -113,21 +132,31 @@ class WindowChannel(Channel):
         self._sizes = {"count": count, "seconds": seconds, "slide": slide, "time": time, "evict": evict}
         self._per_port = ports or {}
         self._windows: dict[str, PortWindow] = {}
+        self._readers: tuple[str, ...] = ()
         self._make("", self._sizes)
+        for port in self._per_port:
+            self._window(port)
         self.live = evict or any(sizes.get("evict") for sizes in self._per_port.values())
 
     @classmethod
     def carries(cls, pushed: PortType) -> PortType:
-        """Lists of what is pushed."""
-        return dataclasses.replace(pushed, item=GenericAlias(list, (pushed.item,)), form="item", schema=None)
+        """Lists of what is pushed; rows of columns are dictionaries."""
+        item = dict if pushed.form == "columns" else pushed.item
+        return dataclasses.replace(pushed, item=GenericAlias(list, (item,)), form="item", schema=None)
+
+    def readers(self, ports: Sequence[str]) -> None:
+        """A port that pulls has a window of its own too."""
+        self._readers = tuple(ports)
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Each port behind its own window; a port that stays connected keeps its items."""
-        known = self._windows
-        self._windows = {o.port: known.get(o.port) or self._window(o.port) for o in outlets}
+        known, ports = self._windows, (*self._readers, *(outlet.port for outlet in outlets))
+        self._windows = {port: known.get(port) or self._window(port) for port in ports}
+        for window in self._windows.values():
+            window.target = NOWHERE
         for outlet in outlets:
             self._windows[outlet.port].target = outlet.entry
-        return fan_out([self._way(self._windows[outlet.port]) for outlet in outlets])
+        return fan_out([self._way(window) for window in self._windows.values()])
 
     def read(self, port: str) -> list[Any]:
         """What a pull sees: the items in the port's window."""
@@ -142,7 +171,7 @@ class WindowChannel(Channel):
     def capture(self) -> Mapping[str, Any]:
         """The open windows by port."""
         return {
-            port: {"items": list(w.items), "start": w.start, "since": w.since, "late": w.late}
+            port: {"items": list(w.items), "now": w.now, "since": w.since, "late": w.late}
             for port, w in self._windows.items()
         }
 
@@ -151,10 +180,15 @@ class WindowChannel(Channel):
         for port, state in held.items():
             window = self._windows.setdefault(port, self._window(port))
             window.items = Window(state["items"])
-            window.start, window.since, window.late = state["start"], state["since"], state["late"]
+            window.now, window.since, window.late = state["now"], state["since"], state["late"]
 
     def _window(self, port: str) -> PortWindow:
-        return self._make(port, {**self._sizes, **self._per_port.get(port, {})})
+        own = self._per_port.get(port, {})
+        for name in own:
+            if name not in self._sizes:
+                place = f"the window {self.name!r} of {port}"
+                raise UnknownName(place=place, kind="setting", name=name, known=self._sizes)
+        return self._make(port, {**self._sizes, **own})
 
     def _make(self, port: str, sizes: Mapping[str, Any]) -> PortWindow:
         count, seconds, time = sizes["count"], sizes["seconds"], sizes["time"]

@@ -1,0 +1,280 @@
+"""Windows: by count, by time, by eviction; an own one for each port."""
+
+import itertools
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exop.errors import MeshError
+from exop.model.items import EndOfStream, Punctuation
+from exop.model.ports import PortType
+from exop.runtime.channel import Outlet
+from exop.runtime.channels.window import Window, WindowChannel
+from exop.runtime.entry import Entry
+from exop.runtime.unwind import Unwind, Work
+from tests.runtime.rig import Log, joined
+
+
+@dataclass(frozen=True)
+class At:
+    """An item with a time."""
+
+    t: float
+
+
+def windows_of(channel, times, *marks):
+    """What a consumer gets for items of these times, followed by control items."""
+    log = Log()
+    entry = joined(channel, log)
+    for time in times:
+        entry.push(At(time))
+    for mark in marks:
+        entry.control(mark)
+    return [[item.t for item in seen] for seen in log.seen if isinstance(seen, list)]
+
+
+def test_a_window_by_count_is_due_when_it_is_full():
+    """Tumbling windows of three: the rest that never fills one is not due."""
+    log = Log()
+    entry = joined(WindowChannel("w", count=3), log)
+    entry.push_batch(list(range(8)))
+    entry.control(EndOfStream())
+    assert log.seen == [[0, 1, 2], [3, 4, 5], EndOfStream()]
+
+
+def test_a_sliding_window_by_count_moves_on_by_its_slide():
+    """Windows of three that move on by one."""
+    log = Log()
+    joined(WindowChannel("w", count=3, slide=1), log).push_batch([1, 2, 3, 4, 5])
+    assert log.seen == [[1, 2, 3], [2, 3, 4], [3, 4, 5]]
+
+
+def test_a_window_that_was_delivered_does_not_change():
+    """What a slet has received is its own: later items do not enter it."""
+    log = Log()
+    entry = joined(WindowChannel("w", count=2, slide=1), log)
+    entry.push(1)
+    entry.push(2)
+    first = log.seen[0]
+    entry.push(3)
+    assert first == [1, 2]
+
+
+def test_a_window_by_time_is_due_when_a_later_item_comes():
+    """Tumbling windows of ten seconds, from multiples of ten on."""
+    channel = WindowChannel("w", seconds=10, time="t")
+    assert windows_of(channel, [12, 15, 19, 20, 31]) == [[12, 15, 19], [20]]
+
+
+def test_a_punctuation_makes_windows_due_and_follows_them():
+    """A punctuation says how far time has come; the windows go before it."""
+    log = Log()
+    entry = joined(WindowChannel("w", seconds=10, time="t"), log)
+    entry.push(At(3))
+    entry.control(Punctuation(9))
+    entry.control(Punctuation(10))
+    assert log.seen == [Punctuation(9), [At(3)], Punctuation(10)]
+
+
+def test_the_end_of_the_stream_makes_open_windows_due():
+    """Nothing more will come: what is open is delivered, then the end."""
+    log = Log()
+    entry = joined(WindowChannel("w", seconds=10, time="t"), log)
+    entry.push(At(3))
+    entry.push(At(12))
+    entry.control(EndOfStream())
+    assert log.seen == [[At(3)], [At(12)], EndOfStream()]
+
+
+def test_every_sliding_window_that_holds_an_item_becomes_due_once():
+    """Windows overlap; also those that began before the first item, or in a gap, are delivered."""
+    channel = WindowChannel("w", seconds=20, slide=10, time="t")
+    assert windows_of(channel, [5, 75], EndOfStream()) == [[5], [5], [75], [75]]
+
+
+def test_an_item_that_comes_after_its_window_was_due_is_counted():
+    """A late item enters no window, and reopens none."""
+    channel = WindowChannel("w", seconds=10, time="t")
+    assert windows_of(channel, [5, 25, 7, 26], EndOfStream()) == [[5], [25, 26]]
+    assert channel.metrics()["late"] == 1
+
+
+def test_an_item_is_late_also_when_nothing_was_in_between():
+    """Time moves on by punctuations and idle hours alone: what is older is late."""
+    channel = WindowChannel("w", seconds=10, time="t")
+    log = Log()
+    entry = joined(channel, log)
+    entry.push(At(5))
+    entry.control(Punctuation(100))
+    entry.push(At(6))
+    entry.push(At(99))
+    entry.control(EndOfStream())
+    assert [seen for seen in log.seen if isinstance(seen, list)] == [[At(5)]]
+    assert channel.metrics()["late"] == 2
+
+
+def test_an_item_that_is_late_for_one_window_is_in_those_that_are_open():
+    """Of overlapping windows, those that are not due yet take it."""
+    channel = WindowChannel("w", seconds=20, slide=10, time="t")
+    assert windows_of(channel, [35, 28], EndOfStream()) == [[35, 28], [35]]
+    assert channel.metrics()["late"] == 0
+
+
+def test_between_windows_there_may_be_gaps():
+    """A slide longer than the window: an item in the gap belongs to no window, and is not late."""
+    channel = WindowChannel("w", seconds=5, slide=10, time="t")
+    assert windows_of(channel, [2, 7, 13], EndOfStream()) == [[2], [13]]
+    assert channel.metrics()["late"] == 0
+
+
+@given(
+    times=st.lists(st.integers(0, 60), max_size=30),
+    size=st.integers(1, 15),
+    slide=st.integers(1, 15),
+    until=st.integers(0, 70),
+)
+def test_windows_by_time_hold_what_their_definition_says(times, size, slide, until):
+    """For any times in any order: each window holds what came before it was due, in the order of arrival, once."""
+    log = Log()
+    channel = WindowChannel("w", seconds=size, slide=slide, time="t")
+    entry = joined(channel, log)
+    items = [At(time) for time in times]
+    for item in items:
+        entry.push(item)
+    entry.control(Punctuation(until))
+    entry.control(EndOfStream())
+    expected = []
+    for start in range(-size - slide, 75):
+        if start % slide:
+            continue
+        end, now, held = start + size, float("-inf"), []
+        for item in items:
+            now = max(now, item.t)
+            if start <= item.t < end and now < end:
+                held.append(item)
+        if held:
+            expected.append(held)
+    assert [seen for seen in log.seen if isinstance(seen, list)] == expected
+
+
+def test_with_eviction_the_slet_gets_its_whole_window_with_every_item():
+    """A semantic window: the slet itself lets go of the oldest items."""
+    seen = []
+
+    def keep_two(window):
+        seen.append(list(window))
+        window.evict(len(window) - 2)
+
+    entry = joined(WindowChannel("w", evict=True), Log(keep_two))
+    entry.push_batch([1, 2, 3, 4])
+    assert seen == [[1], [1, 2], [1, 2, 3], [2, 3, 4]]
+
+
+def test_each_port_has_a_window_of_its_own():
+    """Two consumers of one channel: what one of them evicts, and its sizes, are nothing to the other."""
+    one, other = Log(), Log()
+    channel = WindowChannel("w", count=2, ports={"b.item": {"count": 3}})
+    entry = channel.entry([Outlet("a.item", one.entry), Outlet("b.item", other.entry)])
+    entry.push_batch([1, 2, 3])
+    assert one.seen == [[1, 2]]
+    assert other.seen == [[1, 2, 3]]
+
+
+def test_a_port_that_stays_connected_keeps_its_window():
+    """When connections change, open windows stay open; a port that is new begins with an empty one."""
+    channel, before, after, new = WindowChannel("w", count=2), Log(), Log(), Log()
+    channel.entry([Outlet("a.item", before.entry)]).push(1)
+    channel.entry([Outlet("a.item", after.entry), Outlet("b.item", new.entry)]).push(2)
+    assert (before.seen, after.seen, new.seen) == ([], [[1, 2]], [])
+
+
+def test_a_pull_reads_the_window_of_its_port():
+    """A port that pulls has a window too, although nothing is delivered to it."""
+    channel, log = WindowChannel("w", count=2), Log()
+    channel.readers(["b.item"])
+    entry = joined(channel, log)
+    entry.push_batch([1, 2, 3])
+    assert channel.read("b.item") == [2, 3]
+    assert channel.read("nobody.item") == []
+
+
+def test_open_windows_are_captured_and_restored():
+    """A restored window goes on where it was: items, time and lateness."""
+    channel = WindowChannel("w", seconds=10, time="t")
+    windows_of(channel, [5, 25])
+    held = channel.capture()
+    other, log = WindowChannel("w", seconds=10, time="t"), Log()
+    entry = joined(other, log)
+    other.restore(held)
+    entry.push(At(6))
+    entry.control(EndOfStream())
+    assert log.seen == [[At(25)], EndOfStream()]
+    assert other.metrics()["late"] == 1
+
+
+def test_rows_of_columns_enter_as_dictionaries():
+    """A record batch is cut into rows; the type of the consumer says so."""
+    log = Log()
+    joined(WindowChannel("w", count=2), log).push_batch(pa.record_batch({"t": [1, 2]}))
+    assert log.seen == [[{"t": 1}, {"t": 2}]]
+    assert WindowChannel.carries(PortType(pa.RecordBatch, "columns")).item == list[dict]
+
+
+def test_consumers_receive_lists_of_what_is_pushed():
+    """The type of a window is the list of its items."""
+    assert WindowChannel.carries(PortType(int)).item == list[int]
+
+
+def test_what_was_due_when_the_driver_went_back_is_not_lost():
+    """Several windows become due at once and the first one is refused: the others are kept, in order."""
+    log, refuse = Log(), [True]
+
+    def push(window):
+        if refuse:
+            raise Unwind("refused", lambda: True, Work(log.entry, "push", window))
+        log.push(window)
+
+    channel = WindowChannel("w", seconds=10, slide=5, time="t")
+    entry = channel.entry([Outlet("a.item", Entry(push, push, log.control))])
+    entry.push(At(1))
+    with pytest.raises(Unwind) as unwound:
+        entry.push(At(100))
+    refuse.clear()
+    for work in unwound.value.work:
+        work.do({})
+    entry.control(EndOfStream())
+    assert log.seen == [[At(1)], [At(1)], [At(100)], [At(100)], EndOfStream()]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "needs one of count=, seconds= or evict=True"),
+        ({"count": 3, "evict": True}, "given: count, evict"),
+        ({"seconds": 5}, "name the field"),
+        ({"count": 3, "slide": 4}, "do not fit"),
+        ({"count": -3}, "do not fit"),
+    ],
+)
+def test_a_window_that_cannot_be_is_refused(settings, message):
+    """A mistake in the settings is told where the channel is made."""
+    with pytest.raises(MeshError, match=message):
+        WindowChannel("w", **settings)
+
+
+def test_a_mistake_in_the_settings_of_one_port_names_it():
+    """Other sizes for one port are checked when the channel is made, not when the port is connected."""
+    with pytest.raises(MeshError, match=r"of b\.item needs one of"):
+        WindowChannel("w", count=3, ports={"b.item": {"evict": True}})
+    with pytest.raises(MeshError, match=r"of b\.item has no setting 'cuont'; did you mean 'count'"):
+        WindowChannel("w", count=3, ports={"b.item": {"cuont": 2}})
+
+
+def test_a_window_is_a_list():
+    """Slets take it as one; evicting more than there is leaves nothing."""
+    window = Window([1, 2])
+    window.evict(5)
+    assert list(itertools.chain(window)) == []
