@@ -169,6 +169,8 @@ class Application:
                 raise MeshError(
                     f"{name}.{port.name} is connected to nothing: app.add({name!r}, …, {port.name}=channel)"
                 )
+        if name in self._mesh.nodes:
+            raise MeshError(f"{self.name} has a node {name!r} already; choose another name")
         fresh = []
         for port in spec.outputs:
             if port.name not in ports:

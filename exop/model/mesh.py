@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -206,11 +207,22 @@ class Mesh:
 
     def producers(self, channel: str) -> list[tuple[Node, str]]:
         """The output ports connected to a channel."""
-        return [(node, port) for node in self.nodes.values() for port, to in node.outputs().items() if to == channel]
+        return list(self._joined[0].get(channel, ()))
 
     def consumers(self, channel: str) -> list[tuple[Node, str]]:
         """The input ports connected to a channel."""
-        return [(node, port) for node in self.nodes.values() for port, to in node.inputs().items() if to == channel]
+        return list(self._joined[1].get(channel, ()))
+
+    @cached_property
+    def _joined(self) -> tuple[dict[str, list[tuple[Node, str]]], dict[str, list[tuple[Node, str]]]]:
+        """The output and the input ports by channel: read once, since a check asks for every channel."""
+        outputs: dict[str, list[tuple[Node, str]]] = {}
+        inputs: dict[str, list[tuple[Node, str]]] = {}
+        for node in self.nodes.values():
+            for found, ports in ((outputs, node.outputs()), (inputs, node.inputs())):
+                for port, channel in ports.items():
+                    found.setdefault(channel, []).append((node, port))
+        return outputs, inputs
 
     def to_toml(self) -> str:
         """The mesh as a topology file."""
