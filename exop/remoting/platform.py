@@ -15,7 +15,7 @@ from exop.remoting.service import ControlServer
 
 if TYPE_CHECKING:
     from exop.remoting.declare import Operation
-    from exop.remoting.operations import Served
+    from exop.remoting.served import Served
 
 #: How often `wait` asks, in seconds.
 POLL = 0.2
@@ -28,7 +28,7 @@ def serve(platform: Served) -> ControlServer:
     def table() -> Mapping[str, Operation]:
         # Typed requests cost 20 ms to declare: the first peer pays them, not the platform that starts.
         from exop.remoting.declare import operations
-        from exop.remoting.operations import Operations
+        from exop.remoting.served import Operations
 
         return operations(Operations(platform))
 
@@ -77,7 +77,7 @@ class RemotePlatform:
 
     def services(self, query: str = "") -> Iterator[dict[str, Any]]:
         """The services that a filter fits: `id`, `interfaces`, `properties`."""
-        from exop.remoting.operations import ServicesRequest
+        from exop.remoting.served import ServicesRequest
 
         return self._client.items("services", ServicesRequest(filter=query), dict[str, Any])
 
