@@ -31,7 +31,8 @@ def bind_function(spec: SletSpec, state: Memento | None, settings: Mapping[str, 
         None,
         function.__closure__,
     )
-    twin.__kwdefaults__ = {key: value for key, value in named.items() if key in _keyword_only(function)}
+    keywords = _keyword_only(function)
+    twin.__kwdefaults__ = (function.__kwdefaults__ or {}) | {key: named[key] for key in named if key in keywords}
     if spec.state and spec.state[0] not in twin.__kwdefaults__:
         twin.__defaults__ = (state,)
     twin.__dict__.update(function.__dict__)

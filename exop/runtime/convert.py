@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -21,14 +22,15 @@ def cut(batch: Any, low: int, high: int) -> Any:
 
 
 def to_items(batch: Any, item: Any = dict) -> list[Any]:
-    """The items of a batch: a list as it is; rows of columns as *item* (dataclass, named tuple, else dictionary)."""
+    """The items of a batch: a list as it is; rows of columns as *item* (a class with fields, else dictionaries)."""
     if isinstance(batch, list):
         return batch
-    rows: list[dict[str, Any]] = batch.to_pylist()
-    if isinstance(item, type) and (dataclasses.is_dataclass(item) or hasattr(item, "_fields")):
-        make: Callable[..., Any] = item
-        return [make(**row) for row in rows]
-    return rows
+    shared = _SHARED.get(id(batch))
+    if shared is None:
+        return _rows(batch, item)
+    if item not in shared.found:
+        shared.found[item] = _rows(batch, item)
+    return [*shared.found[item]]  # each consumer has a list of its own; the items are everybody's, as always
 
 
 def to_columns(items: Any, port: PortType) -> Any:
@@ -39,6 +41,56 @@ def to_columns(items: Any, port: PortType) -> Any:
     """
     if not isinstance(items, list):
         return items
+    shared = _SHARED.get(id(items))
+    if shared is None:
+        return _batch(items, port)
+    wanted = None if port.schema is None else port.schema.serialize().to_pybytes()
+    if wanted not in shared.found:
+        shared.found[wanted] = _batch(items, port)
+    return shared.found[wanted]
+
+
+class Shared:
+    """A batch that several consumers get: it is converted once for all that want it in the same form.
+
+    A record batch is known as long as it lives (it may wait in queues), a list for as long as the block runs.
+    """
+
+    __slots__ = ("_kept", "_key", "found")
+
+    def __init__(self, batch: Any) -> None:
+        self.found: dict[Any, Any] = {}
+        self._key = id(batch)
+        self._kept: Any = batch if isinstance(batch, list) else weakref.ref(batch, self._forget)
+
+    def __enter__(self) -> None:
+        _SHARED.setdefault(self._key, self)
+
+    def __exit__(self, *exc: object) -> None:
+        if isinstance(self._kept, list) and _SHARED.get(self._key) is self:
+            del _SHARED[self._key]
+
+    def _forget(self, _: Any) -> None:
+        _SHARED.pop(self._key, None)
+
+
+#: The batches that several consumers get, by `id`.
+_SHARED: dict[int, Shared] = {}
+
+
+def _rows(batch: Any, item: Any) -> list[Any]:
+    rows: list[dict[str, Any]] = batch.to_pylist()
+    if isinstance(item, type) and (dataclasses.is_dataclass(item) or _FIELDS.intersection(dir(item))):
+        make: Callable[..., Any] = item
+        return [make(**row) for row in rows]
+    return rows
+
+
+#: What classes with fields have: named tuples, structs.
+_FIELDS = frozenset({"_fields", "__struct_fields__"})
+
+
+def _batch(items: list[Any], port: PortType) -> Any:
     # pyarrow is the plugin's or the user's: a platform without columns runs without it.
     import pyarrow as pa
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from exop.model.items import EndOfStream, Punctuation
+from exop.runtime.convert import Shared
 from exop.runtime.unwind import Unwind, Way
 
 if TYPE_CHECKING:
@@ -62,7 +63,12 @@ def fan_out(targets: Sequence[Entry], *, probing: bool = True) -> Entry:
     if len(targets) == 1:
         return targets[0]
     probe = fan_out([target.probe for target in targets], probing=False) if probing else None
-    push, push_batch, control = (_to_all(targets, way) for way in _WAYS)
+    push, to_all, control = (_to_all(targets, way) for way in _WAYS)
+
+    def push_batch(batch: Any) -> None:
+        with Shared(batch):
+            to_all(batch)
+
     return Entry(push, push_batch, control, probe=probe)
 
 

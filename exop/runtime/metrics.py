@@ -16,7 +16,7 @@ class ComponentMetrics:
         rows_out: Items that left in batches of a slet that takes batches or columns, exact.
         batches: Calls with a batch, exact.
         seen: Single items among those that the driver measured.
-        rows_timed, exact: Of the rows, those that came to ports for batches or columns; the seconds spent on them, exact.
+        rows_timed, exact: Of the rows, those that came to ports for batches or columns; the seconds spent on them.
         calls, results, spent: Of the measured calls: how many, how many results, and their seconds.
         errors, skipped: Exact.
     """
@@ -63,7 +63,8 @@ class ComponentMetrics:
         """
         estimated = round(self.seen / probes * singles) if probes else 0
         items = self.rows + estimated
-        typical = sorted(self.singles)[len(self.singles) // 2] if self.singles else 0.0
+        times = sorted(self.singles)  # a copy: its driver adds to it meanwhile
+        typical = times[len(times) // 2] if times else 0.0
         share = self.results / self.calls if self.calls else 0.0
         return {
             "items_in": items,

@@ -76,6 +76,8 @@ def component_figures(component: Component) -> dict[str, Any]:
     whole = all(port.type.form != "item" for port in spec.inputs if not port.pulled) and bool(spec.inputs)
     singles, probes = (driver.count, driver.probes) if driver is not None else (0, 0)
     figures = component.metrics.figures(singles, probes, whole=whole)
+    if component.pulled:
+        figures["items_in"] += sum(port.rows for port in component.pulled.values())
     if spec.iterated and driver is not None:
         # What the platform iterates is counted where it leaves.
         figures |= {"items_out": driver.count + driver.rows, "sampled": []}

@@ -109,9 +109,9 @@ class WindowChannel(Channel):
 
     By count (`count=10, slide=5`), by event time (`seconds=60, slide=10, time="field"`; a window that holds an item is
     due when an item or punctuation says that its end has come, and at the end of the stream), or by explicit eviction
-    (`evict=True`: with every item the slet receives its whole `Window` and calls `evict(n)` on it). `ports={"node.port":
-    {...}}` gives one port other sizes. Items that come after their last window was due are counted (`late`). A pull
-    reads the items in the port's window.
+    (`evict=True`: with every item the slet receives its whole `Window` and calls `evict(n)` on it).
+    `ports={"node.port": {...}}` gives one port other sizes. Items that come after their last window was due are
+    counted (`late`). A pull reads the items in the port's window.
     """
 
     kind: ClassVar[str] = "window"
