@@ -113,11 +113,13 @@ class Platform:
         if self._server is not None:
             self._server.stop()
             self._server = None
-        self._applications.close()
-        self.wiring.close()
-        if self._applications.store is not None:
-            self._applications.store.close()
-            self._applications.store = None
+        try:
+            self._applications.close()
+        finally:
+            self.wiring.close()
+            if self._applications.store is not None:
+                self._applications.store.close()
+                self._applications.store = None
 
     def load(self, folder: str | os.PathLike[str]) -> str:
         """Load a package folder as a plugin (an application's builder and slets) and return its name.

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import lru_cache
 
+from exop.errors import RegistryError
 from exop.model.filter import ANYTHING, And, Filter, Not, as_filter, where
 from exop.model.properties import INTERFACE
 from exop.registry.listeners import Subscription
@@ -98,6 +99,8 @@ def wanted(interface: str | None, query: Filter | str | None) -> Filter:
     """One filter of an interface and a query; kept, so that a look-up made again finds it compiled."""
     if interface is None:
         return as_filter(query)
+    if interface.startswith("("):
+        raise RegistryError(f"{interface!r} is a filter, not an interface: find(None, {interface!r})")
     return both(where({INTERFACE: interface}), as_filter(query))
 
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import PurePath
 from typing import Any, TypeVar, cast
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 import msgspec
 
 T = TypeVar("T")

@@ -324,7 +324,7 @@ class Component:
         found = self._function()(*pulled)
         return iter(found if found is not None else ())
 
-    def _source_broken(self, error: Exception) -> bool:
+    def _source_broken(self, error: BaseException) -> bool:
         """What was iterated raised: tells whether it is to be iterated anew."""
         return source_broken(self, error)
 

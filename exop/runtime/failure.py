@@ -12,7 +12,7 @@ from exop import errors
 from exop.model.items import CONTROL
 from exop.model.ports import PortSpec
 from exop.runtime.convert import weight
-from exop.runtime.drivers.base import Driver, current_driver
+from exop.runtime.drivers.base import Driver, Halted, current_driver
 from exop.runtime.entry import NOWHERE, Entry, Push
 from exop.runtime.unwind import Unwind, Way, Work
 
@@ -71,11 +71,14 @@ class Trouble:
     sent: int = -1
 
 
-def aside_at(component: Component, port: PortSpec) -> Callable[[Any, Exception], bool]:
+def aside_at(component: Component, port: PortSpec) -> Callable[[Any, BaseException], bool]:
     """The handler that notes a failure, and sets the item aside when the policy is not to try it again."""
     name = port.name
 
-    def aside(item: Any, error: Exception) -> bool:
+    def aside(item: Any, error: BaseException) -> bool:
+        # A slet that calls sys.exit is one that raises; only what the platform itself unwinds with passes.
+        if isinstance(error, (Unwind, Halted)):
+            raise error
         component.forget_outputs()
         component.metrics.errors += 1
         error.add_note(f"in the slet {component.node.name!r}, port {name!r}, for the item {_text(item)}")
@@ -89,7 +92,7 @@ def aside_at(component: Component, port: PortSpec) -> Callable[[Any, Exception],
     return aside
 
 
-def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, Exception, Push], None]:
+def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, BaseException, Push], None]:
     """The handler that the compiled way into *port* calls with an item for which the slet raised.
 
     It returns when the item is dealt with, and unwinds the driver when the slet is suspended on it.
@@ -98,7 +101,7 @@ def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, Exception, 
     lazy = component.spec.results.get(name) == "many"
     aside = aside_at(component, port)
 
-    def stuck(item: Any, error: Exception, send: Push) -> None:
+    def stuck(item: Any, error: BaseException, send: Push) -> None:
         tries = 0
         while not aside(item, error):
             if component.node.policy == "suspend" or tries == TRIES:
@@ -108,7 +111,9 @@ def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, Exception, 
             try:
                 result = component.tried[name](item)
                 result = [*result] if lazy else result
-            except Exception as again:  # noqa: BLE001 (the policy decides anew)
+            except (Unwind, Halted):
+                raise
+            except BaseException as again:  # noqa: BLE001 (the policy decides anew)
                 error = again
                 continue
             send(result)
@@ -162,7 +167,7 @@ def _suspend(component: Component, port: PortSpec, kept: Kept) -> NoReturn:
     raise Unwind(f"{component.node.name} is suspended on an item", lambda: trouble.kept is not kept, work)
 
 
-def source_broken(component: Component, error: Exception) -> bool:
+def source_broken(component: Component, error: BaseException) -> bool:
     """What was iterated raised: tells whether it is to be iterated anew, from its memento.
 
     `retry` does so after a while, `suspend` when somebody resumes the slet; with the others the stream ends.

@@ -41,8 +41,8 @@ class Link:
     call: Callable[[Any], Any]
     result: Result
     to: Entry
-    stuck: Callable[[Any, Exception, Push], None]
-    aside: Callable[[Any, Exception], bool]
+    stuck: Callable[[Any, BaseException, Push], None]
+    aside: Callable[[Any, BaseException], bool]
     resend: Push
     metrics: ComponentMetrics
     anchor: Entry
@@ -86,7 +86,7 @@ def _item_code(shapes: tuple[Result, ...]) -> CodeType:
 def _step(number: int, shape: Result, leave: str) -> list[str]:
     """One slet of the item function: call it, and go on with the only item it gave; further ones are sent apart."""
     here, following = f"x{number}", f"x{number + 1}"
-    failed = ["except Exception as error:", f"    stuck{number}({here}, error, resend{number})", f"    {leave}"]
+    failed = ["except BaseException as error:", f"    stuck{number}({here}, error, resend{number})", f"    {leave}"]
     if shape == "none":
         return ["try:", f"    call{number}({here})", *failed]
     if shape != "many":
@@ -130,7 +130,7 @@ def _batch_code(shapes: tuple[Result, ...]) -> CodeType:
         lines += [
             "            try:",
             f"                {work.get(shape, f'{following} = [*{call}]')}",
-            "            except Exception as error:",
+            "            except BaseException as error:",
             "                if out:",
             "                    try:",
             "                        tail_batch(out)",

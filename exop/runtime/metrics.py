@@ -43,9 +43,9 @@ class ComponentMetrics:
 
         def call_timed(item: Any) -> Any:
             begin = clock()
+            self.calls += 1
             result = [*call(item)] if lazy else call(item)
             took = clock() - begin
-            self.calls += 1
             self.results += len(result) if lazy else result is not None
             self.spent += took
             self.singles.append(took)

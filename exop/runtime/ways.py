@@ -112,7 +112,7 @@ def _careful(component: Component, port: PortSpec, call: Callable[[Any], Any], t
         try:
             found = call(item)
             found = [*found] if lazy else found
-        except Exception as error:  # noqa: BLE001 (whatever a slet raises; the policy decides)
+        except BaseException as error:  # noqa: BLE001 (whatever a slet raises; the policy decides)
             stuck(item, error, send_result)
             return
         send_result(found)

@@ -15,7 +15,7 @@ from exop.runtime.unwind import Unwind, Way, Work
 
 Yields = Literal["items", "mixed", "batches"]
 #: Called with the error when the iterator raised; returns whether to iterate again.
-Broken = Callable[[Exception], bool]
+Broken = Callable[[BaseException], bool]
 
 
 class SourceDriver(ThreadDriver):
@@ -111,7 +111,7 @@ class SourceDriver(ThreadDriver):
         except Halted:  # how a slet that pulls is made to leave its pull
             if self.halting or self.retired:
                 raise
-        except Exception as error:
+        except BaseException as error:  # a source that calls sys.exit is one that raises
             if self._defect:  # it came from what is behind the slet, where every slet has a policy of its own
                 raise
             self.rest()
