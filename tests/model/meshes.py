@@ -136,7 +136,9 @@ def meshes(draw: st.DrawFn, name: str = "demo") -> Mesh:
         ChannelSpec(key, draw(st.sampled_from(["direct", "queue", "window", "mine"])), draw(channel_settings))
         for key in draw(st.lists(names, unique=True, max_size=4))
     ]
-    mesh = Mesh(draw(names) if name == "any" else name, {}, {channel.name: channel for channel in channels})
+    every = draw(st.none() | st.floats(0.001, 1e6) | st.integers(1, 100))
+    called = draw(names) if name == "any" else name
+    mesh = Mesh(called, {}, {channel.name: channel for channel in channels}, durable=every)
     for key in draw(st.lists(names, unique=True, max_size=5)):
         spec = draw(st.sampled_from(list(SLETS.values())))
         given = {setting: draw(values[setting]) for setting in spec.settings if draw(st.booleans())}

@@ -140,3 +140,13 @@ def test_names_with_dots_are_quoted():
     """A name with a dot is one name, not two tables."""
     mesh = Mesh("m.1").add(node("a.b", "numbers", out="x.y"), ChannelSpec("x.y", "queue"))
     assert Mesh.from_toml(mesh.to_toml(), CATALOG) == mesh
+
+
+def test_a_durable_application():
+    """The seconds between two checkpoints stand beside the name; what cannot be is told."""
+    text = TEXT.replace('name = "line"', 'name = "line"\ndurable = 2.5')
+    assert Mesh.from_toml(text, CATALOG).durable == 2.5
+    assert Mesh.from_toml(TEXT, CATALOG).durable is None
+    for wrong in ("0", "-1.0", "true", '"5"', "inf", "nan"):
+        with pytest.raises(MeshError, match=r"line: a checkpoint cannot be taken every .* seconds; give a number > 0"):
+            Mesh.from_toml(text.replace("2.5", wrong), CATALOG)

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -478,3 +478,19 @@ def _refused(state: Any, file: str, told: str) -> None:
         with pytest.raises(StateError, match=told):
             Store(state)
     assert (state / file).read_bytes() == before
+
+
+def test_a_running_application_becomes_durable_and_is_so_no_more(tmp_path):
+    """How often checkpoints are taken is part of the mesh, and changed like everything else of it."""
+    app = Application("line")
+    app.add("collect", collect, item=app.add("upto", upto))
+    with platform(tmp_path) as running:
+        mesh = running.apply(app.build())
+        mesh = running.apply(replace(mesh, durable=1000.0))
+        assert running.status("line")["checkpoints"]["every_s"] == 1000.0
+        store = running._applications.store
+        assert store is not None
+        assert store.checkpoints.has("line")
+        running.apply(replace(mesh, durable=None))
+        assert "checkpoints" not in running.status("line")
+        assert not store.checkpoints.has("line")
