@@ -14,7 +14,7 @@ from exop.model.slet import spec_of
 from exop.model.spec import POLICIES, Policy, SletSpec
 from exop.runtime.catalog import Catalog, known_slets
 from exop.runtime.channels import BUILT_IN
-from exop.runtime.manager import make_channel
+from exop.runtime.manager import channel_settings, make_channel
 
 if TYPE_CHECKING:
     from exop.hooks import Plugins
@@ -71,8 +71,11 @@ class Application:
         """
         if name in self._mesh.channels:
             raise MeshError(f"{self.name} has a channel {name!r} already; choose another name")
+        kinds = self._known_kinds(kind)
         spec = ChannelSpec(name, kind, settings)
-        make_channel(self._known_kinds(kind), spec)
+        make_channel(kinds, spec)
+        complete = channel_settings(kinds[kind], spec)
+        spec = ChannelSpec(name, kind, {setting: complete[setting] for setting in settings})
         self._mesh = replace(self._mesh, channels={**self._mesh.channels, name: spec})
         return ChannelRef(self.name, name)
 

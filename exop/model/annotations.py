@@ -139,7 +139,7 @@ def read_settings(thing: Callable[..., Any]) -> dict[str, Setting]:
 
 def _keyword_only(thing: Callable[..., Any]) -> Iterator[tuple[str, Setting]]:
     name = getattr(thing, "__qualname__", repr(thing))
-    hints = hints_of(vars(thing).get("__init__", thing) if isinstance(thing, type) else thing, name)
+    hints = hints_of(_maker(thing) if isinstance(thing, type) else thing, name)
     for parameter in inspect.signature(thing).parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY:
             annotation = annotation_of(name, parameter.name, hints)
@@ -147,6 +147,11 @@ def _keyword_only(thing: Callable[..., Any]) -> Iterator[tuple[str, Setting]]:
         elif not isinstance(thing, type):
             cure = "put `*, ` before the first parameter, so that all of them are given by name"
             raise SletError(slet=name, problem=f"{parameter.name!r} is not keyword-only", cure=cure)
+
+
+def _maker(kind: type) -> Any:
+    """What makes an instance of a class, its own or inherited."""
+    return next(vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base))
 
 
 def read_setting(name: str, annotation: Any, default: Any) -> Setting:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +12,8 @@ from exop.model import properties as names
 from exop.model.lifecycle import Event
 from exop.model.mesh import ChannelSpec, Node
 from exop.model.ports import PortSpec
+from exop.model.settings import configured
+from exop.model.signature import read_settings
 from exop.registry import Registration, ServiceRegistry
 from exop.runtime.channel import Channel
 from exop.runtime.component import Component
@@ -194,16 +195,21 @@ def make_channel(kinds: Mapping[str, type[Channel]], spec: ChannelSpec) -> Chann
     if spec.kind not in kinds:
         raise UnknownName(place=f"the channel {spec.name!r}: the platform", kind="kind", name=spec.kind, known=kinds)
     cls = kinds[spec.kind]
-    parameters = list(inspect.signature(cls).parameters.values())
-    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-    for setting in spec.settings:
-        if setting not in known:
-            place = f"the channel {spec.name!r} ({spec.kind})"
-            raise UnknownName(place=place, kind="setting", name=setting, known=known)
+    settings = channel_settings(cls, spec)
     try:
-        return cls(spec.name, **spec.settings)
+        return cls(spec.name, **settings)
     except MeshError:
         raise
     except (TypeError, ValueError) as problem:
         place = f"the channel {spec.name!r} ({spec.kind})"
         raise SettingError(place=place, setting=", ".join(spec.settings) or "…", problem=str(problem)) from problem
+
+
+def channel_settings(kind: type[Channel], spec: ChannelSpec) -> dict[str, Any]:
+    """The settings of a channel, complete and converted; the kind itself may still refuse their combination.
+
+    Raises:
+        UnknownName: no such setting.
+        SettingError: a setting does not fit its type, or is needed and was not given.
+    """
+    return configured(f"the channel {spec.name!r} ({spec.kind})", read_settings(kind), spec.settings)

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from exop import Application
 from exop.errors import SettingError, SletError, UnknownName
 from exop.model.settings import Setting, configured
 from exop.model.signature import read_settings
 from exop.runtime.channels import BUILT_IN
+from exop.runtime.channels.queue import QueueChannel
 
 
 @dataclass
@@ -96,3 +98,26 @@ def test_a_builder_takes_keywords_only():
 def test_the_settings_of_every_channel_kind_can_be_read(kind):
     """Channel kinds declare their settings like slets: keyword-only and typed."""
     assert all(isinstance(setting, Setting) for setting in read_settings(kind).values())
+
+
+class WiderQueue(QueueChannel):
+    """A kind that inherits its settings."""
+
+
+def test_a_kind_inherits_the_settings_of_its_base():
+    """A subclass without an `__init__` of its own has the base's settings, with their types."""
+    assert str(read_settings(WiderQueue)["capacity"]) == "capacity: int = 1024"
+
+
+def test_channel_settings_are_converted_as_those_of_slets():
+    """From a topology or a command line they come as text; what does not fit is refused in the same words."""
+    app = Application("channels")
+    app.channel("queue", kind="queue", capacity="5")
+    app.channel("rows", kind="table", key=("a", "b"))
+    with pytest.raises(SettingError, match=r"the channel 'q' \(queue\): the setting 'capacity' .* got 'x'"):
+        app.channel("q", kind="queue", capacity="x")
+    with pytest.raises(SettingError, match=r"the setting 'key' does not fit: it has no default: give key: str"):
+        app.channel("t", kind="table")
+    with pytest.raises(UnknownName, match=r"the channel 'l' \(latch\) has no setting 'kye'; did you mean 'key'"):
+        app.channel("l", kind="latch", kye="a")
+    assert app._mesh.channels["queue"].settings == {"capacity": 5}
