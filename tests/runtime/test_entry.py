@@ -90,7 +90,7 @@ def test_what_is_left_of_several_payloads_is_kept_in_order():
 
 
 def test_work_goes_to_what_stands_at_its_place_by_then():
-    """What was left behind finds the place again after the wiring has changed; without a place it goes as it was meant."""
+    """What was left behind finds its place again after the wiring has changed; without one it goes as it was meant."""
     before, after = Log(), Log()
     before.entry.place = "node.port"
     Work(before.entry, "push", 1).do({"node.port": after.entry})

@@ -1,0 +1,396 @@
+"""Safe points: parking and opening, nested and under race, holding, dozing, halting, work in hand."""
+
+import threading
+
+import pytest
+
+from exop.runtime.drivers.base import Driver, Halted, acting_as, current_driver
+from exop.runtime.entry import Entry
+from exop.runtime.unwind import Unwind, Work
+from tests.rig import PATIENCE, Gate, eventually, threads_leave
+from tests.runtime.rig import Log, Runs, driven, finished
+
+
+@pytest.fixture(autouse=True)
+def no_thread_stays():
+    """Every driver leaves."""
+    with threads_leave():
+        yield
+
+
+def stepping(driver, work, until):
+    """Work between safe points, as the drivers of the platform do."""
+    while not until():
+        driver.busy = True
+        if driver.attention:
+            driver.attend()
+        work()
+        driver.busy = False
+        if driver.attention:
+            driver.rest()
+
+
+class Stepper:
+    """A driver that works without end, and can tell that it is inside of an item."""
+
+    def __init__(self):
+        self.steps = 0
+        self.inside = False
+        self.stop = False
+        self.driver = Runs(lambda driver: stepping(driver, self.work, lambda: self.stop))
+
+    def work(self):
+        """One item."""
+        self.inside = True
+        self.steps += 1
+        self.inside = False
+
+    def __enter__(self):
+        self.driver.start()
+        eventually(lambda: self.steps)
+        return self
+
+    def __exit__(self, *exc):
+        self.stop = True
+        finished(self.driver)
+
+
+def test_a_parked_driver_does_nothing_until_it_is_opened():
+    """Between `wait_parked` and `open` no step is made."""
+    with Stepper() as stepper:
+        for _ in range(200):
+            stepper.driver.close()
+            assert stepper.driver.wait_parked(PATIENCE)
+            before = stepper.steps
+            assert not stepper.inside
+            assert stepper.steps == before
+            stepper.driver.open()
+        before = stepper.steps
+        eventually(lambda: stepper.steps > before)
+
+
+def test_whoever_parks_a_driver_sees_no_half_done_item():
+    """Several threads park one driver at random: none of them ever finds it inside of an item."""
+    seen = []
+
+    def park(stepper):
+        for _ in range(100):
+            stepper.driver.close()
+            if not stepper.driver.wait_parked(PATIENCE):
+                seen.append("it did not park")
+            if stepper.inside:
+                seen.append("it was inside of an item")
+            before = stepper.steps
+            if stepper.steps != before:
+                seen.append("it moved")
+            stepper.driver.open()
+
+    with Stepper() as stepper:
+        threads = [threading.Thread(target=park, args=(stepper,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert not seen
+        assert not stepper.driver.closed
+
+
+def test_it_goes_on_when_as_many_have_opened_as_have_closed():
+    """Closing nests."""
+    with Stepper() as stepper:
+        stepper.driver.close()
+        stepper.driver.close()
+        assert stepper.driver.wait_parked(PATIENCE)
+        stepper.driver.open()
+        before = stepper.steps
+        assert stepper.driver.closed
+        assert stepper.steps == before
+        stepper.driver.open()
+        eventually(lambda: stepper.steps > before)
+
+
+def test_waiting_for_a_driver_that_does_not_come_ends_in_time():
+    """A slet that takes long keeps nobody waiting longer than he wants to."""
+    gate = Gate()
+
+    def work(driver):
+        driver.busy = True
+        gate.pass_through()
+
+    driver = driven(work)
+    gate.somebody_waits()
+    driver.close()
+    assert not driver.wait_parked(0.01)
+    gate.open()
+    assert driver.wait_parked(PATIENCE)
+    finished(driver)
+
+
+def test_an_idle_driver_is_parked_at_once():
+    """Parking is prompt on an idle stream too: who sleeps is woken, and parks."""
+
+    def work(driver):
+        while not driver.ending:
+            driver.doze(lambda: True)
+            driver.busy = True
+            driver.stand_by()
+
+    driver = driven(work)
+    eventually(lambda: driver.sleeping)
+    driver.close()
+    assert driver.wait_parked(PATIENCE)
+    driver.open()
+    driver.end()
+    finished(driver)
+
+
+def test_no_wake_up_is_lost():
+    """Whatever the order of pushing and falling asleep, the sleeper sees everything: 3000 items, one at a time."""
+    entries, seen = [], []
+
+    def work(driver):
+        while True:
+            while entries:
+                seen.append(entries.pop())
+            if len(seen) == 3000:
+                return
+            driver.doze(lambda: not entries)
+
+    driver = driven(work)
+    for number in range(3000):
+        entries.append(number)
+        if driver.sleeping:
+            driver.wake()
+        if number % 50 == 0:
+            eventually(lambda: not entries)
+    finished(driver)
+    assert sorted(seen) == list(range(3000))
+
+
+def test_who_holds_is_parked_meanwhile_and_goes_on_when_it_can():
+    """Waiting inside an item for somebody's help is a safe point."""
+    ready = []
+
+    def work(driver):
+        driver.busy = True
+        driver.hold("a place", lambda: ready)
+        assert driver.busy
+        driver.rest()
+
+    driver = driven(work)
+    eventually(lambda: driver.held_by == "a place")
+    driver.close()
+    assert driver.wait_parked(PATIENCE)
+    ready.append(True)
+    driver.wake()
+    assert driver.held_by == "a place"
+    driver.open()
+    finished(driver)
+    assert driver.held_by is None
+
+
+def test_who_holds_never_moves_while_somebody_has_it_parked():
+    """The race of going on and being closed at the same moment: 300 times, none is won by both."""
+    moved, wrong = [0], []
+
+    def work(driver):
+        for number in range(300):
+            driver.busy = True
+            driver.hold("here", lambda number=number: moved[0] > number)
+            if driver.closed and driver.attention and parked:
+                wrong.append(number)
+            driver.rest()
+
+    parked = []
+    driver = driven(work)
+
+    def park():
+        while driver.alive:
+            driver.close()
+            driver.wait_parked(PATIENCE)
+            parked.append(1)
+            if driver.busy and driver.held_by is None and driver.alive:
+                wrong.append("busy though parked")
+            parked.clear()
+            driver.open()
+
+    thread = threading.Thread(target=park)
+    thread.start()
+    for number in range(300):
+        eventually(lambda number=number: driver.held_by or moved[0] > number or not driver.alive)
+        moved[0] += 1
+        driver.wake()
+    finished(driver)
+    thread.join(PATIENCE)
+    assert not wrong
+
+
+def test_a_hold_with_patience_ends_by_itself_but_not_while_parked():
+    """A back-off is over after its time, unless somebody wants the driver to stand still."""
+    driver = driven(lambda driver: driver.hold("a while", lambda: False, timeout=0.01))
+    finished(driver)
+    waiting = Runs(lambda driver: driver.hold("a while", lambda: False, timeout=0.0))
+    waiting.close()
+    waiting.start()
+    eventually(lambda: waiting.held_by == "a while")
+    assert waiting.alive
+    waiting.open()
+    finished(waiting)
+
+
+@pytest.mark.parametrize("place", ["attend", "hold", "doze", "wait_for"])
+def test_a_halted_driver_leaves_wherever_it_waits(place):
+    """Halting unwinds the thread at once, and is no crash."""
+
+    def work(driver):
+        while True:
+            driver.busy = True
+            if driver.attention:
+                driver.attend()
+            if place == "hold":
+                driver.hold("for ever", lambda: False)
+            elif place == "doze":
+                driver.doze(lambda: True)
+            elif place == "wait_for":
+                driver.wait_for(lambda: False)
+            driver.busy = False
+
+    driver = driven(work)
+    driver.halt()
+    finished(driver)
+    assert driver.crash is None
+
+
+def test_a_closed_driver_can_be_halted():
+    """Taking an application away does not wait for those who have parked it."""
+    with Stepper() as stepper:
+        stepper.driver.close()
+        assert stepper.driver.wait_parked(PATIENCE)
+        stepper.driver.halt()
+        assert stepper.driver.join(PATIENCE)
+
+
+def test_a_crash_is_kept_and_told():
+    """An error that is none of a slet's ends the driver loudly: kept, logged, and whoever waits is told."""
+    told = []
+
+    def work(driver):
+        driver.busy = True
+        raise RuntimeError("a defect")
+
+    driver = Runs(work)
+    driver.told = lambda: told.append(driver.crash)
+    driver.start()
+    assert driver.join(PATIENCE)
+    assert isinstance(driver.crash, RuntimeError)
+    assert isinstance(told[-1], RuntimeError)
+    assert driver.wait_parked(PATIENCE)
+
+
+def test_a_slet_that_calls_exit_is_a_crash_too():
+    """`sys.exit()` in a slet does not make its thread disappear in silence."""
+    driver = driven(lambda _: exit(3))
+    assert driver.join(PATIENCE)
+    assert isinstance(driver.crash, SystemExit)
+
+
+def test_who_acts_for_a_driver_is_known():
+    """The current driver is the one whose thread this is, or for which it acts."""
+    assert current_driver() is None
+    driver, other = Driver("one"), Driver("other")
+    with acting_as(driver):
+        assert current_driver() is driver
+        with acting_as(other):
+            assert current_driver() is other
+        assert current_driver() is driver
+    assert current_driver() is None
+
+
+def test_the_first_items_are_measured_and_then_on_request():
+    """Short runs have figures too; later an item is measured when somebody asks."""
+    driver = Driver("measured")
+    probes = 0
+    for _ in range(100):
+        if driver.attention:
+            probes += driver.attend()
+    assert probes == 16
+    assert not driver.attention
+    driver.measure_next()
+    assert driver.attend()
+    assert not driver.attention
+
+
+def test_work_in_hand_is_done_in_order_once_it_can_be():
+    """A driver that went back to its safe point waits there, and then does what was left."""
+    log, ready = Log(), []
+
+    def work(driver):
+        driver.busy = True
+        unwound = Unwind("held", lambda: bool(ready), Work(log.entry, "push", 1))
+        unwound.then(log.entry, "push", [2, 3])
+        driver.unwound(unwound)
+
+    driver = driven(work)
+    eventually(lambda: driver.held_by == "held")
+    assert not driver.busy
+    assert log.seen == []
+    ready.append(1)
+    driver.wake()
+    finished(driver)
+    assert log.seen == [1, 2, 3]
+    assert not driver.work
+
+
+def test_work_may_unwind_again():
+    """What is refused once more is kept in its place, before what was behind it."""
+    log, refusals = Log(), [1, 1, 1]
+
+    def push(item):
+        if refusals:
+            refusals.pop()
+            raise Unwind("again", lambda: True, Work(entry, "push", item))
+        log.push(item)
+
+    entry = Entry(push, push, push)
+
+    def work(driver):
+        driver.busy = True
+        unwound = Unwind("held", lambda: True, Work(entry, "push", 1))
+        unwound.then(entry, "push", [2, 3])
+        driver.unwound(unwound)
+
+    finished(driven(work))
+    assert log.seen == [1, 2, 3]
+
+
+def test_halting_is_not_caught_by_slets():
+    """Halted is no Exception: a slet's own `except Exception` does not swallow it."""
+    assert not issubclass(Halted, Exception)
+    assert not issubclass(Unwind, Exception)
+
+
+def test_a_driver_leaves_its_work_to_another_one():
+    """What one has in hand is surrendered, and done by whoever takes it on."""
+    log = Log()
+    one = Runs(lambda driver: holding(driver, log, lambda: False))
+    one.start()
+    eventually(lambda: one.held_by == "held")
+    one.close()
+    assert one.wait_parked(PATIENCE)
+    work = one.surrender()
+    assert [each.payload for each in work] == [1, 2]
+    one.open()
+    finished(one)
+    other = Runs(lambda driver: driver.take_up())
+    other.take_on([Work(each.entry, each.way, each.payload, None) for each in work])
+    other.start()
+    finished(other)
+    assert log.seen == [1, 2]
+
+
+def holding(driver, log, ready):
+    """Hold two items until *ready*."""
+    driver.busy = True
+    unwound = Unwind("held", ready, Work(log.entry, "push", 1))
+    unwound.then(log.entry, "push", [2])
+    driver.unwound(unwound)

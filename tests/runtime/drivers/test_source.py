@@ -1,0 +1,352 @@
+"""The driver of what is iterated: sources, and slets that pull."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from exop import Application, Batch, InputPort, Memento, OutputPort, Punctuation, Slet, slet
+from exop.errors import ComponentFailed
+from exop.model.lifecycle import State
+from exop.runtime import failure
+from exop.runtime.drivers.source import SourceDriver
+from exop.runtime.entry import Entry
+from exop.stock.slets import count_up
+from tests.rig import PATIENCE, Gate, collector, eventually, source_of, threads_leave
+from tests.runtime.rig import Log, finished
+
+
+@pytest.fixture(autouse=True)
+def no_thread_stays():
+    """Every driver leaves."""
+    with threads_leave():
+        yield
+
+
+def source(iterate, log, broken=lambda _: False, **more):
+    """A source driver that pushes into a log."""
+    driver = SourceDriver("test", iterate, broken, lambda: log.seen.append("end"), **more)
+    driver.entry = log.entry
+    return driver
+
+
+def test_it_pushes_what_is_yielded_and_then_ends():
+    """`None` is nothing now; the end comes last."""
+    log = Log()
+    driver = source(lambda: iter([1, None, 2]), log)
+    driver.start()
+    finished(driver)
+    assert log.seen == [1, 2, "end"]
+    assert driver.count == 2
+
+
+def test_batches_and_control_items_are_counted_as_what_they_are():
+    """Figures at the source are exact: rows of batches, single items, and no control items."""
+    log = Log()
+    driver = source(lambda: iter([Batch([1, 2, 3]), Punctuation(1), Batch([4])]), log, form="batches")
+    driver.start()
+    finished(driver)
+    assert log.seen == [1, 2, 3, Punctuation(1), 4, "end"]
+    assert (driver.count, driver.rows) == (0, 4)
+    mixed = source(lambda: iter([1, Punctuation(1), 2]), log, form="mixed")
+    mixed.start()
+    finished(mixed)
+    assert (mixed.count, mixed.rows) == (2, 0)
+
+
+def test_an_idle_source_keeps_nobody_from_parking():
+    """While the slet waits inside of its own `next`, nothing of it is in flight."""
+    gate, log = Gate(), Log()
+
+    def iterate():
+        yield 1
+        gate.pass_through()
+        yield 2
+
+    driver = source(iterate, log)
+    driver.start()
+    gate.somebody_waits()
+    driver.close()
+    assert driver.wait_parked(PATIENCE)
+    gate.open()
+    eventually(lambda: driver.parked)
+    assert log.seen == [1]
+    driver.open()
+    finished(driver)
+    assert log.seen == [1, 2, "end"]
+
+
+def test_a_source_that_has_not_begun_can_be_parked():
+    """Whenever somebody parks it, also at its very beginning, it is told that the driver rests."""
+    for _ in range(100):
+        log, gate = Log(), Gate()
+
+        def iterate(gate=gate):
+            gate.pass_through()
+            yield 1
+
+        driver = source(iterate, log)
+        driver.start()
+        driver.close()
+        assert driver.wait_parked(PATIENCE)
+        gate.open()
+        driver.open()
+        finished(driver)
+
+
+def test_it_pushes_by_the_way_there_is_when_it_is_opened():
+    """What follows may be bound anew while the driver is parked, also while the slet is making the item."""
+    gate, before, after = Gate(), Log(), Log()
+
+    def iterate():
+        gate.pass_through()
+        yield 1
+
+    driver = source(iterate, before)
+    driver.start()
+    gate.somebody_waits()
+    driver.close()
+    assert driver.wait_parked(PATIENCE)
+    driver.entry = after.entry
+    driver.open()
+    gate.open()
+    finished(driver)
+    assert (before.seen, after.seen) == (["end"], [1])
+
+
+def test_ending_lets_the_item_in_hand_out():
+    """A source that is told to end pushes what it has yielded, closes its iterator, and says that it has ended."""
+    log, closed = Log(), []
+
+    def iterate():
+        try:
+            number = 0
+            while True:
+                number += 1
+                yield number
+        finally:
+            closed.append(number)
+
+    driver = source(iterate, log)
+    driver.start()
+    eventually(lambda: len(log.seen) > 10)
+    driver.end()
+    finished(driver)
+    assert log.seen == [*range(1, len(log.seen)), "end"]
+    assert closed == [len(log.seen) - 1]
+
+
+def test_what_raises_behind_a_source_is_not_taken_for_its_own_error():
+    """A defect downstream ends the driver as a crash: the source is not iterated anew, which would lose the item."""
+    asked = []
+
+    def push(_):
+        raise RuntimeError("a defect")
+
+    driver = SourceDriver("test", lambda: iter([1]), lambda error: asked.append(error) or True, lambda: None)
+    driver.entry = Entry(push, push, push)
+    driver.start()
+    assert driver.join(PATIENCE)
+    assert isinstance(driver.crash, RuntimeError)
+    assert not asked
+
+
+class At(Memento):
+    """Where a source stands."""
+
+    number: int = 0
+
+
+def stumbling(bad, policy):
+    """A source that raises before some numbers, once each."""
+    left = set(bad)
+
+    @slet(on_error=policy)
+    def numbers(at: At) -> Iterator[int]:
+        while at.number < 10:
+            if at.number in left:
+                left.remove(at.number)
+                raise ValueError(f"before {at.number}")
+            at.number += 1
+            yield at.number - 1
+
+    return numbers
+
+
+def test_a_suspended_source_goes_on_from_its_memento(rig):
+    """A source that raised waits to be resumed, and is then iterated anew: nothing lost, nothing doubled."""
+    seen = []
+    app = Application("source")
+    app.add("sink", collector(seen), item=app.add("numbers", stumbling([0, 5], "suspend")))
+    deployment = rig.deploy(app)
+    numbers = deployment.components["numbers"]
+    for _ in range(2):
+        with pytest.raises(ComponentFailed, match="ValueError"):
+            deployment.wait(PATIENCE)
+        assert numbers.status is State.FAILED
+        with deployment.parked(PATIENCE):
+            pass
+        numbers.resume()
+    assert deployment.wait(PATIENCE)
+    assert seen == list(range(10))
+    assert numbers.metrics.errors == 2
+
+
+def test_a_source_is_tried_again_by_itself(rig, monkeypatch):
+    """`retry`: iterated anew after a while, as long as it gets on in between."""
+    monkeypatch.setattr(failure, "BACK_OFF", 0.0)
+    seen = []
+    app = Application("retry")
+    app.add("sink", collector(seen), item=app.add("numbers", stumbling(range(10), "retry")))
+    rig.run(app)
+    assert seen == list(range(10))
+
+
+def test_a_source_that_never_gets_on_is_suspended_in_the_end(rig, monkeypatch):
+    """`retry` gives up after its tries at one place."""
+    monkeypatch.setattr(failure, "BACK_OFF", 0.0)
+    calls = []
+
+    @slet(on_error="retry")
+    def never() -> Iterator[int]:
+        calls.append(1)
+        raise ValueError("never")
+        yield 1
+
+    app = Application("never")
+    app.add("sink", collector([]), item=app.add("never", never))
+    deployment = rig.deploy(app)
+    with pytest.raises(ComponentFailed, match="never"):
+        deployment.wait(PATIENCE)
+    assert len(calls) == failure.TRIES + 1
+
+
+@pytest.mark.parametrize("policy", ["skip", "dead-letter"])
+def test_a_source_that_is_given_up_ends_its_stream(rig, policy):
+    """With `skip` and `dead-letter` the stream ends where it broke, and the application finishes; the error is shown."""
+    seen = []
+    app = Application("given-up")
+    app.add("sink", collector(seen), item=app.add("numbers", stumbling([5], policy)))
+    deployment = rig.run(app)
+    assert seen == [0, 1, 2, 3, 4]
+    assert "before 5" in str(deployment.components["numbers"].error)
+
+
+def test_what_a_source_pushes_by_further_ports_leaves_before_what_it_yields_next(rig):
+    """Also behind a yielded `None`, and at the end."""
+    seen = []
+
+    class Source(Slet):
+        more: OutputPort[str]
+
+        def __iter__(self) -> Iterator[int]:
+            self.more.push("a")
+            yield 1
+            self.more.push("b")
+            yield None
+            seen.append("after None")
+            self.more.push("c")
+
+    app = Application("further")
+    app.add("sink", collector(seen), item=app.add("source", Source))
+    app.add("more", collector(seen), item=app.output("source", "more"))
+    rig.run(app)
+    assert seen == ["a", 1, "b", "after None", "c"]
+
+
+def test_a_slet_may_push_by_out_itself(rig):
+    """A field `out: OutputPort[T]` is the port by which results leave: what is pushed leaves before what is returned."""
+    seen = []
+
+    class Pushing(Slet):
+        out: OutputPort[int]
+
+        def __iter__(self) -> Iterator[int]:
+            self.out.push(1)
+            yield 2
+
+    app = Application("out")
+    app.add("sink", collector(seen), item=app.add("source", Pushing))
+    rig.run(app)
+    assert seen == [1, 2]
+
+
+def test_a_sink_that_pulls_in_a_plain_function(rig):
+    """A function that pulls and returns nothing is run once; the item for which it raised is tried again."""
+    seen, bad = [], [5]
+
+    @slet
+    def sink(item: InputPort[int]) -> None:
+        for one in item:
+            seen.append(one)
+            if one in bad:
+                bad.remove(one)
+                raise ValueError("in a plain function")
+
+    app = Application("pull")
+    app.add("sink", sink, item=app.add("numbers", count_up, to=10))
+    deployment = rig.deploy(app)
+    with pytest.raises(ComponentFailed, match="plain function"):
+        deployment.wait(PATIENCE)
+    deployment.components["sink"].resume()
+    assert deployment.wait(PATIENCE)
+    assert seen == [0, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9]
+
+
+def test_a_slet_that_pulls_is_not_parked_in_the_middle_of_an_item(rig):
+    """Between its pulls a pulling slet has items in hand: it parks when it asks for the next ones, or yields."""
+    gate, inside = Gate(), threading.Event()
+
+    @slet
+    def slow(item: InputPort[int]) -> None:
+        while items := item.pull(1):
+            inside.set()
+            if items == [1]:
+                gate.pass_through()
+            inside.clear()
+
+    app = Application("middle")
+    app.add("slow", slow, item=app.add("numbers", count_up, to=5))
+    deployment = rig.deploy(app)
+    gate.somebody_waits()
+    driver = deployment.components["slow"].driver
+    driver.close()
+    assert not driver.wait_parked(0.01)
+    gate.open()
+    assert driver.wait_parked(PATIENCE)
+    assert not inside.is_set()
+    driver.open()
+    assert deployment.wait(PATIENCE)
+
+
+def test_a_busy_slet_that_pulls_can_be_parked(rig):
+    """A sink that always finds something in its queue passes a safe point with every pull."""
+    seen = []
+
+    @slet
+    def busy(item: InputPort[int]) -> None:
+        for one in item:
+            seen.append(one)
+
+    app = Application("busy")
+    app.add("busy", busy, item=app.add("numbers", count_up))
+    deployment = rig.deploy(app)
+    eventually(lambda: len(seen) > 100)
+    for _ in range(20):
+        with deployment.parked(PATIENCE):
+            before = len(seen)
+            assert len(seen) == before
+    deployment.end_sources()
+    assert deployment.wait(PATIENCE)
+    assert seen == list(range(len(seen)))
+
+
+def test_a_source_of_many_items_and_a_slow_consumer(rig):
+    """The way the figures are made does not change what is pushed: 5000 items, of which some are measured."""
+    seen: list[Any] = []
+    app = Application("measured")
+    app.add("sink", collector(seen), item=app.add("numbers", source_of(range(5000))))
+    deployment = rig.run(app)
+    assert seen == list(range(5000))
+    assert deployment.components["numbers"].driver.count == 5000
