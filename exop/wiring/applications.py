@@ -215,7 +215,7 @@ class Applications:
             ComponentFailed: a slet is suspended on an item, or an engine broke, and nobody has repaired it.
         """
         done = self.get(application).wait(timeout)
-        if done and self.store is not None:
+        if done and self.store is not None and self._end_is_stored(application):
             self.store.set_active(application, active=False)
         return done
 
@@ -257,6 +257,16 @@ class Applications:
             running.check_finished()
             self._checkpoint_change(after)
             return after
+
+    def _end_is_stored(self, application: str) -> bool:
+        """A durable application is over when its last checkpoint is: what sinks have buffered is in their files then."""
+        taker = self._checkpointers.get(application)
+        try:
+            if taker is not None:
+                taker.take()
+        except (CheckpointError, NotStorable, StateError):  # shown by status; the next platform goes on at its end
+            return False
+        return True
 
     def _follow(self, deployment: Deployment, closings: int) -> None:
         """Take charge of a deployment that runs, and note it when it has come to its end, whoever waits for that."""

@@ -494,3 +494,16 @@ def test_a_running_application_becomes_durable_and_is_so_no_more(tmp_path):
         running.apply(replace(mesh, durable=None))
         assert "checkpoints" not in running.status("line")
         assert not store.checkpoints.has("line")
+
+
+def test_what_is_waited_for_is_in_the_files(tmp_path, world):
+    """When `wait` returns, a process that is killed at once has left the whole output, and has nothing to do again."""
+    world.limit = -1
+    app = Application("line")
+    app.durable(every=1000)
+    app.add("write", "stock:write_lines", item=app.add("count", "stock:count_up", to=5), path=tmp_path / "out")
+    with platform(tmp_path / "state") as running:
+        running.apply(app.build())
+        assert running.wait("line", 20)
+        assert (tmp_path / "out").read_text() == "0\n1\n2\n3\n4\n"
+        assert [one.active for one in running._applications.store.applications()] == [False]
