@@ -25,6 +25,8 @@ from exop.runtime.entry import Entry
 
 #: How often every driver measures one item, in seconds.
 SAMPLING = 0.05
+#: A source that has not yielded after so many seconds is a slow one.
+QUICK = 0.01
 #: How many slets open at a time.
 OPENERS = 8
 
@@ -116,19 +118,35 @@ class Deployment:
                 inside of an item.
         """
         with self._parking, ExitStack() as closed:
+            waited_for = {id(driver) for driver in self._slow_sources(patience, closed)}
             for driver in self.drivers():
-                driver.close()
-                closed.callback(driver.open)
-                if not driver.wait_still(patience):
-                    problem = f"{driver.name} did not come to a safe point within {patience:g} s"
-                    cure = "a source that waits should yield None from time to time"
-                    raise CheckpointError(application=self.name, problem=problem, cure=cure)
+                if id(driver) not in waited_for:
+                    self._close_still(driver, patience, closed)
                 if driver.held_by is not None and not driver.work and not isinstance(driver, SourceDriver):
                     raise CheckpointError(application=self.name, problem=driver.held_by, cure="repair that first")
             for name, crash in self.crashed():
                 problem = f"the driver {name} has crashed: {crash!r}"
                 raise CheckpointError(application=self.name, problem=problem, cure="restart it from the last one")
             yield
+
+    def _slow_sources(self, patience: float, closed: ExitStack) -> Iterator[Driver]:
+        """The sources that keep others waiting are waited for first, one by one, while everybody else goes on."""
+        for driver in self.drivers():
+            if isinstance(driver, SourceDriver):
+                driver.close()
+                quick = driver.wait_still(QUICK)
+                driver.open()
+                if not quick:
+                    self._close_still(driver, patience, closed)
+                    yield driver
+
+    def _close_still(self, driver: Driver, patience: float, closed: ExitStack) -> None:
+        driver.close()
+        closed.callback(driver.open)
+        if not driver.wait_still(patience):
+            problem = f"{driver.name} did not come to a safe point within {patience:g} s"
+            cure = "a source that waits should yield None from time to time"
+            raise CheckpointError(application=self.name, problem=problem, cure=cure)
 
     def open(self) -> None:
         """Open all slets, several at a time; returns when every one is ready.

@@ -259,7 +259,7 @@ class Applications:
             return after
 
     def _end_is_stored(self, application: str) -> bool:
-        """A durable application is over when its last checkpoint is: what sinks have buffered is in their files then."""
+        """A durable application is over when its last checkpoint is: what sinks have buffered is in files then."""
         taker = self._checkpointers.get(application)
         try:
             if taker is not None:

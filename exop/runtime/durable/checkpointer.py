@@ -16,7 +16,7 @@ from exop.runtime.durable.snapshot import Snapshot, capture
 
 #: How long a checkpoint that somebody waits for may take to find every driver at a safe point, in seconds.
 PATIENCE = 10.0
-#: The same for one that is taken by itself: whoever stands still meanwhile does not wait longer for the others.
+#: The same for one that is taken by itself.
 BRIEF = 1.0
 
 

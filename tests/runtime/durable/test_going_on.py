@@ -15,6 +15,7 @@ import pytest
 from exop import Application, InputPort, Memento, OutputPort, Platform, Punctuation, Slet, hookimpl, input_port, slet
 from exop.errors import CheckpointError, MeshError, NotStorable, StateError
 from exop.hooks import Plugins
+from exop.runtime.durable.checkpointer import Checkpointer
 from exop.runtime.store import Store
 from tests.rig import eventually
 
@@ -507,3 +508,24 @@ def test_what_is_waited_for_is_in_the_files(tmp_path, world):
         assert running.wait("line", 20)
         assert (tmp_path / "out").read_text() == "0\n1\n2\n3\n4\n"
         assert [one.active for one in running._applications.store.applications()] == [False]
+
+
+def test_a_slow_source_keeps_nobody_else_waiting(tmp_path, world):
+    """Until it has yielded, the others go on; the checkpoint is taken then."""
+    app = line(fragile)
+    app.add("late", collect, item=app.add("silent", silent))
+    with platform(tmp_path) as running:
+        running.apply(app.build())
+        eventually(lambda: world.calls and len(seen(running)) == 10)
+        running._applications._stop_checkpoints("line")
+        taker = Checkpointer(running.deployment("line"), running._applications.store.checkpoints)
+        taking = threading.Thread(target=taker.take)
+        taking.start()
+        silent_driver = running.deployment("line").components["silent"].driver
+        eventually(lambda: silent_driver.closed)
+        world.limit = 1000
+        eventually(lambda: len(seen(running)) == 1000)
+        assert taker.figures.taken == 0
+        world.gate.set()
+        taking.join(20)
+        assert taker.figures.taken == 1
