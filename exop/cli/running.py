@@ -118,7 +118,8 @@ def _run(mesh: Mesh, catalog: Catalog, options: _Options, stopping: Stopping) ->
             options.report |= report
         elif not options.quiet:
             print_summary(report)
-        if watch.outcome in ("stopped", "failed"):
+        # A durable application that has failed keeps its checkpoint, with the item that it failed on.
+        if watch.outcome == "stopped" or (watch.outcome == "failed" and mesh.durable is None):
             platform.remove(mesh.name)
         if watch.error is not None:
             raise watch.error
