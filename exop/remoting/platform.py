@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from exop.errors import ComponentFailed, PeerUnreachable
+from exop.errors import ComponentFailed, PeerUnreachable, UnknownName
+from exop.hooks import Plugins
 from exop.model.mesh import Mesh
 from exop.remoting.client import ControlClient
 from exop.remoting.finding import find_platforms
 from exop.remoting.service import ControlServer
+from exop.runtime.catalog import Catalog
 
 if TYPE_CHECKING:
     from exop.remoting.declare import Operation
@@ -139,6 +141,18 @@ def _check_alive(application: dict[str, Any]) -> None:
                 raise ComponentFailed(node=f"{name}.{node}", phase="running", problem=facts["error"])
 
 
+def _by_scheme(target: str) -> RemotePlatform:
+    """Connect by the transport that a plugin has registered for the scheme of the address."""
+    scheme, _, address = target.partition("://")
+    plugins = Plugins()
+    plugins.discover()
+    transports = Catalog(plugins).transports()
+    if scheme not in transports:
+        raise UnknownName(place=f"the address {target}", kind="transport", name=scheme, known=transports)
+    made: RemotePlatform = transports[scheme](address)
+    return made
+
+
 def connect(target: str | Path | None = None) -> RemotePlatform:
     """Connect to a running platform of this user.
 
@@ -148,6 +162,8 @@ def connect(target: str | Path | None = None) -> RemotePlatform:
     Raises:
         PeerUnreachable: none answers there, or there are several and none was named.
     """
+    if target is not None and "://" in str(target):
+        return _by_scheme(str(target))
     if target is not None and (Path(target).is_dir() or Path(target).is_socket()):
         return RemotePlatform(target)
     found = find_platforms()

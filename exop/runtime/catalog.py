@@ -32,6 +32,13 @@ class Catalog:
         for plugin, thing in self._offers("register_slets"):
             self._take(plugin, self._add_slet, thing)
 
+    def transports(self) -> dict[str, Callable[[str], Any]]:
+        """What makes the handle of a platform out of an address, by the scheme of the address."""
+        found: dict[str, Callable[[str], Any]] = {}
+        for plugin, offered in self.plugins.ask("register_transports"):
+            self._take(plugin, lambda _, offer: found.update(offer), offered)
+        return found
+
     def builders(self) -> dict[str, list[Callable[..., Any]]]:
         """The application builders, by plugin."""
         found: dict[str, list[Callable[..., Any]]] = {}

@@ -14,6 +14,14 @@ def register_channels() -> list[type]:
 
 
 @hookimpl
+def register_transports() -> dict[str, type]:
+    """The control socket of a platform on this host: `unix:///path/of/the/socket`."""
+    from exop.remoting.platform import RemotePlatform
+
+    return {"unix": RemotePlatform}
+
+
+@hookimpl
 def register_slets() -> list[Any]:
     """The stock slets."""
     from exop.stock.slets import STOCK

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ from exop.errors import WiringError
 from exop.model.filter import where
 from exop.model.ports import mismatch
 from exop.model.properties import APPLICATION, CONNECTED_TO, KIND, NAME, ORIGIN
-from exop.registry import ServiceReference, ServiceRegistry
+from exop.registry import ServiceRegistry
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
@@ -40,18 +39,14 @@ class WiringController:
     """Connects and disconnects ports; compiles the connections of an application into bound calls.
 
     A port names its channel in its `connected-to` property (connectors are omitted while both are local). A tracker
-    follows the ports: an application whose ports have changed is compiled anew by `settle`, while its drivers are
-    parked.
+    follows the ports of all applications with their properties; `settle` compiles what it sees then and binds it, while
+    the drivers are parked.
     """
 
     def __init__(self, registry: ServiceRegistry, manager: ComponentManager) -> None:
         self._registry = registry
         self._manager = manager
-        self._lock = threading.Lock()
-        self._stale: set[str] = set()
-        self._tracker = registry.track(
-            None, where({KIND: "port"}), added=self._touched, modified=self._touched, removed=self._touched
-        )
+        self._ports = registry.track(None, where({KIND: "port"}))
 
     def connect(self, component: Component, port: str, channel: str) -> None:
         """Connect one port to a channel of its application; a port has one target at a time."""
@@ -62,14 +57,9 @@ class WiringController:
         """Connect a port to nothing."""
         self._manager.port(component, port).update({CONNECTED_TO: None})
 
-    def stale(self, application: str) -> bool:
-        """Connections of the application have changed since they were compiled."""
-        with self._lock:
-            return application in self._stale
-
     def circuit(self, application: str, names: Collection[str] | None = None) -> Circuit:
         """What is connected to what now, as the registry says; with *names*, through these channels."""
-        ports = self._registry.find(None, where({KIND: "port", APPLICATION: application}))
+        ports = [port for port in self._ports.references if port.properties[APPLICATION] == application]
         channels = self._registry.find(CHANNEL, where({APPLICATION: application}))
         # The queues that the wiring itself has put in are no part of what it was asked to connect.
         asked = [one for one in channels if one.properties.get(ORIGIN) != WIRING]
@@ -99,10 +89,7 @@ class WiringController:
         circuit = self.circuit(deployment.name, channels)
         _check_types(circuit)
         filled = [place for place, queue in deployment.inserted.items() if queue.entries]
-        wiring = Wiring(circuit, lay_out(circuit, {**dict.fromkeys(filled, "it holds items"), **deployment.reasons}))
-        with self._lock:
-            self._stale.discard(deployment.name)
-        return wiring
+        return Wiring(circuit, lay_out(circuit, {**dict.fromkeys(filled, "it holds items"), **deployment.reasons}))
 
     def bind(self, deployment: Deployment, wiring: Wiring) -> Layout:
         """Compile what was surveyed and bind it; the drivers of the application are parked, or not started yet.
@@ -139,11 +126,7 @@ class WiringController:
 
     def close(self) -> None:
         """Stop following the ports."""
-        self._tracker.close()
-
-    def _touched(self, reference: ServiceReference) -> None:
-        with self._lock:
-            self._stale.add(str(reference.properties[APPLICATION]))
+        self._ports.close()
 
 
 def _check_types(circuit: Circuit) -> None:
