@@ -117,11 +117,14 @@ class Component:
             if self.instance is not None:
                 self.instance.__enter__()
                 self._open = True
+            with self._turn:
+                if self.error is not None:  # an engine has reported meanwhile that it broke
+                    raise self.error
+                self.on(Event.OPENED)
         except BaseException as error:
             self.error = error
             self.on(Event.FAIL)
             raise
-        self.on(Event.OPENED)
 
     def exit(self) -> None:
         """Close the slet, if it is open."""
@@ -139,7 +142,7 @@ class Component:
             if holder is not None:
                 self.trouble.holders.append(holder)
             self.error = error
-            if Event.FAIL in self.lifecycle.allowed():
+            if self.status is not State.OPENING and Event.FAIL in self.lifecycle.allowed():
                 self.on(Event.FAIL)
 
     def resume(self) -> None:

@@ -224,7 +224,7 @@ def test_a_source_that_never_gets_on_is_suspended_in_the_end(rig, monkeypatch):
 
 @pytest.mark.parametrize("policy", ["skip", "dead-letter"])
 def test_a_source_that_is_given_up_ends_its_stream(rig, policy):
-    """With `skip` and `dead-letter` the stream ends where it broke, and the application finishes; the error is shown."""
+    """With `skip` and `dead-letter` the stream ends where it broke; the application finishes, the error is shown."""
     seen = []
     app = Application("given-up")
     app.add("sink", collector(seen), item=app.add("numbers", stumbling([5], policy)))
@@ -256,7 +256,7 @@ def test_what_a_source_pushes_by_further_ports_leaves_before_what_it_yields_next
 
 
 def test_a_slet_may_push_by_out_itself(rig):
-    """A field `out: OutputPort[T]` is the port by which results leave: what is pushed leaves before what is returned."""
+    """A field `out: OutputPort[T]` is the port by which results leave: what is pushed leaves before what is yielded."""
     seen = []
 
     class Pushing(Slet):
@@ -326,8 +326,7 @@ def test_a_busy_slet_that_pulls_can_be_parked(rig):
 
     @slet
     def busy(item: InputPort[int]) -> None:
-        for one in item:
-            seen.append(one)
+        seen.extend(item)
 
     app = Application("busy")
     app.add("busy", busy, item=app.add("numbers", count_up))
