@@ -14,7 +14,10 @@ from exop.model.mesh import Node
 
 @dataclass(frozen=True)
 class HandOver:
-    """The way in which a state is handed over: in words, and as a function from the old memento to the new one."""
+    """The way in which a state is handed over: in words, and as a function from the old memento to the new one.
+
+    The function is called while the stream stands still; it leaves the old memento as it is.
+    """
 
     text: str
     take: Callable[[Memento | None], Memento | None]
@@ -31,11 +34,6 @@ def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
     """
     old = before.slet.state[1] if before.slet.state else None
     new = after.slet.state[1] if after.slet.state else None
-    if old is None and getattr(before.slet.factory, "keeps_own_state", False):
-        if not lose_state:
-            problem = "its engine keeps it, and the platform cannot read it there"
-            raise MementoError(node=before.name, old=before.slet.name, new=after.slet.name, problem=problem)
-        return HandOver(f"the state inside {before.slet.name} is lost, as told", lambda _: new() if new else None)
     if old is None:
         return HandOver("no state", lambda _: new() if new else None)
     if lose_state:
@@ -46,21 +44,36 @@ def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
         return HandOver(f"the state ({old.__name__}) by reference", lambda memento: memento)
     upgrade = getattr(new, "upgrade", None)
     if callable(upgrade):
-        return HandOver(f"the state through {new.__name__}.upgrade", lambda memento: upgrade(_copied(memento)))
+        return HandOver(f"the state through {new.__name__}.upgrade", _upgrading(before.name, old, new, upgrade))
     if new.__qualname__ == old.__qualname__ and _names(old) <= _names(new):
-        return HandOver(f"the state ({old.__name__}) field by field", lambda memento: new(**_fields(memento)))
+        names = _names(old)
+        return HandOver(
+            f"the state ({old.__name__}) field by field",
+            lambda memento: new(**{name: getattr(memento, name) for name in names}),
+        )
     raise MementoError(
         node=before.name, old=old.__name__, new=new.__name__, problem=f"{new.__name__} has no upgrade({old.__name__})"
     )
 
 
-def _copied(memento: Memento | None) -> Any:
-    return None if memento is None else memento.copied()
+def _upgrading(
+    node: str, old: type[Memento], new: type[Memento], upgrade: Callable[[Any], Any]
+) -> Callable[[Memento | None], Memento]:
+    """Upgrade a copy: the old memento is what the old slet goes on with if the change fails."""
+
+    def take(memento: Memento | None) -> Memento:
+        try:
+            made = upgrade(memento.copied() if memento is not None else None)
+        except Exception as error:
+            problem = f"{new.__name__}.upgrade raised {type(error).__name__}: {error}"
+            raise MementoError(node=node, old=old.__name__, new=new.__name__, problem=problem) from error
+        if not isinstance(made, new):
+            problem = f"{new.__name__}.upgrade returned {made!r:.200}, which is no {new.__name__}"
+            raise MementoError(node=node, old=old.__name__, new=new.__name__, problem=problem)
+        return made
+
+    return take
 
 
 def _names(kind: type[Memento]) -> set[str]:
     return {entry.name for entry in dataclasses.fields(kind)}  # type: ignore[arg-type]
-
-
-def _fields(memento: Memento | None) -> dict[str, Any]:
-    return dict(vars(memento)) if memento is not None else {}

@@ -101,8 +101,12 @@ class Slet:
     def quiesce(self) -> None:
         """Return when everything that was handed over has been put out: for slets with a driver of their own.
 
-        Called before such a slet is replaced, while nothing more comes in.
+        Called before such a slet is replaced or removed, while nothing more comes in. A slet without inputs stops
+        putting out: what its memento says is then what has left.
         """
+
+    def proceed(self) -> None:
+        """Go on after `quiesce`: the change for which it was called was not made."""
 
     def metrics(self) -> dict[str, int | float | str]:
         """Figures of the slet's own, shown beside the platform's."""

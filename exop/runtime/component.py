@@ -203,6 +203,11 @@ class Component:
         if self.instance is not None:
             self.instance.quiesce()
 
+    def proceed(self) -> None:
+        """Let it go on: it was not replaced after all."""
+        if self.instance is not None:
+            self.instance.proceed()
+
     def surrender(self) -> list[Work]:
         """Give away what its own driver has in hand, which is parked: somebody else will do it."""
         if self.driver is None:

@@ -14,6 +14,7 @@ from functools import partial
 from exop.errors import ComponentFailed, ExopError
 from exop.logs import logger
 from exop.model.lifecycle import Event, State
+from exop.model.memento import Memento
 from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
@@ -53,6 +54,7 @@ class Change:
     _undo: list[Undo] = field(default_factory=list)
     _successors: dict[str, Component] = field(default_factory=dict)
     _channels: dict[str, Channel] = field(default_factory=dict)
+    _states: dict[str, Memento | None] = field(default_factory=dict)
     _removed: list[Channel] = field(default_factory=list)
     _hushed: list[Component] = field(default_factory=list)
 
@@ -64,12 +66,9 @@ class Change:
         """
         try:
             self._create()
-            for node, component in self._successors.items():
-                try:
-                    component.enter()
-                except Exception as error:
-                    problem = str(error) or repr(error)
-                    raise ComponentFailed(node=node, phase="opening", problem=problem) from error
+            for step in self.plan.steps:
+                if step.node in self._successors and not _opens_late(step):
+                    self._open(self._successors[step.node])
         except BaseException as error:
             self.give_up(error)
             raise
@@ -88,7 +87,8 @@ class Change:
             lean = after.lean()
             outside = [one.driver for one in (*old, *self._restarted()) if isinstance(one.driver, SourceDriver)]
             with self.deployment.parking, Pause(self.deployment, outside, self.timeout) as pause:
-                Drain(self.deployment, pause, old, before, after, self.timeout).stage()
+                stopped = partial(self._open_late, pause)
+                Drain(self.deployment, pause, old, before, after, self.timeout, stopped, self._undo).stage()
                 pause.run(lambda: self._cut(old, before, self._leanest(after, lean)))
             self.paused = pause.seconds
         except BaseException as error:
@@ -123,6 +123,26 @@ class Change:
                     raise ComponentFailed(node=step.node, phase="being made", problem=problem) from error
                 self._successors[step.node] = made
                 self._undo.append(lambda made=made: self._discard(made))  # type: ignore[misc]
+
+    def _open(self, component: Component) -> None:
+        try:
+            component.enter()
+        except Exception as error:
+            problem = str(error) or repr(error)
+            raise ComponentFailed(node=component.node.name, phase="opening", problem=problem) from error
+
+    def _open_late(self, pause: Pause, old: Component) -> None:
+        """Open a source that drives itself where its predecessor has stopped: it may begin at once."""
+        step = next(one for one in self.plan.steps if one.node == old.node.name)
+        if not _opens_late(step) or step.state is None or old.driver is None:
+            return
+        pause.close([old.driver])
+        pause.wait_parked()
+        successor = self._successors[step.node]
+        state = self._states[step.node] = step.state.take(old.state)
+        if state is not None:
+            successor.adopt(state)
+        self._open(successor)
 
     def _connect(self) -> None:
         """Set `connected-to` of the ports to what is to be; nothing is bound by that yet."""
@@ -197,13 +217,17 @@ class Change:
         self._hush(successor)
         if predecessor is not None and step.state is not None:
             predecessor.flush()  # what it has buffered is part of what its memento says
-            successor.succeed(predecessor, step.state.take(predecessor.state))
+            late = step.node in self._states
+            successor.succeed(predecessor, self._states[step.node] if late else step.state.take(predecessor.state))
             if predecessor.driver is not None and successor.driver is not None:
                 successor.driver.count, successor.driver.rows = predecessor.driver.count, predecessor.driver.rows
         suspended = successor.node.suspended
         successor.on(Event.SUSPEND if suspended else Event.START)
         if predecessor is not None and predecessor.status is State.ENDED:  # its stream is over, whoever stands there
             successor.on(Event.END)
+            successor.over = True
+            if isinstance(successor.driver, SourceDriver):
+                successor.driver.over = True  # it does what was in hand, and does not begin again
         return successor
 
     def _alter(self, component: Component, steps: list[Step]) -> None:
@@ -233,13 +257,14 @@ class Change:
             driver, successor = component.driver, self._successors.get(component.node.name)
             if driver is None:
                 continue
-            for one in (driver, *component.pullers):
-                one.retire()
+            in_hand = component.surrender()  # before it is told to leave: it would do it itself
             if isinstance(driver, EngineDriver):
                 driver.heir = partial(_push_late, hands, driver)
             if successor is not None and successor.driver is not None and driver.ending:
                 successor.driver.ending = True
-            hands.pass_on(driver, component.surrender())
+            for one in (driver, *component.pullers):
+                one.retire()
+            hands.pass_on(driver, in_hand)
         for driver in self.deployment.drivers():
             if driver.work:
                 driver.work.extend(hands.pass_on(driver, driver.surrender()))
@@ -252,8 +277,7 @@ class Change:
             if isinstance(component.driver, ThreadDriver) and not component.driver.join(self.timeout):
                 _report(component, f"its thread has not left within {self.timeout:g} s")
         for component in self._successors.values():
-            if component.status is not State.ENDED:
-                component.begin()
+            component.begin()
         self.deployment.settle_workers(self.timeout)
         for component in self._hushed:
             component.announce()
@@ -275,6 +299,14 @@ class Change:
             if isinstance(component.driver, EngineDriver):
                 component.driver.halt()
             self.manager.destroy(component)
+
+
+def _opens_late(step: Step) -> bool:
+    """A source that drives itself begins with its memento: it is opened when its predecessor has stopped."""
+    spec = step.after.slet if step.after is not None else None
+    return (
+        step.verb == "replace" and spec is not None and spec.own_driver and not spec.inputs and spec.state is not None
+    )
 
 
 def _remembered(component: Component) -> Undo:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from exop.errors import PlanError
 from exop.model.lifecycle import State
@@ -27,7 +28,18 @@ HELPLESS = (State.FAILED, State.SUSPENDED)
 
 @dataclass
 class Drain:
-    """Closes the drivers of a deployment, upstream first, and empties in between what has to be empty."""
+    """Closes the drivers of a deployment, upstream first, and empties in between what has to be empty.
+
+    Args:
+        deployment: What is to be parked.
+        pause: By what.
+        old: The components that leave.
+        before: The connections before the change.
+        after: The connections after it.
+        timeout: How many seconds each step may take.
+        opened: Called with a component that leaves, as soon as it has stopped: its state is final then.
+        undo: Where it is noted how to let those go on who were stopped.
+    """
 
     deployment: Deployment
     pause: Pause
@@ -35,6 +47,8 @@ class Drain:
     before: Wiring
     after: Wiring
     timeout: float
+    opened: Callable[[Component], None]
+    undo: list[Callable[[], object]]
     _stops: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
 
     def stage(self) -> None:
@@ -44,11 +58,11 @@ class Drain:
             PlanError: something could not be emptied.
         """
         for component in self.old:
-            if component.spec.own_driver and component.status in (State.ACTIVE, State.SUSPENDED):
-                self._stops.setdefault(id(component.driver), []).append(lambda one=component: self._quiesce(one))  # type: ignore[misc]
+            if component.driver is not None:
+                self._stops[id(component.driver)] = [partial(self._stop, component, component.driver)]
         for queue, leaving in self._emptied():
             if queue.worker is not None:
-                self._stops.setdefault(id(queue.worker), []).append(lambda q=queue, to=leaving: self._drain(q, to))  # type: ignore[misc]
+                self._stops.setdefault(id(queue.worker), []).insert(0, partial(self._drain, queue, leaving))
         waiting: list[Driver] = []
         for driver in self.deployment.drivers():
             for stop in self._stops.get(id(driver), ()):
@@ -101,11 +115,16 @@ class Drain:
             f"repair or resume that first, or let the queue run empty"
         )
 
-    def _quiesce(self, component: Component) -> None:
+    def _stop(self, component: Component, driver: Driver) -> None:
+        """Stop a slet that drives itself, or is driven, and is to leave."""
+        if component.spec.own_driver and component.status in (State.ACTIVE, State.SUSPENDED):
+            self.undo.append(component.proceed)
+            self._quiesce(component, driver)
+        self.opened(component)
+
+    def _quiesce(self, component: Component, driver: Driver) -> None:
         """Let a slet with a driver of its own put out what it was given: nothing more comes in."""
-        driver, failed = component.driver, list[Exception]()
-        if driver is None:
-            return
+        failed: list[Exception] = []
 
         def quiesce() -> None:
             try:

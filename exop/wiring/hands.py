@@ -69,7 +69,13 @@ class Hands:
             return None if isinstance(work.payload, CONTROL) else there.get(f"channel {left}", there.get(place))
         if place in there:
             return there[place]
-        return there.get(place.rpartition(" -> ")[2]) if place.startswith("queue ") else None
+        if not place.startswith("queue "):
+            return None
+        node, _, port = place.rpartition(" -> ")[2].rpartition(".")
+        component = self.deployment.components.get(node)
+        if component is not None and port in component.pulled:
+            return work.entry  # a port that pulls takes what its earlier queues hold
+        return there.get(f"{node}.{port}")
 
     def _runner(self, place: str) -> Driver | None:
         """Who runs a place; `None` for a queue, into which anybody may push."""

@@ -46,6 +46,9 @@ def _of_old(step: Step, component: Component) -> Iterator[str]:
             yield f"the state of {step.node} ({spec.state[1].__qualname__}) goes with it"
     if step.verb == "replace" and spec.iterated and not spec.inputs and spec.state is None:
         yield f"{step.node} keeps no position in a memento: its successor begins where it likes"
+    quiet = spec.inputs and getattr(spec.factory, "quiesce", None) is Slet.quiesce
+    if step.verb in ("replace", "remove") and spec.own_driver and quiet:
+        yield f"{step.node} has no quiesce(): what it was given and has not put out is lost"
     if step.verb in ("replace", "remove") and spec.own_driver and component.status is State.FAILED:
         yield f"{step.node} is broken: what it was given and has not put out is lost"
 

@@ -10,6 +10,7 @@ from exop.errors import PlanError
 from exop.model.diff import Difference, difference
 from exop.model.handover import HandOver, hand_over
 from exop.model.mesh import Mesh, Node
+from exop.model.slet import Slet
 
 Verb = Literal["add", "remove", "replace", "configure", "suspend", "resume", "rewire", "adjust"]
 
@@ -107,6 +108,7 @@ def make_plan(before: Mesh, after: Mesh) -> Plan:
 def _steps(old: Node, new: Node) -> list[Step]:
     """The steps of one changed node: a replacement does everything at once."""
     if old.slet != new.slet:
+        _check_stop(old, new)
         state = hand_over(old, new, lose_state=new.lose_state)
         return [Step("replace", new.name, f"{old.slet.identity} → {new.slet.identity}", old, new, state)]
     steps = []
@@ -125,6 +127,21 @@ def _steps(old: Node, new: Node) -> list[Step]:
     if old.suspended != new.suspended:
         steps.append(Step("suspend" if new.suspended else "resume", new.name, new.slet.identity, old, new))
     return steps or [Step("adjust", new.name, f"on_error={new.policy}", old, new)]
+
+
+def _check_stop(old: Node, new: Node) -> None:
+    """A source that drives itself must be able to stop, so that it is known where its successor begins.
+
+    Raises:
+        PlanError: it has no `quiesce`.
+    """
+    spec = old.slet
+    stops = getattr(spec.factory, "quiesce", None) is not Slet.quiesce
+    if spec.own_driver and not spec.inputs and spec.state is not None and not (stops or new.lose_state):
+        raise PlanError(
+            f"{old.name}: {spec.name} pushes from threads of its own and has no quiesce(), so where its successor "
+            f"would begin is not known; define quiesce() so that it stops, or say lose_state=True"
+        )
 
 
 def _check_restart(node: Node) -> None:

@@ -293,7 +293,9 @@ def test_a_queue_comes_before_it(platform):
         from exop.model.mesh import Node
         from exop.model.slet import spec_of
 
-        return mesh.add(Node("q", spec_of(count_to), spec_of(count_to).configured("q", {"to": 2000, "step": -1}), {"out": "both"}))
+        return mesh.add(
+            Node("q", spec_of(count_to), spec_of(count_to).configured("q", {"to": 2000, "step": -1}), {"out": "both"})
+        )
 
     changed(platform, "app", second_source)
     changed(platform, "app", lambda mesh: mesh.configure("b", poison=0))

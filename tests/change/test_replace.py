@@ -1,7 +1,6 @@
-"""A slet is replaced by another one while items flow: nothing is lost, doubled or reordered, and its state goes over."""
+"""A slet is replaced while items flow: nothing is lost, doubled or reordered, and its state goes over."""
 
 from collections.abc import Iterator
-from dataclasses import field
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from exop import Application, InputPort, Memento, OutputPort, Slet, input_port, 
 from tests.change.tools import (
     Position,
     Seen,
-    Sum,
     Tap,
     chain,
     changed,
@@ -254,8 +252,7 @@ def test_a_pulling_sink_that_never_yields(platform):
     def taker() -> Any:
         @slet
         def take(pulled: InputPort[int]) -> None:
-            for x in pulled:
-                seen.append(x)
+            seen.extend(pulled)
 
         return take
 

@@ -1,9 +1,9 @@
 """What the tests of changes share: streams that are numbered, sources under control, and what must hold at the end."""
 
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from collections.abc import Callable, Iterator
 from dataclasses import field
 from typing import Any
 
@@ -152,10 +152,12 @@ def end(platform: Platform, name: str) -> None:
 
 def whole(seen: list[int], last: int | None = None) -> None:
     """Nothing was lost, doubled or reordered: the numbers are 1, 2, 3, … (up to *last*)."""
-    expected = list(range(1, (last if last is not None else len(seen)) + 1))
+    expected = list(range(1, (last or len(seen)) + 1))
     if seen != expected:
-        at = next((n for n, (a, b) in enumerate(zip(seen, expected, strict=False)) if a != b), min(len(seen), len(expected)))
-        raise AssertionError(f"differs at {at}: {seen[max(0, at - 3) : at + 5]}, of {len(seen)} (expected {len(expected)})")
+        pairs = zip(seen, expected, strict=False)
+        at = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(seen), len(expected)))
+        around = seen[max(0, at - 3) : at + 5]
+        raise AssertionError(f"differs at {at}: … {around} …, of {len(seen)} (expected {len(expected)})")
 
 
 def grows(seen: list[Any], by: int = 100) -> None:

@@ -386,17 +386,37 @@ def engine_source(station: Station) -> Any:
         out: OutputPort[Any]
 
         def __enter__(self) -> "EngineSource":
+            self.pausing, self.paused, self.leaving = threading.Event(), threading.Event(), threading.Event()
             self.thread = threading.Thread(target=self.work, name=f"exop test engine {station.name}")
             self.thread.start()
             return self
 
         def __exit__(self, *exc: object) -> None:
+            self.leaving.set()
+            self.proceed()
             self.thread.join(20)
+
+        def quiesce(self) -> None:
+            """Put out nothing more."""
+            self.pausing.set()
+            self.paused.wait(20)
+
+        def proceed(self) -> None:
+            """Go on putting out."""
+            self.pausing.clear()
+            self.paused.clear()
+
+        def pause(self) -> bool:
+            """Stop when asked to; tells whether to go on."""
+            while self.pausing.is_set():
+                self.paused.set()
+                self.leaving.wait(0.001)
+            return not self.leaving.is_set()
 
         def work(self) -> None:
             """Push everything, then end."""
             try:
-                while (at := self.count.left.get("out", 0)) < station.limit:
+                while self.pause() and (at := self.count.left.get("out", 0)) < station.limit:
                     size = min(1 + station.chance("size", at) % 3, station.limit - at)
                     made = station.give(self.count, "out", 3, size)
                     if size == 1:
@@ -404,7 +424,9 @@ def engine_source(station: Station) -> Any:
                     else:
                         self.out.push_batch(made)
                     self.out.push(Punctuation(at + size - 1))
-                self.out.end()
+                if not self.leaving.is_set():
+                    self.out.end()
+                self.paused.set()
             except BaseException as stopped:  # noqa: BLE001 (whatever it is, it is noted)
                 if type(stopped).__name__ not in ("Halted", "ChannelClosed"):
                     station.notes.wrong.append(f"the engine {station.name} broke: {stopped!r}")
