@@ -154,22 +154,37 @@ class Store:
     def _opened(self, path: Path) -> sqlite3.Connection:
         try:
             database = sqlite3.connect(path, check_same_thread=False)
-            database.execute("PRAGMA foreign_keys = ON")
-            database.execute("PRAGMA journal_mode = WAL")
-            found = database.execute("SELECT name FROM sqlite_master WHERE name = 'platform'").fetchone()
-            if found is None:
+            version = _version(database)
+            if version in (None, VERSION):
+                database.execute("PRAGMA foreign_keys = ON")
+                database.execute("PRAGMA journal_mode = WAL")
+            if version is None:
                 # In one transaction: a process that is killed here leaves no half-made tables.
                 database.executescript(f"BEGIN; {SCHEMA} INSERT INTO platform VALUES ({VERSION}); COMMIT;")
-            (version,) = database.execute("SELECT version FROM platform").fetchone()
         except sqlite3.Error as problem:
             raise StateError(
                 f"{path} is no state of ExoP, or it is damaged ({problem}); nothing was changed; "
                 f"move it away to start afresh, or give another directory, --state DIR"
             ) from problem
-        if version != VERSION:
+        if version not in (None, VERSION):
             database.close()
             raise StateError(
                 f"{path} is of version {version}, this release reads version {VERSION}; nothing was changed; "
                 f"use the release that wrote it, or give another directory, --state DIR"
             )
         return database
+
+
+def _version(database: sqlite3.Connection) -> int | None:
+    """The version of the tables; `None` when there are none yet.
+
+    Raises:
+        sqlite3.Error: the file is no database, or one of somebody else's.
+    """
+    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if tables and "platform" not in tables:
+        raise sqlite3.DatabaseError(f"it holds the tables {', '.join(sorted(tables))}")
+    if not tables:
+        return None
+    (version,) = database.execute("SELECT version FROM platform").fetchone() or (0,)
+    return int(version)

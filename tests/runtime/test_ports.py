@@ -270,7 +270,7 @@ def test_iterating_a_channel_that_keeps_things_reads_it_once(rig):
     @slet
     def reader(item: InputPort[int]) -> None:
         ready.pass_through()
-        eventually(lambda: item.pull())
+        eventually(item.pull)
         seen.extend(item)
 
     app = Application("reading")
@@ -282,7 +282,7 @@ def test_iterating_a_channel_that_keeps_things_reads_it_once(rig):
 
 
 def test_a_slet_that_is_pushed_to_takes_from_another_port_without_waiting(rig):
-    """With each tick it takes what has come; it ends with what is pushed to it, and nobody waits for room there then."""
+    """With each tick it takes what has come; it ends with what is pushed to it, and then nobody waits for room there."""
     seen = []
 
     class Ticked(Slet):

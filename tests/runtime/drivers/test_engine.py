@@ -235,7 +235,7 @@ def test_an_engine_that_reports_a_failure_is_failed(rig):
             self.out.fail(RuntimeError("the engine is out of order"))
 
     deployment = deployed(rig, Broken, [])
-    with pytest.raises(ComponentFailed, match="engine failed while .*out of order"):
+    with pytest.raises(ComponentFailed, match=r"engine failed while .*out of order"):
         deployment.wait(PATIENCE)
 
 

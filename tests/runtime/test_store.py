@@ -1,0 +1,192 @@
+"""The state directory: what is stored is there again; what cannot be used is refused, and nothing is changed."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from exop import Application
+from exop.errors import StateError
+from exop.runtime.store import VERSION, Store
+from exop.stock.slets import count_up, show
+
+
+def mesh(name="numbers", **settings):
+    """A small mesh."""
+    app = Application(name)
+    app.add("console", show, item=app.add("numbers", count_up, **settings))
+    return app.build().at(3)
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """Where a state directory is made."""
+    return tmp_path / "deep" / "state"
+
+
+def test_applications_are_there_after_a_restart(directory):
+    """Name, revision, topology and activity come back; the directory is made when it is missing."""
+    store = Store(directory)
+    store.save(mesh("b"), "topology b", active=True)
+    store.save(mesh("a"), "topology a", active=False)
+    store.remember_plugin("weather", Path("/somewhere/weather"))
+    store.close()
+    again = Store(directory)
+    assert [(one.name, one.revision, one.topology, one.active) for one in again.applications()] == [
+        ("a", 3, "topology a", False),
+        ("b", 3, "topology b", True),
+    ]
+    assert again.plugins() == {"weather": Path("/somewhere/weather")}
+    again.close()
+
+
+def test_components_and_wiring_are_stored_with_their_application(directory):
+    """Configuration, activity and connections of every component: replaced with a revision, removed with the whole."""
+    store = Store(directory)
+    store.save(mesh(to=5), "one", active=True)
+    store.save(mesh(to=7).suspend("console"), "two", active=True)
+    store.close()
+    database = sqlite3.connect(directory / "platform.sqlite")
+    components = database.execute("SELECT node, settings, state FROM components ORDER BY node").fetchall()
+    assert [(node, state) for node, _, state in components] == [("console", "suspended"), ("numbers", "active")]
+    assert '"to": 7' in components[1][1]
+    wiring = database.execute("SELECT node, port, channel FROM wiring ORDER BY node").fetchall()
+    assert wiring == [("console", "item", "numbers"), ("numbers", "out", "numbers")]
+    database.close()
+    store = Store(directory)
+    store.forget("numbers")
+    store.close()
+    database = sqlite3.connect(directory / "platform.sqlite")
+    assert database.execute("SELECT count(*) FROM components").fetchone() == (0,)
+    assert database.execute("SELECT count(*) FROM wiring").fetchone() == (0,)
+    database.close()
+
+
+def test_activity_can_be_changed_alone(directory):
+    """An application that has finished is not started again by itself."""
+    store = Store(directory)
+    store.save(mesh(), "t", active=True)
+    store.set_active("numbers", active=False)
+    assert not store.applications()[0].active
+    store.close()
+
+
+def test_a_directory_has_one_platform_at_a_time(directory):
+    """The second one is refused with the process id of the first, also from the same process."""
+    store = Store(directory)
+    with pytest.raises(StateError, match=rf"in use by the platform with process id {os.getpid()}; .*--state DIR"):
+        Store(directory)
+    store.close()
+    Store(directory).close()
+
+
+def test_a_platform_that_was_killed_does_not_keep_its_directory(directory):
+    """The lock is the process's: it goes with it, whatever stands in the file."""
+    code = (
+        "import os, sys; from pathlib import Path; from exop.runtime.store import Store;"
+        "Store(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(directory)], check=False, timeout=60)
+    assert (directory / "lock").read_text()
+    Store(directory).close()
+
+
+def contents(directory):
+    """Every file of a directory, as bytes."""
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "lock"}
+
+
+def test_a_directory_of_another_version_is_refused_and_left_as_it_is(directory):
+    """Not converted, not emptied: the message names both versions and the cure."""
+    Store(directory).close()
+    database = sqlite3.connect(directory / "platform.sqlite")
+    database.execute("UPDATE platform SET version = ?", (VERSION + 1,))
+    database.commit()
+    database.close()
+    before = contents(directory)
+    with pytest.raises(StateError, match=rf"version {VERSION + 1}, this release reads version {VERSION}; nothing was"):
+        Store(directory)
+    assert contents(directory) == before
+
+
+@pytest.mark.parametrize("content", [b"this is no database, only some text that is long enough", b"\0" * 4096])
+def test_a_damaged_file_is_refused_and_left_as_it_is(directory, content):
+    """The message says that it is no state of ExoP, and what to do."""
+    directory.mkdir(parents=True)
+    (directory / "platform.sqlite").write_bytes(content)
+    with pytest.raises(StateError, match=r"no state of ExoP, or it is damaged .*move it away"):
+        Store(directory)
+    assert (directory / "platform.sqlite").read_bytes() == content
+
+
+def test_somebody_elses_database_is_refused(directory):
+    """A database of other tables is none of ours: nothing is added to it."""
+    directory.mkdir(parents=True)
+    database = sqlite3.connect(directory / "platform.sqlite")
+    database.execute("CREATE TABLE recipes (name TEXT)")
+    database.commit()
+    database.close()
+    with pytest.raises(StateError, match="no state of ExoP"):
+        Store(directory)
+    database = sqlite3.connect(directory / "platform.sqlite")
+    assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("recipes",)]
+    database.close()
+
+
+def test_a_refused_directory_is_not_kept_locked(directory):
+    """After the cure the same directory can be used."""
+    directory.mkdir(parents=True)
+    (directory / "platform.sqlite").write_bytes(b"no database at all, but long enough to be looked at")
+    with pytest.raises(StateError):
+        Store(directory)
+    (directory / "platform.sqlite").unlink()
+    Store(directory).close()
+
+
+@pytest.mark.parametrize("place", ["/proc/exop/state", "/dev/null/state"])
+def test_where_no_directory_can_be_made_the_error_says_so(place):
+    """One line: the place, the reason, the cure."""
+    with pytest.raises(StateError, match=r"cannot be used: .*; give another one, --state DIR"):
+        Store(Path(place))
+
+
+def test_a_file_in_the_way_is_named(tmp_path):
+    """A state directory that is a file."""
+    (tmp_path / "state").write_text("")
+    with pytest.raises(StateError, match=rf"{tmp_path}/state cannot be used"):
+        Store(tmp_path / "state")
+
+
+def test_several_threads_may_write(directory):
+    """Appliers and drivers note things at the same time; every one of them is there."""
+    store = Store(directory)
+    for number in range(8):
+        store.save(mesh(f"app{number}"), "t", active=True)
+    broken = []
+
+    def toggle(number):
+        try:
+            for turn in range(25):
+                store.set_active(f"app{number}", active=turn % 2 == 0)
+            store.set_active(f"app{number}", active=False)
+        except Exception as error:  # noqa: BLE001 (shown below)
+            broken.append(error)
+
+    threads = [threading.Thread(target=toggle, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not broken
+    assert not any(one.active for one in store.applications())
+    store.close()
+
+
+def test_a_directory_is_the_owners_alone(directory):
+    """What is stored may hold what others are not to see."""
+    Store(directory).close()
+    assert directory.stat().st_mode & 0o077 == 0
