@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from exop.model.items import EndOfStream, Punctuation
@@ -19,7 +20,7 @@ from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.drivers.thread import ThreadDriver
-from exop.runtime.entry import NOWHERE, Entry
+from exop.runtime.entry import NOWHERE, Entry, control_all
 from exop.runtime.failure import Kept, Trouble, source_broken
 from exop.runtime.making import Iteration, buffers, source_driver
 from exop.runtime.metrics import ComponentMetrics
@@ -246,14 +247,7 @@ class Component:
 
     def forward(self, mark: Punctuation | EndOfStream) -> None:
         """Send a control item by every output port."""
-        entries = iter(self._leaving())
-        try:
-            for entry in entries:
-                entry.control(mark)
-        except Unwind as unwound:
-            for entry in entries:
-                unwound.then(entry, "control", [mark])
-            raise
+        control_all(self._leaving(), mark)
 
     def finish(self) -> None:
         """The stream has ended here: say so downstream, behind everything that the slet has put out."""
@@ -285,7 +279,9 @@ class Component:
             self.driver = EngineDriver(name, self._end_outputs)
         elif spec.iterated:
             flush = self.flush_outputs if any(buffers(spec, port) for port in spec.outputs) else None
-            self.driver = source_driver(spec, name, Iteration(self._iterate, self._source_broken, self.finish, flush))
+            self.driver = source_driver(
+                spec, name, Iteration(self._iterate, partial(source_broken, self), self.finish, flush)
+            )
         for port in spec.outputs:
             if isinstance(self.driver, EngineDriver):
                 self.outputs[port.name] = DrivenOutput(port, self.driver, self.failed, self._port_ended)
@@ -331,10 +327,6 @@ class Component:
         pulled = list(self.pulled.values())
         found = self._function()(*pulled)
         return iter(found if found is not None else ())
-
-    def _source_broken(self, error: BaseException) -> bool:
-        """What was iterated raised: tells whether it is to be iterated anew."""
-        return source_broken(self, error)
 
     def _end_outputs(self) -> None:
         for output in self.outputs.values():

@@ -111,3 +111,15 @@ def in_turn(entry: Entry, payloads: Iterable[Any], way: Way = "push") -> None:
     except Unwind as unwound:
         unwound.then(entry, way, rest)
         raise
+
+
+def control_all(entries: Iterable[Entry], mark: Punctuation | EndOfStream) -> None:
+    """Hand a control item to several entries; those that are left when the driver unwinds get it later."""
+    rest = iter(entries)
+    try:
+        for entry in rest:
+            entry.control(mark)
+    except Unwind as unwound:
+        for entry in rest:
+            unwound.then(entry, "control", [mark])
+        raise

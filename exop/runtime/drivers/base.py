@@ -326,10 +326,7 @@ class Driver:
             self.work[0] = replace(work, wait=None)
 
     def hold(self, place: str, until: Callable[[], Any], timeout: float | None = None) -> None:
-        """Wait at *place* inside an item, as a safe point: the driver counts as parked meanwhile.
-
-        With *timeout*, wait at most so many seconds, and then as long as somebody wants the driver to be parked.
-        """
+        """Wait at *place* inside an item, as a safe point: at most *timeout* seconds, and while it is to be parked."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self.held_by = place
         try:
