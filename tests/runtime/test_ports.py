@@ -282,7 +282,7 @@ def test_iterating_a_channel_that_keeps_things_reads_it_once(rig):
 
 
 def test_a_slet_that_is_pushed_to_takes_from_another_port_without_waiting(rig):
-    """With each tick it takes what has come; it ends with what is pushed to it, and then nobody waits for room there."""
+    """It takes what has come with each tick, and ends with what is pushed to it: nobody waits for room there then."""
     seen = []
 
     class Ticked(Slet):
