@@ -43,7 +43,7 @@ def test_finished_applications_rest(counting: Path, tmp_path: Path, capsys: pyte
     set_up()
     with Keeper(Platform(state=tmp_path / "state", control=False), Stopping()) as keeper:
         keeper.start([])
-        assert told(keeper, capsys, "finished").count("finished [") == 1
+        assert told(keeper, capsys, "finished [").count("finished [") == 1
         keeper.look()
         assert capsys.readouterr().err == ""
     with Platform(state=tmp_path / "state", control=False) as again:
