@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from exop import Application, slet
@@ -111,6 +112,22 @@ class Rig:
             for port, channel in node.ports.items():
                 self.wiring.connect(component, port, channel)
         return self.wiring.circuit(mesh.name)
+
+    def suspend(self, deployment: Deployment, node: str) -> None:
+        """Suspend a node while the application runs."""
+        one = deployment.components[node]
+        with deployment.parked(PATIENCE):
+            one.node = replace(one.node, suspended=True)
+            self.manager.suspend(one)
+            self.wiring.settle(deployment, PATIENCE)
+
+    def resume(self, deployment: Deployment, node: str) -> None:
+        """Resume a node that was suspended."""
+        one = deployment.components[node]
+        with deployment.parked(PATIENCE):
+            one.node = replace(one.node, suspended=False)
+            self.manager.resume(one)
+            self.wiring.settle(deployment, PATIENCE)
 
     def undeploy(self, deployment: Deployment) -> None:
         """Take a deployment away; all its threads leave."""

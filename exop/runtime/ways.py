@@ -223,6 +223,9 @@ def _holding(component: Component, port: PortSpec) -> Entry:
 
     def held(way: Way) -> Push:
         def wait(payload: Any) -> None:
+            if not component.held:  # it was resumed, and nothing was bound anew since
+                getattr(way_into(component, port), way)(payload)
+                return
             driver = current_driver()
             if driver is None:  # pushed by hand: nobody can wait here
                 problem = f"it is {component.status}; resume it first"

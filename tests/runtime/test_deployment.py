@@ -1,0 +1,446 @@
+"""A running application: opening, starting, waiting, parking, stopping."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from exop import Application, Memento, Slet, input_port, slet
+from exop.errors import ComponentFailed, MeshError, PlanError
+from exop.model.lifecycle import State
+from exop.runtime.channels import queue as queues
+from exop.stock.slets import count_up
+from tests.rig import PATIENCE, Gate, collector, eventually, same, source_of
+
+
+def test_slets_are_opened_side_by_side(rig):
+    """Slow openings do not add up: each of these waits until all of them are opening."""
+    barrier = threading.Barrier(4)
+
+    class Slow(Slet):
+        def __enter__(self) -> "Slow":
+            barrier.wait(PATIENCE)
+            return self
+
+        @input_port
+        def item(self, item: int) -> None:
+            """Take."""
+
+    app = Application("slow")
+    at = app.add("numbers", count_up, to=3)
+    for number in range(4):
+        app.add(f"slow{number}", Slow, item=at)
+    rig.run(app)
+
+
+def test_sources_begin_when_every_slet_is_ready(rig):
+    """A slow engine warms up while it opens: nothing is pushed before."""
+    story = []
+
+    class Slow(Slet):
+        def __enter__(self) -> "Slow":
+            story.append("opening")
+            eventually(lambda: "source made" in story)
+            story.append("ready")
+            return self
+
+        @input_port
+        def item(self, item: int) -> None:
+            """Take."""
+            story.append(item)
+
+    class Source(Slet):
+        def __enter__(self) -> "Source":
+            story.append("source made")
+            return self
+
+        def __iter__(self) -> Iterator[int]:
+            story.append("source begins")
+            yield 1
+
+    app = Application("ready")
+    app.add("slow", Slow, item=app.add("source", Source))
+    rig.run(app)
+    assert story.index("ready") < story.index("source begins")
+
+
+def test_one_that_cannot_be_opened_closes_the_others(rig):
+    """The deployment fails with its node and reason, what was open is closed, nothing stays registered."""
+    closed = []
+
+    def opening(name, works):
+        class Device(Slet):
+            def __enter__(self) -> "Device":
+                if not works:
+                    raise OSError(f"no {name}")
+                return self
+
+            def __exit__(self, *exc: object) -> None:
+                closed.append(name)
+
+            @input_port
+            def item(self, item: int) -> None:
+                """Take."""
+
+        return Device
+
+    app = Application("devices")
+    at = app.add("numbers", count_up)
+    for name, works in (("one", True), ("two", False), ("three", True)):
+        app.add(name, opening(name, works), item=at)
+    with pytest.raises(ComponentFailed, match="two failed while opening: no two") as failed:
+        rig.deploy(app)
+    assert isinstance(failed.value.__cause__, OSError)
+    assert sorted(closed) == ["one", "three"]
+    assert not rig.registry.find(None, "(application=devices)")
+
+
+def test_the_same_name_can_be_deployed_after_a_failure(rig):
+    """Nothing of a failed deployment is in the way of the next one."""
+    works = []
+
+    class Device(Slet):
+        def __enter__(self) -> "Device":
+            if not works:
+                raise OSError("not yet")
+            return self
+
+        @input_port
+        def item(self, item: int) -> None:
+            """Take."""
+
+    app = Application("again")
+    app.add("device", Device, item=app.add("numbers", count_up, to=3))
+    with pytest.raises(ComponentFailed):
+        rig.deploy(app)
+    works.append(True)
+    rig.run(app)
+
+
+def test_a_slet_that_cannot_even_be_made_is_named(rig):
+    """An error of a slet's own making is a failure of that component, not of the platform."""
+
+    class Odd(Slet):
+        def __post_init__(self) -> None:
+            raise RuntimeError("odd")
+
+        @input_port
+        def item(self, item: int) -> None:
+            """Take."""
+
+    app = Application("odd")
+    app.add("odd", Odd, item=app.add("numbers", count_up))
+    with pytest.raises(ComponentFailed, match="odd failed while being made: RuntimeError: odd"):
+        rig.deploy(app)
+
+
+def test_waiting_ends_when_everything_has_ended(rig):
+    """Every component is `ended` then, and waiting again returns at once."""
+    app = Application("ends")
+    app.add("sink", collector([]), item=app.add("same", same, item=app.add("numbers", count_up, to=10)))
+    deployment = rig.deploy(app)
+    assert deployment.wait(PATIENCE)
+    assert deployment.wait(0)
+    assert {component.status for component in deployment.components.values()} == {State.ENDED}
+
+
+def test_waiting_ends_in_time(rig):
+    """`False` when it has not finished by then."""
+    app = Application("endless")
+    app.add("sink", collector([]), item=app.add("numbers", count_up))
+    deployment = rig.deploy(app)
+    assert not deployment.wait(0.01)
+    deployment.end_sources()
+    assert deployment.wait(PATIENCE)
+
+
+def test_waiting_tells_of_a_slet_that_needs_help_and_can_be_repeated_after_it(rig):
+    """The node and the error; once it is resumed, waiting goes on."""
+    bad = [3]
+
+    @slet
+    def careful(item: int) -> None:
+        if item in bad:
+            bad.remove(item)
+            raise ValueError("three")
+
+    app = Application("help")
+    app.add("careful", careful, item=app.add("numbers", count_up, to=5))
+    deployment = rig.deploy(app)
+    with pytest.raises(ComponentFailed, match="careful failed while running: ValueError: three") as failed:
+        deployment.wait(PATIENCE)
+    assert isinstance(failed.value.__cause__, ValueError)
+    deployment.components["careful"].resume()
+    assert deployment.wait(PATIENCE)
+
+
+def test_a_driver_that_crashes_is_told_to_whoever_waits(rig):
+    """A defect behind a slet ends its driver: waiting says which, and why, instead of waiting for ever."""
+    app = Application("crash")
+    table = app.channel("table", kind="table", key="id")
+    app.add("source", source_of([{"id": 1}, {"name": "no id"}]), out=table)
+    app.add("sink", collector([]), item=table)
+    deployment = rig.deploy(app)
+    with pytest.raises(ComponentFailed, match="driving: KeyError"):
+        deployment.wait(PATIENCE)
+
+
+def test_a_cycle_that_cannot_take_what_it_makes_is_told_to_whoever_waits(rig, monkeypatch):
+    """Rule 5: a worker that would fill its own queue without end stops, naming the cycle."""
+    monkeypatch.setattr(queues, "SPILL", 100)
+
+    @slet
+    def doubling(item: int) -> Iterator[int]:
+        yield item
+        yield item
+
+    app = Application("growing")
+    back = app.channel("back", kind="queue", capacity=2)
+    app.add("numbers", count_up, to=1, out=back)
+    app.add("doubling", doubling, item=back, out=back)
+    deployment = rig.deploy(app)
+    with pytest.raises(ComponentFailed, match="the cycle through the queue 'back' makes more items than it takes"):
+        deployment.wait(PATIENCE)
+
+
+def test_parked_nothing_moves_anywhere(rig):
+    """While the block runs no slet is called, whichever driver runs it; afterwards everything goes on."""
+    calls = [0]
+
+    @slet
+    def counting(item: Any) -> Any:
+        calls[0] += 1
+        return item
+
+    app = Application("parked")
+    joined = app.channel("joined", kind="queue", capacity=2)
+    for number in range(3):
+        app.add(f"s{number}", counting, item=app.add(f"numbers{number}", count_up), out=joined)
+    app.add("sink", collector([]), item=app.add("behind", counting, item=joined))
+    deployment = rig.deploy(app)
+    for _ in range(50):
+        with deployment.parked(PATIENCE):
+            before = calls[0]
+            assert not any(driver.busy for driver in deployment.drivers())
+            assert calls[0] == before
+    eventually(lambda: calls[0] > before)
+
+
+def test_drivers_are_parked_from_upstream_to_downstream(rig):
+    """Rule 4: what is upstream stops first, so that what it has sent is still taken."""
+    app = Application("order")
+    at = app.add("numbers", count_up)
+    for number in range(3):
+        queue = app.channel(f"q{number}", kind="queue")
+        app.add(f"s{number}", same, item=at, out=queue)
+        at = queue
+    app.add("sink", collector([]), item=at)
+    deployment = rig.deploy(app)
+    names = [driver.name for driver in deployment.drivers()]
+    assert names == ["order.numbers", "order q0", "order q1", "order q2"]
+
+
+def test_a_slet_cannot_park_its_own_application(rig):
+    """It would wait for its own end: it is told so instead."""
+    told, made = [], []
+
+    @slet
+    def eager(item: int) -> None:
+        try:
+            with made[0].parked():
+                pass
+        except PlanError as error:
+            told.append(str(error))
+
+    app = Application("eager")
+    ready = Gate()
+
+    @slet
+    def source() -> Iterator[int]:
+        ready.pass_through()
+        yield 1
+
+    app.add("eager", eager, item=app.add("source", source))
+    made.append(rig.deploy(app))
+    ready.open()
+    assert made[0].wait(PATIENCE)
+    assert "do it from another thread" in told[0]
+
+
+def test_parking_what_does_not_come_to_its_safe_point_ends_in_time(rig):
+    """The others are opened again, and the application goes on."""
+    gate, seen = Gate(), []
+
+    @slet
+    def slow(item: int) -> None:
+        if item == 1:
+            gate.pass_through()
+        seen.append(item)
+
+    app = Application("stuck")
+    app.add("slow", slow, item=app.add("numbers", count_up, to=5))
+    deployment = rig.deploy(app)
+    gate.somebody_waits()
+    with pytest.raises(ComponentFailed, match="coming to its safe point"), deployment.parked(0.01):
+        pass
+    gate.open()
+    assert deployment.wait(PATIENCE)
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_stopping_leaves_at_safe_points_and_closes_every_slet(rig):
+    """Threads have left, slets are closed; an item that was under way was finished."""
+    closed, done = [], []
+
+    class Sink(Slet):
+        def __exit__(self, *exc: object) -> None:
+            closed.append(len(done))
+
+        @input_port
+        def item(self, item: int) -> None:
+            """Take."""
+            done.append(item)
+
+    app = Application("stop")
+    app.add("sink", Sink, item=app.add("numbers", count_up))
+    deployment = rig.deploy(app)
+    eventually(lambda: len(done) > 100)
+    rig.undeploy(deployment)
+    assert closed == [len(done)]
+    assert done == list(range(len(done)))
+
+
+@pytest.mark.parametrize("state", ["failed", "suspended", "full", "parked"])
+def test_an_application_can_be_stopped_in_any_state(rig, state):
+    """Suspended on an item, suspended by an operator, waiting for room, parked: its threads leave all the same."""
+
+    @slet
+    def refuses(item: int) -> None:
+        raise ValueError("never")
+
+    app = Application("stopped")
+    queue = app.channel("queue", kind="queue", capacity=1)
+    app.add("numbers", count_up, out=queue)
+    app.add("sink", refuses if state == "failed" else collector([]), item=queue)
+    mesh = app.build()
+    deployment = rig.deploy(mesh.suspend("sink") if state in ("suspended", "full") else mesh)
+    if state == "failed":
+        eventually(lambda: deployment.failures())
+    if state == "full":
+        eventually(lambda: deployment.channels["queue"]._pushers)
+    if state == "parked":
+        for driver in deployment.drivers():
+            driver.close()
+    rig.undeploy(deployment)
+
+
+def test_an_error_of_one_closing_does_not_keep_the_others_open(rig):
+    """Each slet is closed; the one that failed is reported."""
+    closed = []
+
+    def closing(name, fails):
+        class Device(Slet):
+            def __exit__(self, *exc: object) -> None:
+                closed.append(name)
+                if fails:
+                    raise OSError(f"{name} is jammed")
+
+            @input_port
+            def item(self, item: int) -> None:
+                """Take."""
+
+        return Device
+
+    app = Application("closing")
+    at = app.add("numbers", count_up, to=3)
+    for name in ("one", "two", "three"):
+        app.add(name, closing(name, name == "two"), item=at)
+    deployment = rig.run(app)
+    two = deployment.components["two"]
+    rig.undeploy(deployment)
+    assert sorted(closed) == ["one", "three", "two"]
+    assert "jammed" in str(two.error)
+
+
+def test_ending_the_sources_drains_what_is_under_way(rig):
+    """A clean end: everything that was sent is processed, and everything ends."""
+    seen = []
+    app = Application("drain")
+    queue = app.channel("queue", kind="queue", capacity=50)
+    app.add("numbers", count_up, out=queue)
+    app.add("sink", collector(seen), item=app.add("same", same, item=queue))
+    deployment = rig.deploy(app)
+    eventually(lambda: len(seen) > 100)
+    deployment.end_sources()
+    assert deployment.wait(PATIENCE)
+    assert seen == list(range(deployment.components["numbers"].driver.count))
+
+
+class Seen(Memento):
+    """What a slet has seen."""
+
+    items: int = 0
+
+
+def test_a_node_that_is_to_begin_suspended_lets_nothing_in(rig):
+    """Suspended in the mesh: it waits from the start, until it is resumed."""
+    seen = []
+    app = Application("begin")
+    app.add("sink", collector(seen), item=app.add("numbers", count_up, to=5))
+    deployment = rig.deploy(app.build().suspend("sink"))
+    sink = deployment.components["sink"]
+    eventually(lambda: deployment.components["numbers"].driver.held_by)
+    assert sink.status is State.SUSPENDED
+    assert seen == []
+    rig.resume(deployment, "sink")
+    assert deployment.wait(PATIENCE)
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_a_suspended_source_sends_nothing_until_it_is_resumed(rig):
+    """Suspending an α-slet parks it, from the beginning or while it runs."""
+    seen = []
+    app = Application("source")
+    app.add("sink", collector(seen), item=app.add("numbers", count_up))
+    deployment = rig.deploy(app.build().suspend("numbers"))
+    numbers = deployment.components["numbers"]
+    assert numbers.driver.wait_parked(PATIENCE)
+    assert seen == []
+    rig.resume(deployment, "numbers")
+    eventually(lambda: seen)
+    rig.suspend(deployment, "numbers")
+    assert numbers.driver.wait_parked(PATIENCE)
+    before = len(seen)
+    assert len(seen) == before
+    rig.resume(deployment, "numbers")
+    eventually(lambda: len(seen) > before)
+    so_far = list(seen)
+    assert so_far == list(range(len(so_far)))
+
+
+def test_the_end_of_the_stream_waits_in_front_of_a_suspended_slet(rig):
+    """A suspended slet has not ended, however long its stream has; resumed, it sees everything and then ends."""
+    seen = []
+    app = Application("end")
+    queue = app.channel("queue", kind="queue")
+    app.add("numbers", count_up, to=5, out=queue)
+    app.add("sink", collector(seen), item=queue)
+    deployment = rig.deploy(app.build().suspend("sink"))
+    eventually(lambda: deployment.components["numbers"].status is State.ENDED)
+    assert not deployment.wait(0.01)
+    assert deployment.components["sink"].status is State.SUSPENDED
+    rig.resume(deployment, "sink")
+    assert deployment.wait(PATIENCE)
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_a_mesh_that_cannot_be_is_not_deployed(rig):
+    """What the builder checks, the deployment checks too: meshes come from files as well."""
+    app = Application("unfit")
+    app.add("numbers", count_up)
+    mesh = app.build()
+    with pytest.raises(PlanError, match="no connection"):
+        rig.deploy(mesh.move("numbers", to="edge-2"))
+    with pytest.raises(MeshError):
+        rig.deploy(mesh.remove("numbers"))
