@@ -34,6 +34,11 @@ def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
     """
     old = before.slet.state[1] if before.slet.state else None
     new = after.slet.state[1] if after.slet.state else None
+    if old is None and getattr(before.slet.factory, "keeps_own_state", False):
+        if not lose_state:
+            problem = "its engine keeps it, and the platform cannot read it there"
+            raise MementoError(node=before.name, old=before.slet.name, new=after.slet.name, problem=problem)
+        return HandOver(f"the state inside {before.slet.name} is lost, as told", lambda _: new() if new else None)
     if old is None:
         return HandOver("no state", lambda _: new() if new else None)
     if lose_state:
