@@ -132,6 +132,12 @@ class ControlMerge:
             self._times = {name: time for name, time in self._times.items() if name in self._expected}
             self._ended &= self._expected
 
+    def open_anew(self, producer: str) -> None:
+        """Another stream comes under this name now."""
+        with self._lock:
+            self._ended.discard(producer)
+            self._times.pop(producer, None)
+
     def on(self, producer: str, mark: Punctuation | EndOfStream) -> list[Punctuation | EndOfStream]:
         """What goes on after *producer* has sent *mark*."""
         with self._lock:

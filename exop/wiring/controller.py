@@ -20,7 +20,7 @@ from exop.wiring.layout import Layout, lay_out
 from exop.wiring.loops import EndOfLoop
 from exop.wiring.manning import man
 from exop.wiring.places import possible
-from exop.wiring.seeds import find_seeds
+from exop.wiring.seeds import find_seeds, open_anew
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,7 @@ class WiringController:
         compiler.compile()
         self._replace_queues(deployment, compiler.queues)
         deployment.reasons = dict(layout.inserted)
+        open_anew(deployment, circuit)
         deployment.joined = {(name, join.name) for name, joins in circuit.consumers.items() for join in joins}
         man(deployment, circuit, layout)
         deployment.loops = [EndOfLoop(deployment, circuit, loop) for loop in layout.loops]

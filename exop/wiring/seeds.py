@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from exop.model.items import EndOfStream
+from exop.model.items import CONTROL, EndOfStream
 from exop.model.lifecycle import State
 from exop.runtime.channel import ControlMerge
 from exop.runtime.channels.queue import QueueChannel
@@ -42,7 +42,8 @@ class Seeds:
     def plant(self, queues: dict[str, QueueChannel]) -> None:
         """Put everything in its place: what is moved comes first."""
         for source, place in self.moved:
-            queues[place].put_first(source.capture()["entries"])
+            entries = source.capture()["entries"]
+            queues[place].put_first([(kind, payload) for kind, payload in entries if kind != "control"])
             source.clear()
         for place, entries in self.planted.items():
             queues[place].restore({"entries": entries})
@@ -66,6 +67,29 @@ def find_seeds(deployment: Deployment, circuit: Circuit) -> Seeds:
             seeds.merged[name if circuit.channels[name].buffered else before_key(name)] = merge
     seeds.moved = [*_homeless(deployment, circuit)]
     return seeds
+
+
+def open_anew(deployment: Deployment, circuit: Circuit) -> None:
+    """Forget, for ports that were connected elsewhere, how far their old stream had come: they are in another one now.
+
+    Called when everything is bound, before the connections are noted in the deployment.
+    """
+    before = {port for _, port in deployment.joined}
+    joins = [(name, join) for name, found in circuit.consumers.items() for join in found]
+    moved = [join for name, join in joins if join.name in before and (name, join.name) not in deployment.joined]
+    places = {join.name for join in moved}
+    for driver in deployment.drivers() if moved else ():
+        left = [one for one in driver.work if not (one.entry.place in places and isinstance(one.payload, CONTROL))]
+        if len(left) < len(driver.work):
+            driver.work.clear()
+            driver.work.extend(left)
+    for join in moved:
+        component, port = join.component, join.port.name
+        if component.status is not State.ENDED:
+            component.ended.discard(port)
+            component.merge.open_anew(port)
+            if port in component.pulled:
+                component.pulled[port].ended = False
 
 
 def _for_newcomer(circuit: Circuit, name: str, join: Join) -> tuple[str, Entries]:

@@ -259,7 +259,7 @@ def test_pulling_takes_everything_once(rig, kind):
 
 
 def test_punctuations_of_several_producers_are_merged(rig, kind):
-    """What arrives is complete for all of them: punctuations rise, each is behind what it speaks of, the end is last."""
+    """Punctuations rise, each one is behind all that it speaks of, of every producer, and the end is last."""
     seen = []
 
     def source(name):

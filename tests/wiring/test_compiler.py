@@ -1,0 +1,355 @@
+"""Binding: what is connected is called; what changes while it runs loses nothing."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from exop import Application, EndOfStream, InputPort, Punctuation, Slet, input_port, slet
+from exop.runtime.channels.queue import QueueChannel
+from exop.stock.slets import count_up
+from exop.wiring.chains import LONGEST_CHAIN
+from exop.wiring.compiler import INSERTED_CAPACITY
+from tests.rig import PATIENCE, Gate, collector, eventually, same, source_of
+
+
+class Two(Slet):
+    """Two ports, one output."""
+
+    @input_port
+    def left(self, item: Any) -> Any:
+        """Pass on."""
+        return item
+
+    @input_port
+    def right(self, item: Any) -> Any:
+        """Pass on."""
+        return item
+
+
+def slow_numbers(gate, to=100):
+    """A source that waits at a gate before its second half."""
+
+    @slet
+    def numbers() -> Iterator[int]:
+        for number in range(to):
+            if number == to // 2:
+                gate.pass_through()
+            yield number
+
+    return numbers
+
+
+def test_direct_connections_are_calls(rig):
+    """A chain of three is fused: the item goes through in the source's thread, and no queue is there."""
+    seen = []
+    app = Application("direct")
+    app.add("sink", collector(seen), item=app.add("same", same, item=app.add("numbers", count_up, to=100)))
+    deployment = rig.run(app)
+    assert seen == list(range(100))
+    assert deployment.inserted == {}
+    assert deployment.workers == {}
+
+
+def test_inserted_queues_are_shown_with_their_reason_and_in_the_registry(rig):
+    """Where drivers meet: the queue that is put between is offered like any channel, and says why it is there."""
+    app = Application("meet")
+    app.add("both", Two, left=app.add("a", count_up, to=3), right=app.add("b", count_up, to=3))
+    deployment = rig.run(app)
+    assert set(deployment.inserted) == set(deployment.reasons) == {"a -> both.left", "b -> both.right"}
+    assert all(queue.capacity == INSERTED_CAPACITY for queue in deployment.inserted.values())
+    found = rig.registry.find("Channel", "(&(application=meet)(origin=wiring))")
+    assert {one.properties["name"] for one in found} == set(deployment.inserted)
+    assert len(deployment.workers) == 1
+
+
+def test_two_applications_that_drop_their_output_share_nothing(rig):
+    """A channel that nobody reads is nobody's: what one application leaves behind never enters another one."""
+    seen, bad = [], [1]
+
+    @slet
+    def careful(item: int) -> int:
+        if item in bad:
+            bad.remove(item)
+            raise ValueError("one")
+        return item
+
+    for name in ("first", "second"):
+        app = Application(name)
+        at = app.channel("shared-name")
+        at = app.add("careful", careful, on_error="retry", item=app.add("numbers", count_up, to=3), out=at)
+        if name == "second":
+            app.add("sink", collector(seen), item=at)
+        rig.run(app)
+    assert seen == [0, 1, 2]
+
+
+def test_binding_anew_keeps_what_queues_hold(rig):
+    """Compiled again while items wait: everything arrives, once and in order, whatever queue it waits in."""
+    seen, gate = [], Gate()
+
+    @slet
+    def slow(item: Any) -> Any:
+        if item == 0:
+            gate.pass_through()
+        return item
+
+    app = Application("keep")
+    queue = app.channel("q", kind="queue", capacity=10)
+    both = app.add("both", Two, left=app.add("a", count_up, to=100), right=app.add("b", source_of([])))
+    app.add("slow", slow, item=both, out=queue)
+    app.add("sink", collector(seen), item=queue)
+    deployment = rig.deploy(app)
+    gate.somebody_waits()
+    gate.open()
+    for _ in range(20):
+        rig.wiring.settle(deployment, PATIENCE)
+    assert deployment.wait(PATIENCE)
+    assert seen == list(range(100))
+
+
+def test_a_long_chain_runs(rig):
+    """Longer than Python could call through: split by queues, and the wiring itself needs no deep stack either."""
+    seen = []
+    app = Application("long")
+    at = app.add("numbers", count_up, to=20)
+    for number in range(5 * LONGEST_CHAIN):
+        at = app.add(f"s{number}", same, item=at)
+    app.add("sink", collector(seen), item=at)
+    deployment = rig.run(app)
+    assert seen == list(range(20))
+    assert len(deployment.inserted) == 5
+
+
+def test_the_longest_chain_of_the_deepest_calls_runs(rig):
+    """As many slets as may call each other, each with as many frames as there can be: still far from the limit."""
+    seen, marks = [], []
+
+    @slet
+    def wordy(item: int | Punctuation) -> Iterator[int | Punctuation]:
+        yield item
+
+    @slet
+    def source() -> Iterator[int | Punctuation]:
+        yield 1
+        yield Punctuation(1)
+        yield 2
+
+    @slet
+    def sink(item: int | Punctuation | EndOfStream) -> None:
+        (seen if isinstance(item, int) else marks).append(item)
+
+    app = Application("deep")
+    at = app.add("source", source)
+    for number in range(LONGEST_CHAIN):
+        latch = app.channel(f"latch{number}", kind="latch")
+        at = app.add(f"s{number}", wordy, item=at, out=latch)
+        app.add(f"beside{number}", collector([]), item=at)
+    app.add("sink", sink, item=at)
+    rig.run(app)
+    assert seen == [1, 2]
+    assert marks == [Punctuation(1), EndOfStream()]
+
+
+def test_a_port_can_be_connected_elsewhere_while_the_stream_runs(rig):
+    """`connected-to` is set, the wiring settles: from then on the port gets what the other channel carries."""
+    seen, gate = [], Gate()
+    app = Application("elsewhere")
+    one = app.add("one", slow_numbers(gate))
+    app.add("other", source_of([]))
+    app.add("first", collector([]), item=app.output("other"))
+    app.add("sink", collector(seen), item=one)
+    deployment = rig.deploy(app)
+    gate.somebody_waits()
+    before = len(seen)
+    rig.wiring.connect(deployment.components["sink"], "item", "other")
+    rig.wiring.settle(deployment, PATIENCE)
+    gate.open()
+    assert deployment.wait(PATIENCE)
+    assert len(seen) == before
+
+
+def test_what_waits_in_front_of_a_port_goes_with_it(rig):
+    """A port that is connected elsewhere first gets what its own inserted queue holds: it was sent to it."""
+    seen, gate = [], Gate()
+
+    class Slow(Two):
+        @input_port
+        def left(self, item: Any) -> None:
+            """Wait at the first item."""
+            if not seen:
+                gate.pass_through()
+            seen.append(item)
+
+        @input_port
+        def right(self, item: Any) -> None:
+            """Take."""
+            seen.append(item)
+
+    app = Application("moved")
+    app.add("a", count_up, to=50)
+    app.add("b", source_of([]))
+    app.add("c", source_of(["from c"]))
+    app.add("beside", collector([]), item=app.output("c"))
+    app.add("slow", Slow, left=app.output("a"), right=app.output("b"))
+    deployment = rig.deploy(app)
+    gate.somebody_waits()
+    eventually(lambda: deployment.inserted["a -> slow.left"].depth == 50)
+    rig.wiring.connect(deployment.components["slow"], "left", "c")
+    gate.open()
+    rig.wiring.settle(deployment, PATIENCE)
+    assert deployment.wait(PATIENCE)
+    assert [one for one in seen if isinstance(one, int)] == list(range(50))
+
+
+def test_a_consumer_that_comes_after_the_end_is_told_so(rig):
+    """Connected to a stream that is over, it ends: it does not wait for ever."""
+    seen, gate = [], Gate()
+
+    @slet
+    def waiting() -> Iterator[int]:
+        gate.pass_through()
+        yield 1
+
+    app = Application("after")
+    app.add("numbers", count_up, to=3)
+    app.add("waiting", waiting)
+    app.add("beside", collector([]), item=app.output("numbers"))
+    app.add("late", collector(seen), item=app.output("waiting"))
+    app.add("other", collector([]), item=app.output("waiting"))
+    deployment = rig.deploy(app)
+    eventually(lambda: str(deployment.components["numbers"].status) == "ended")
+    rig.wiring.connect(deployment.components["late"], "item", "numbers")
+    rig.wiring.settle(deployment, PATIENCE)
+    eventually(lambda: str(deployment.components["late"].status) == "ended")
+    gate.open()
+    assert deployment.wait(PATIENCE)
+
+
+def test_a_consumer_that_comes_late_to_a_latch_first_gets_what_is_kept(rig):
+    """The last item of every key, then the stream: in order, by the driver in charge, once."""
+    seen, gate = [], Gate()
+
+    @slet
+    def source() -> Iterator[Any]:
+        yield ("a", 1)
+        yield ("b", 1)
+        yield ("a", 2)
+        gate.pass_through()
+        yield ("c", 3)
+
+    app = Application("late")
+    latch = app.channel("latch", kind="latch", key="0")
+    app.add("source", source, out=latch)
+    app.add("early", collector([]), item=latch)
+    app.add("nothing", source_of([]))
+    app.add("late", collector(seen), item=app.output("nothing"))
+    deployment = rig.deploy(app.build().suspend("late"))
+    gate.somebody_waits()
+    rig.wiring.connect(deployment.components["late"], "item", "latch")
+    rig.resume(deployment, "late")
+    gate.open()
+    assert deployment.wait(PATIENCE)
+    assert seen == [("a", 2), ("b", 1), ("c", 3)]
+
+
+def test_a_producer_that_leaves_holds_nobody_back(rig):
+    """When one of two producers is disconnected, what waited only for it goes on: punctuations, and the end."""
+    seen, gate = [], Gate()
+
+    @slet
+    def one() -> Iterator[int | Punctuation]:
+        yield 1
+        yield Punctuation(1)
+
+    @slet
+    def endless() -> Iterator[int]:
+        gate.pass_through()
+        yield 2
+
+    @slet
+    def sink(item: int | Punctuation | EndOfStream) -> None:
+        seen.append(item)
+
+    app = Application("leaves")
+    joined = app.channel("joined")
+    app.add("one", one, out=joined)
+    app.add("endless", endless, out=joined)
+    app.add("sink", sink, item=joined)
+    deployment = rig.deploy(app)
+    eventually(lambda: str(deployment.components["one"].status) == "ended")
+    rig.wiring.disconnect(deployment.components["endless"], "out")
+    rig.wiring.settle(deployment, PATIENCE)
+    eventually(lambda: seen == [1, EndOfStream()] or seen == [1, Punctuation(1), EndOfStream()])
+    gate.open()
+    assert deployment.wait(PATIENCE)
+
+
+def test_workers_come_and_go_with_their_queues(rig):
+    """A queue that is inserted while the application runs is drained; a worker without queues leaves."""
+    seen, gate = [], Gate()
+    app = Application("workers")
+    app.add("a", slow_numbers(gate))
+    app.add("b", slow_numbers(gate))
+    app.add("beside", collector([]), item=app.output("b"))
+    app.add("both", Two, left=app.output("a"), right=app.output("a"))
+    app.add("sink", collector(seen), item=app.output("both"))
+    deployment = rig.deploy(app)
+    assert deployment.workers == {}
+    gate.somebody_waits()
+    rig.wiring.connect(deployment.components["both"], "right", "b")
+    rig.wiring.settle(deployment, PATIENCE)
+    assert len(deployment.workers) == 1
+    assert all(worker.alive for worker in deployment.workers.values())
+    gate.open()
+    assert deployment.wait(PATIENCE)
+    # Each number twice: by both ports from a until the middle, then by one port from a and by one from b.
+    assert sorted(seen) == sorted([*range(100)] * 2)
+
+
+def test_a_held_item_goes_on_by_the_way_there_is_then(rig):
+    """A slet is suspended on an item, its output is connected elsewhere: the item leaves by the new way."""
+    before, after, bad = [], [], [1]
+
+    @slet
+    def careful(item: int) -> int:
+        if item in bad:
+            bad.remove(item)
+            raise ValueError("one")
+        return item
+
+    app = Application("held")
+    one, other = app.channel("one"), app.channel("other")
+    app.add("careful", careful, item=app.add("numbers", count_up, to=3), out=one)
+    app.add("before", collector(before), item=one)
+    app.add("nothing", source_of([]), out=other)
+    app.add("after", collector(after), item=other)
+    deployment = rig.deploy(app)
+    it = deployment.components["careful"]
+    eventually(lambda: str(it.status) == "failed")
+    rig.wiring.connect(it, "out", "other")
+    rig.wiring.settle(deployment, PATIENCE)
+    it.resume()
+    eventually(lambda: after == [1, 2])
+    assert before == [0]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_pulling_port_beside_others_has_its_own_queue(rig, number):
+    """Alone at a queue channel it drains that; beside others it has one of its own."""
+    seen = []
+
+    @slet
+    def puller(item: InputPort[int]) -> None:
+        seen.extend(item)
+
+    app = Application("pullers")
+    queue = app.channel("q", kind="queue")
+    app.add("numbers", count_up, to=50, out=queue)
+    app.add("puller", puller, item=queue)
+    for other in range(1, number):
+        app.add(f"other{other}", collector([]), item=queue)
+    deployment = rig.run(app)
+    assert seen == list(range(50))
+    assert len(deployment.inserted) == (number > 1)
+    assert all(isinstance(one, QueueChannel) for one in deployment.inserted.values())

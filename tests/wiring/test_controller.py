@@ -1,0 +1,130 @@
+"""The WiringController: connects ports by their property, follows them, refuses what does not fit."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from exop import Application, slet
+from exop.errors import WiringError
+from exop.stock.slets import count_up
+from tests.rig import PATIENCE, collector, same
+
+
+@slet
+def texts(item: str) -> str:
+    """Take texts."""
+    return item
+
+
+@slet
+def words() -> Iterator[str]:
+    """Emit nothing."""
+    yield from ()
+
+
+@slet
+def numbers(item: int) -> int:
+    """Take numbers."""
+    return item
+
+
+def chain(name="chain"):
+    """Numbers → same → sink."""
+    app = Application(name)
+    app.add("sink", collector([]), item=app.add("same", same, item=app.add("numbers", count_up, to=3)))
+    return app
+
+
+def connected(rig, node, port):
+    """What a port's property says."""
+    (found,) = rig.registry.find(None, f"(&(kind=port)(node={node})(name={port}))")
+    return found.properties.get("connected-to")
+
+
+def test_a_port_names_its_channel_in_its_property(rig):
+    """The indirection of the paper: from port to channel by `connected-to`, found in the registry."""
+    rig.deploy(chain())
+    assert connected(rig, "same", "item") == "chain/numbers"
+    assert connected(rig, "same", "out") == "chain/same"
+    assert rig.registry.find("Channel", "(instance=chain/numbers)")
+
+
+def test_a_port_has_one_target(rig):
+    """Connecting it elsewhere takes the place of what was there; disconnecting leaves nothing."""
+    deployment = rig.deploy(chain())
+    sink = deployment.components["sink"]
+    rig.wiring.connect(sink, "item", "numbers")
+    assert connected(rig, "sink", "item") == "chain/numbers"
+    rig.wiring.disconnect(sink, "item")
+    assert connected(rig, "sink", "item") is None
+
+
+def test_a_connection_that_somebody_else_has_set_is_followed(rig):
+    """The tracker sees every change, also one made in the registry by others; it holds from the next settling on."""
+    deployment = rig.deploy(chain())
+    registration = rig.manager.port(deployment.components["sink"], "item")
+    registration.update({"connected-to": "chain/numbers"})
+    (join,) = [one for one in rig.wiring.circuit("chain").consumers["numbers"] if one.name == "sink.item"]
+    assert join.component is deployment.components["sink"]
+    assert rig.wiring.circuit("other").channels == {}
+    rig.wiring.settle(deployment, PATIENCE)
+    assert ("numbers", "sink.item") in deployment.joined
+
+
+def test_types_that_do_not_fit_are_refused_and_nothing_is_bound(rig):
+    """Both ends are compared when they are joined, at run time too; the old connections go on."""
+    seen = []
+    app = Application("types")
+    app.add("numbers", count_up)
+    app.add("texts", texts, item=app.add("words", words))
+    app.add("sink", collector(seen), item=app.output("numbers"))
+    deployment = rig.deploy(app)
+    rig.wiring.connect(deployment.components["texts"], "item", "numbers")
+    with pytest.raises(WiringError, match=r"numbers\.out cannot feed texts\.item through 'numbers': int leaves, str"):
+        rig.wiring.settle(deployment, PATIENCE)
+    deployment.end_sources()
+    rig.wiring.connect(deployment.components["texts"], "item", "words")
+    rig.wiring.settle(deployment, PATIENCE)
+    assert deployment.wait(PATIENCE)
+    assert seen == list(range(len(seen)))
+
+
+def test_a_direct_cycle_made_at_run_time_is_refused(rig):
+    """Rule 5 holds for connections that are changed too."""
+    app = Application("cycle")
+    start = app.channel("start", kind="queue")
+    app.add("numbers", count_up, out=start)
+    app.add("a", numbers, item=start)
+    app.add("b", numbers, item=app.output("a"))
+    deployment = rig.deploy(app)
+    rig.wiring.connect(deployment.components["a"], "item", "b")
+    with pytest.raises(WiringError, match="contains no queue"):
+        rig.wiring.settle(deployment, PATIENCE)
+    rig.wiring.connect(deployment.components["a"], "item", "start")
+    rig.wiring.settle(deployment, PATIENCE)
+
+
+def test_applications_do_not_see_each_other(rig):
+    """Two of the same shape and names of channels stay apart."""
+    seen = {"one": [], "other": []}
+    for name in seen:
+        app = Application(name)
+        app.add("sink", collector(seen[name]), item=app.add("numbers", count_up, to=5))
+        rig.deploy(app)
+    for deployment in rig.deployments:
+        assert deployment.wait(PATIENCE)
+    assert seen == {"one": [0, 1, 2, 3, 4], "other": [0, 1, 2, 3, 4]}
+
+
+def test_taken_away_nothing_is_left_in_the_registry(rig):
+    """Components, ports, channels and inserted queues are unregistered."""
+    before = len(rig.registry)
+    app = Application("gone")
+    joined = app.channel("joined")
+    app.add("a", count_up, out=joined)
+    app.add("b", count_up, out=joined)
+    app.add("sink", collector([]), item=joined)
+    deployment = rig.deploy(app)
+    assert len(rig.registry) > before
+    rig.undeploy(deployment)
+    assert len(rig.registry) == before
