@@ -1,0 +1,322 @@
+"""Building an application in Python: what it builds, and mistakes told at the line that makes them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from exop import Application, InputPort, OutputPort, Platform, Slet, input_port, slet
+from exop.app import ChannelRef
+from exop.errors import ComponentFailed, ExopError, MeshError, SettingError, SletError, UnknownName, WiringError
+from exop.stock.slets import count_up, show
+from tests.rig import Gate, collector
+
+
+@slet
+def average(report: int, *, window: int = 10) -> float:
+    """One input, one setting."""
+    return report / window
+
+
+@slet
+def texts(item: str) -> str:
+    """Take and give texts."""
+    return item
+
+
+class Match(Slet):
+    """Two inputs, two outputs."""
+
+    refused: OutputPort[int]
+    depth: int = 10
+
+    @input_port
+    def bid(self, order: int) -> int:
+        """One input."""
+        return order
+
+    @input_port
+    def ask(self, order: int) -> int:
+        """Another input."""
+        return order
+
+
+@dataclass
+class Row:
+    """Something with columns."""
+
+    x: int
+
+
+@slet
+def on_columns(item: pa.RecordBatch) -> None:
+    """Take columns."""
+
+
+@slet
+def rows(item: int) -> Row:
+    """Give rows."""
+    return Row(item)
+
+
+@pytest.fixture
+def app():
+    """An application with a source."""
+    made = Application("numbers")
+    made.add("numbers", count_up, to=3)
+    return made
+
+
+@pytest.fixture
+def numbers(app):
+    """The source's channel."""
+    return app.output("numbers")
+
+
+MISTAKES = {
+    "a port that is none": (
+        lambda app, numbers: app.add("a", average, reprt=numbers),
+        (UnknownName, MeshError),
+        "reprt",
+    ),
+    "a setting that is none": (
+        lambda app, numbers: app.add("a", average, report=numbers, windw=5),
+        UnknownName,
+        r"a has no setting 'windw'; did you mean 'window'\? known: out, report, window",
+    ),
+    "a setting of the wrong type": (
+        lambda app, numbers: app.add("a", average, report=numbers, window="many"),
+        SettingError,
+        "window.*many",
+    ),
+    "an input that is not connected": (
+        lambda app, numbers: app.add("a", Match, bid=numbers),
+        MeshError,
+        r"a\.ask is connected to nothing: app\.add\('a', …, ask=channel\)",
+    ),
+    "a port that is given a value": (
+        lambda app, numbers: app.add("a", average, report=7),
+        MeshError,
+        r"a\.report is a port: give it a channel",
+    ),
+    "a port that is given several channels": (
+        lambda app, numbers: app.add("a", average, report=[numbers, numbers]),
+        MeshError,
+        r"a\.report: a port connects to one channel; let the others push into one",
+    ),
+    "a sink's output": (
+        lambda app, numbers: app.add("b", show, item=ChannelRef(app.name, "", "console")),
+        MeshError,
+        r"b\.item: console is a sink, it has no output",
+    ),
+    "another application's channel": (
+        lambda app, numbers: Application("other").add("a", average, report=numbers),
+        MeshError,
+        r"a\.report: the channel 'numbers' belongs to the application 'numbers'",
+    ),
+    "types that do not fit": (
+        lambda app, numbers: app.add("a", texts, item=numbers),
+        WiringError,
+        r"numbers\.out cannot feed a\.item through 'numbers': int leaves, str is expected; put a slet",
+    ),
+    "items without columns": (
+        lambda app, numbers: app.add("a", on_columns, item=numbers),
+        WiringError,
+        "int have no columns",
+    ),
+    "a name twice": (lambda app, numbers: app.add("numbers", count_up), MeshError, "has a node 'numbers' already"),
+    "a channel twice": (lambda app, numbers: app.channel("numbers"), MeshError, "has a channel 'numbers' already"),
+    "a kind that is none": (
+        lambda app, numbers: app.channel("c", kind="quue"),
+        UnknownName,
+        "the channel 'c': the platform has no kind 'quue'; did you mean 'queue'",
+    ),
+    "a setting that the kind has not": (
+        lambda app, numbers: app.channel("c", kind="queue", capcity=3),
+        UnknownName,
+        "did you mean 'capacity'",
+    ),
+    "a value that the kind refuses": (
+        lambda app, numbers: app.channel("c", kind="queue", capacity=0),
+        MeshError,
+        "holds at least 1 item",
+    ),
+    "a node that is none": (lambda app, numbers: app.output("nubmers"), UnknownName, "did you mean 'numbers'"),
+    "an output that is none": (
+        lambda app, numbers: app.output("numbers", "refused"),
+        UnknownName,
+        "numbers has no output port 'refused'; known: out",
+    ),
+    "a plain function": (
+        lambda app, numbers: app.add("a", print, item=numbers),
+        SletError,
+        "print is no slet: it was never marked; put @slet above",
+    ),
+    "a slet that no plugin offers": (
+        lambda app, numbers: app.add("a", "stock:count_down", item=numbers),
+        UnknownName,
+        "the installed plugins has no slet 'stock:count_down'; did you mean 'stock:count_up'",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_told_at_the_line_that_makes_it(app, numbers, mistake):
+    """The error comes from the call that is wrong, names what is known, says what to do, and changes nothing."""
+    make, error, message = MISTAKES[mistake]
+    before = app.build()
+    with pytest.raises(error, match=message) as told:
+        make(app, numbers)
+    assert isinstance(told.value, ExopError)
+    assert app.build() == before
+
+
+@pytest.mark.parametrize("name", ["", "with space", "a/b", "a\nb"])
+def test_a_name_that_cannot_be_is_refused(name):
+    """Names stand in files, paths and filters."""
+    with pytest.raises(MeshError, match="is no name for an application"):
+        Application(name)
+
+
+def test_an_application_without_slets_is_told_so():
+    """Nothing to run."""
+    with pytest.raises(MeshError, match=r"has no slet; add one with app\.add"):
+        Application("empty").build()
+
+
+def test_a_channel_that_is_read_and_never_pushed_into_is_told(app):
+    """Found when the mesh is built: the other end may come later."""
+    never = app.channel("never")
+    app.add("console", show, item=never)
+    with pytest.raises(MeshError, match=r"console\.item reads the channel 'never', into which nothing is pushed"):
+        app.build()
+
+
+def test_ports_that_are_joined_directly_get_a_channel_of_their_own(app, numbers):
+    """Called like the node; further ports like `node.port`."""
+    app.add("match", Match, bid=numbers, ask=numbers)
+    mesh = app.build()
+    assert set(mesh.channels) == {"numbers", "match", "match.refused"}
+    assert app.output("match", "refused").name == "match.refused"
+    assert mesh.nodes["match"].ports == {
+        "bid": "numbers", "ask": "numbers", "out": "match", "refused": "match.refused"
+    }  # fmt: skip
+
+
+def test_rows_and_columns_may_be_joined(app, numbers):
+    """What has fields can stand in columns: that is converted, and not refused."""
+    app.add("columns", on_columns, item=app.add("rows", rows, item=numbers))
+    app.run()
+
+
+def test_settings_are_complete_and_converted(app, numbers):
+    """What a node has is what the slet gets: defaults filled in, texts turned into numbers."""
+    app.add("average", average, report=numbers, window="5")
+    assert app.build().nodes["average"].settings == {"window": 5}
+
+
+def test_a_slet_can_be_named_by_its_identity():
+    """What a plugin offers needs no import."""
+    seen = []
+    app = Application("named")
+    app.add("sink", collector(seen), item=app.add("numbers", "stock:count_up", to=3))
+    app.run()
+    assert seen == [0, 1, 2]
+
+
+def test_running_returns_the_figures_of_the_run(app, numbers):
+    """Embedded: until the sources end and everything is drained."""
+    seen = []
+    app.add("sink", collector(seen), item=numbers)
+    figures = app.run()
+    assert seen == [0, 1, 2]
+    assert figures["nodes"]["numbers"]["items_out"] == 3
+    assert figures["nodes"]["sink"]["items_in"] == 3
+
+
+def test_running_on_a_given_platform_leaves_it_running(app, numbers):
+    """The application is removed after the run; the platform goes on."""
+    app.add("sink", collector([]), item=numbers)
+    with Platform() as platform:
+        app.run(platform)
+        assert platform.applications() == []
+        app.run(platform)
+
+
+def test_a_run_with_a_slet_that_needs_help_ends_with_its_error():
+    """Nobody is there to repair it: the run stops, is taken away, and says which slet and why."""
+
+    @slet
+    def refuses(item: int) -> None:
+        raise ValueError("never")
+
+    app = Application("refused")
+    app.add("refuses", refuses, item=app.add("numbers", count_up, to=3))
+    with Platform() as platform:
+        with pytest.raises(ComponentFailed, match="refuses failed while running: ValueError: never"):
+            app.run(platform)
+        assert platform.applications() == []
+
+
+def test_interrupting_a_run_ends_the_sources_and_drains(monkeypatch):
+    """Ctrl-C: what was sent is processed, then the run returns its figures."""
+    seen = []
+    app = Application("interrupted")
+    app.add("sink", collector(seen), item=app.add("numbers", count_up))
+    waits = []
+    plain = Platform.wait
+
+    def interrupted(self, application, timeout=None):
+        waits.append(application)
+        if len(waits) == 1:
+            raise KeyboardInterrupt
+        return plain(self, application, timeout)
+
+    monkeypatch.setattr(Platform, "wait", interrupted)
+    figures = app.run()
+    assert seen == list(range(figures["nodes"]["numbers"]["items_out"]))
+
+
+def test_an_application_can_run_twice_at_once_under_two_names():
+    """Meshes are values: the same slets in two applications of one platform do not disturb each other."""
+    gate, seen = Gate(), {"one": [], "other": []}
+
+    @slet
+    def waiting() -> Iterator[int]:
+        yield 1
+        gate.pass_through()
+        yield 2
+
+    with Platform() as platform:
+        for name in seen:
+            app = Application(name)
+            app.add("sink", collector(seen[name]), item=app.add("waiting", waiting))
+            platform.apply(app.build())
+        gate.open()
+        assert all(platform.wait(name, 20) for name in seen)
+    assert seen == {"one": [1, 2], "other": [1, 2]}
+
+
+def test_what_is_built_is_a_value(app, numbers):
+    """Building twice gives equal meshes; adding to the application does not change what was built."""
+    first = app.build()
+    assert app.build() == first
+    app.add("console", show, item=numbers)
+    assert "console" not in first.nodes
+
+
+def test_a_slet_that_pulls_is_joined_like_any_other(app, numbers):
+    """Whoever is pushed to and whoever pulls may stand at the same channel."""
+    pulled: list[Any] = []
+    pushed: list[Any] = []
+
+    @slet
+    def puller(item: InputPort[int]) -> None:
+        pulled.extend(item)
+
+    app.add("puller", puller, item=numbers)
+    app.add("sink", collector(pushed), item=numbers)
+    app.run()
+    assert pulled == pushed == [0, 1, 2]
