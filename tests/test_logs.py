@@ -16,6 +16,7 @@ def _put_back() -> Iterator[None]:
     """Logging belongs to the whole process: leave it as it was."""
     root, ours = logging.getLogger(), logging.getLogger("exop")
     kept = root.handlers.copy(), root.level, ours.level, vars(logs._choice).copy()
+    vars(logs._choice).update(vars(logs._Choice()))  # as in a process of its own, whatever ran here before
     yield
     root.handlers, root.level, ours.level = kept[:3]
     vars(logs._choice).update(kept[3])
