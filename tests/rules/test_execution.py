@@ -233,8 +233,7 @@ def test_rule_4_a_slet_that_emits_much_comes_to_its_safe_point(rig):
 
     @slet
     def many(item: int) -> Iterator[int]:
-        for number in range(50):
-            yield number
+        yield from range(50)
 
     @slet
     def slow(item: int) -> None:
