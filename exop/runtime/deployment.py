@@ -27,6 +27,8 @@ from exop.runtime.entry import Entry
 SAMPLING = 0.05
 #: A source that has not yielded after so many seconds is a slow one.
 QUICK = 0.01
+#: How long a worker that is needed no more is waited for, in seconds, when nobody says how long.
+LEAVING = 10.0
 #: How many slets open at a time.
 OPENERS = 8
 
@@ -284,7 +286,7 @@ class Deployment:
                 worker.start()
             else:
                 worker.retire()
-                worker.join(timeout)
+                worker.join(LEAVING if timeout is None else timeout)
                 del self.workers[key]
         for merge in self.merges.values():
             merge.forget()

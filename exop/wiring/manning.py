@@ -28,13 +28,25 @@ def man(deployment: Deployment, circuit: Circuit, layout: Layout) -> None:
         free = [one for one in known if one is not None and one not in manned.values()]
         worker = next((one for one in free if one.work), free[0] if free else None)
         manned[min(group)] = worker or Worker(f"{deployment.name} {min(group)}")
-    for key, worker in before.items():
-        if worker not in manned.values():
-            worker.serve(())
-            manned.setdefault(key if key not in manned else f"{key} (leaves {id(worker)})", worker)
+    leaving = {key: worker for key, worker in before.items() if worker not in manned.values()}
     by_queue = _serve(layout, queues, manned)
+    for key, worker in leaving.items():
+        _relieve(deployment, worker)
+        manned[key if key not in manned else f"{key} (leaves {id(worker)})"] = worker
     deployment.workers = manned
     _inform(deployment, circuit, layout, by_queue)
+
+
+def _relieve(deployment: Deployment, worker: Worker) -> None:
+    """A worker leaves: what it has in hand is done by the one that has its queues now."""
+    heir = next((queue.worker for queue in worker.queues if queue.worker not in (None, worker)), None)
+    worker.serve(())
+    if heir is None or not worker.work:
+        return
+    heir.take_on(worker.surrender())
+    for component in deployment.components.values():
+        if worker in component.trouble.holders:  # whoever resumes it wakes the heir
+            component.trouble.holders.append(heir)
 
 
 def _serve(layout: Layout, queues: dict[str, QueueChannel], manned: dict[str, Worker]) -> dict[str, Worker]:

@@ -334,6 +334,44 @@ def test_a_held_item_goes_on_by_the_way_there_is_then(rig):
     assert before == [0]
 
 
+def test_a_worker_that_leaves_hands_its_work_to_the_one_that_has_its_queues_then(rig):
+    """Two workers, each suspended on an item, come under one: both items wait until their slets are resumed."""
+    seen, bad = [], {("s1", 1), ("s2", 1)}
+
+    def careful(name):
+        @slet
+        def careful(item: int) -> Any:
+            if (name, item) in bad:
+                bad.remove((name, item))
+                raise ValueError(name)
+            return name, item
+
+        return careful
+
+    app = Application("heir")
+    outs = []
+    for number in "12":
+        queue = app.channel(f"q{number}", kind="queue")
+        app.add(f"numbers{number}", count_up, to=5, out=queue)
+        outs.append(app.add(f"s{number}", careful(f"s{number}"), item=queue))
+    app.add("both", Two, left=outs[0], right=outs[0])
+    app.add("other", collector([]), item=outs[1])
+    app.add("sink", collector(seen), item=app.output("both"))
+    deployment = rig.deploy(app)
+    eventually(lambda: len(deployment.failures()) == 2)
+    rig.wiring.connect(deployment.components["both"], "right", "s2")
+    rig.wiring.settle(deployment, PATIENCE)
+    (worker,) = deployment.workers.values()
+    assert len(worker.work) == 2
+    assert len(deployment.failures()) == 2
+    assert seen == [("s1", 0), ("s1", 0)]
+    for name in ("s1", "s2"):
+        deployment.components[name].resume()
+    assert deployment.wait(PATIENCE)
+    for name in ("s1", "s2"):
+        assert [number for who, number in seen[2:] if who == name] == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_pulling_port_beside_others_has_its_own_queue(rig, number):
     """Alone at a queue channel it drains that; beside others it has one of its own."""

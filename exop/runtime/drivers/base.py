@@ -166,6 +166,11 @@ class Driver:
         self._signal.put(None)
 
     @property
+    def _leaving(self) -> bool:
+        """It was told to leave, and has nothing more to do: nobody's help is waited for."""
+        return self.retired and not self.work
+
+    @property
     def outside(self) -> bool:
         """Closed, it waits outside of the slet that it iterates: the slet's memento is what has been sent."""
         return self.parked or self.held_by is not None
@@ -333,11 +338,11 @@ class Driver:
             while True:
                 self.rest()
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                self.wait_for(lambda: self.retired or (until() and not self._closers), left)
-                self.wait_for(lambda: self.retired or not self._closers)
+                self.wait_for(lambda: self._leaving or (until() and not self._closers), left)
+                self.wait_for(lambda: self._leaving or not self._closers)
                 self.busy = True
                 # Read after `busy` was set: whoever has closed meanwhile waits for us.
-                if self.retired or not self._closers:
+                if self._leaving or not self._closers:
                     return
         finally:
             self.busy = True
