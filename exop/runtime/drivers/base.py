@@ -82,10 +82,7 @@ class Driver:
         self.sleeping = False
         self.halting = False
         self.parked = self.draining = False
-        self.retired = False
-        self.anew = False
-        self.ending = False
-        self.probing = False
+        self.retired = self.anew = self.ending = self.probing = False
         self.count = 0
         self.rows = 0
         self.probes = 0
@@ -164,11 +161,6 @@ class Driver:
             self.work.extend(work)
             self.attention = True
         self._signal.put(None)
-
-    @property
-    def _leaving(self) -> bool:
-        """It was told to leave, and has nothing more to do: nobody's help is waited for."""
-        return self.retired and not self.work
 
     @property
     def outside(self) -> bool:
@@ -333,16 +325,20 @@ class Driver:
     def hold(self, place: str, until: Callable[[], Any], timeout: float | None = None) -> None:
         """Wait at *place* inside an item, as a safe point: at most *timeout* seconds, and while it is to be parked."""
         deadline = None if timeout is None else time.monotonic() + timeout
+
+        def gone() -> bool:  # told to leave, and nothing more to do: nobody's help is waited for
+            return self.retired and not self.work
+
         self.held_by = place
         try:
             while True:
                 self.rest()
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                self.wait_for(lambda: self._leaving or (until() and not self._closers), left)
-                self.wait_for(lambda: self._leaving or not self._closers)
+                self.wait_for(lambda: gone() or (until() and not self._closers), left)
+                self.wait_for(lambda: gone() or not self._closers)
                 self.busy = True
                 # Read after `busy` was set: whoever has closed meanwhile waits for us.
-                if self._leaving or not self._closers:
+                if gone() or not self._closers:
                     return
         finally:
             self.busy = True
