@@ -43,6 +43,7 @@ class Deployment:
         merges: Where several producers meet in a channel.
         joined: What is connected: channels, each with the name of a port.
         loops: What watches the cycles; called by drivers that have nothing to do.
+        leaving: Drivers of components that are just being replaced or removed.
         rank: How far downstream each driver (by `id`) begins.
         finished: Set when every component has ended.
         over: Called before that, when all have ended by themselves.
@@ -60,6 +61,7 @@ class Deployment:
         self.workers: dict[str, Worker] = {}
         self.loops: list[Callable[[], Callable[[], None] | None]] = []
         self.rank: dict[int, int] = {}
+        self.leaving: list[Driver] = []
         self.finished = threading.Event()
         self.over: Callable[[], None] | None = None
         self.progress = threading.Condition()

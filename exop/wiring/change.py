@@ -176,6 +176,7 @@ class Change:
         prepared, self._undo = self._undo, []
         try:
             check_hands(self.deployment.drivers(), before.circuit, after.circuit)
+            self.deployment.leaving = [one.driver for one in old if one.driver is not None]
             self._swap(before)
             check_ends(before.circuit, after.circuit)
             after = Wiring(after.circuit, self.wiring.bind(self.deployment, after))
@@ -183,6 +184,8 @@ class Change:
             self.give_up(error)  # before anybody moves again
             self._undo = prepared
             raise
+        finally:
+            self.deployment.leaving = []
         self._undo = []
         self.made = True
         self._hand_on(old, before, after)

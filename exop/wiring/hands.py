@@ -7,7 +7,7 @@ meet in one slet, or overtake each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from exop.errors import PlanError
@@ -17,6 +17,7 @@ from exop.runtime.drivers.base import Driver, acting_as
 from exop.runtime.entry import NOWHERE, Entry
 from exop.runtime.unwind import Work
 from exop.wiring.circuit import Circuit
+from exop.wiring.drain import HELPLESS
 from exop.wiring.layout import Layout
 from exop.wiring.places import before_key, edge_key
 from exop.wiring.reach import DriverKey
@@ -115,19 +116,30 @@ class Hands:
 
 
 def check_hands(drivers: Iterable[Driver], before: Circuit, after: Circuit) -> None:
-    """Refuse a change that takes away what an item is on its way to, while somebody behind it stays.
+    """Refuse a change that takes away what an item in hand is on its way to.
+
+    A node that cannot work itself takes what waits for it along, when it is removed.
 
     Raises:
-        PlanError: an item in hand would be lost.
+        PlanError: an item would be lost.
     """
     stay = {component.node.name for component in after.components()}
-    gone = {name for name in before.channels if name not in after.channels}
+    lost = {f"channel {name}" for name in _gone(before, after, stay)}
+    for component in before.components():
+        if component.node.name not in stay and component.status not in HELPLESS:
+            lost |= {f"{component.node.name}.{port.name}" for port in component.spec.inputs}
     for driver in drivers:
         for work in driver.work:
-            name = work.entry.place.removeprefix("channel ")
-            if name in gone and any(join.component.node.name in stay for join in before.consumers[name]):
-                where = driver.held_by or driver.name
+            place = work.entry.place
+            if place in lost or (place.startswith("queue ") and place.rpartition(" -> ")[2] in lost):
                 raise PlanError(
-                    f"an item is on its way to the channel {name!r}, which would be removed, and cannot go on "
-                    f"({where}); repair or resume that first"
+                    f"an item is on its way to {place}, which would be removed, and cannot go on "
+                    f"({driver.held_by or driver.name}); repair or resume that first"
                 )
+
+
+def _gone(before: Circuit, after: Circuit, stay: set[str]) -> Iterator[str]:
+    """The channels that are removed though somebody who read them stays."""
+    for name in before.channels:
+        if name not in after.channels and any(join.component.node.name in stay for join in before.consumers[name]):
+            yield name

@@ -59,7 +59,7 @@ def find_seeds(deployment: Deployment, circuit: Circuit) -> Seeds:
     for name, joins in circuit.consumers.items():
         for join in joins:
             if (name, join.name) not in deployment.joined:
-                place, entries = _for_newcomer(circuit, name, join)
+                place, entries = _for_newcomer(deployment, circuit, name, join)
                 if entries:
                     seeds.planted.setdefault(place, []).extend(entries)
     for name, merge in deployment.merges.items():
@@ -92,19 +92,34 @@ def open_anew(deployment: Deployment, circuit: Circuit) -> None:
                 component.pulled[port].ended = False
 
 
-def _for_newcomer(circuit: Circuit, name: str, join: Join) -> tuple[str, Entries]:
+def _for_newcomer(deployment: Deployment, circuit: Circuit, name: str, join: Join) -> tuple[str, Entries]:
     channel, producers = circuit.channels[name], circuit.producers[name]
     entries: Entries = []
     if not join.port.pulled:
         entries += [("item", item) for item in channel.kept_for(join.name)]
     elif channel.pull_mode == "read":
         return "", []
-    if producers and all(producer.component.status is State.ENDED for producer in producers):
+    ended = producers and all(producer.component.status is State.ENDED for producer in producers)
+    if ended and not _end_comes(deployment, circuit, name):
         entries.append(("control", EndOfStream()))
     if join.port.pulled:
         alone = isinstance(channel, QueueChannel) and len(circuit.consumers[name]) == 1
         return name if alone else edge_key(name, join), entries
     return in_front_of(circuit, name, join), entries
+
+
+def _end_comes(deployment: Deployment, circuit: Circuit, name: str) -> bool:
+    """The end of the stream has not passed the channel yet: it waits in front of it, or in somebody's hand."""
+    channel, before = circuit.channels[name], deployment.inserted.get(before_key(name))
+    queues = [one for one in (channel, before) if isinstance(one, QueueChannel)]
+    if any(("control", EndOfStream()) in queue.capture()["entries"] for queue in queues):
+        return True
+    places = {f"channel {name}", *(join.name for join in circuit.producers[name])}
+    return any(
+        work.entry.place in places and isinstance(work.payload, EndOfStream)
+        for driver in (*deployment.drivers(), *deployment.leaving)
+        for work in driver.work
+    )
 
 
 def _homeless(deployment: Deployment, circuit: Circuit) -> Iterator[tuple[QueueChannel, str]]:

@@ -1,0 +1,291 @@
+"""For any mesh and any changes while real drivers run: nothing is lost, doubled or reordered per pair of ports."""
+
+import dataclasses
+import os
+import random
+import time
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exop import Memento, Platform, Slet, input_port, slet
+from exop.errors import ExopError, LifecycleError
+from exop.model.filter import where
+from exop.model.mesh import ChannelSpec, Mesh, Node
+from exop.model.slet import spec_of
+from exop.runtime import failure
+from tests.mesh.random_mesh import RandomMesh, verdict
+from tests.mesh.stations import Count
+from tests.mesh.test_any_mesh import PATIENCE, heal, state_of
+from tests.rig import same, threads_leave
+
+EDITS = (
+    "replace",
+    "replace",
+    "replace",
+    "replace",
+    "suspend",
+    "resume",
+    "insert",
+    "take out",
+    "watch",
+    "leave",
+    "twist",
+)
+#: How a spoilt plan fails.
+SPOILT = ("refused at opening", "refused in the pause")
+#: What may be refused for a good reason: the stream is over somewhere, or an item in hand would be lost.
+GOOD_REASONS = (
+    "has finished",
+    "the stream has ended at",
+    "would be lost",
+    "is on its way",
+    "put out what it was given",
+)
+
+
+class Refusing(Memento):
+    """A state that takes nothing over."""
+
+    @classmethod
+    def upgrade(cls, old: Any) -> "Refusing":
+        """Refuse in the pause."""
+        raise ValueError("refused in the pause")
+
+
+class Even(Count):
+    """The count of a station, in another class."""
+
+    @classmethod
+    def upgrade(cls, old: Count) -> "Even":
+        """Take over a copy."""
+        return cls(left=old.left)
+
+
+class Odd(Even):
+    """And in yet another one."""
+
+
+class Unopened(Slet):
+    """A slet that cannot be opened."""
+
+    def __enter__(self) -> "Unopened":
+        raise OSError("refused at opening")
+
+    @input_port
+    def item(self, item: Any) -> Any:
+        """Never called."""
+        return item
+
+
+@slet
+def refusing(item: Any, state: Refusing) -> Any:
+    """Never called."""
+    return item
+
+
+class Changes:
+    """Edits the mesh of one random application, and knows what was added to it."""
+
+    def __init__(self, platform: Platform, made: RandomMesh, name: str, chance: random.Random) -> None:
+        self.platform, self.made, self.name, self.chance = platform, made, name, chance
+        self.watched: dict[str, dict[str, list[int]]] = {}
+        self.inserted: list[str] = []
+        self.number = 0
+        self.trace: list[str] = []
+
+    def one(self) -> None:
+        """Make one change: a few edits in one plan, which succeed or fail as a whole."""
+        mesh = self.platform.mesh(self.name)
+        before = mesh
+        for _ in range(self.chance.choice((1, 1, 2, 3))):
+            mesh = self.edit(mesh, self.chance.choice(EDITS))
+        fails = self.chance.random() < 0.15
+        if fails:
+            mesh = self.spoilt(mesh)
+        try:
+            self.platform.apply(mesh)
+            self.trace.append("made")
+        except LifecycleError:
+            return
+        except ExopError as refused:
+            self.trace.append(str(refused))
+            if not any(reason in str(refused) for reason in (*SPOILT, *GOOD_REASONS)):
+                raise AssertionError(f"{self.trace[-4:]}: {refused!r}") from refused
+            self.forget(mesh, before)
+        else:
+            assert not fails or not self.trace[-2].startswith("spoilt"), "it was to be refused"
+
+    def forget(self, mesh: Mesh, before: Mesh) -> None:
+        """The change was not made."""
+        self.inserted = [name for name in self.inserted if name in before.nodes]
+        self.watched = {name: seen for name, seen in self.watched.items() if seen or name in before.nodes}
+
+    def edit(self, mesh: Mesh, what: str) -> Mesh:
+        """One edit of some kind."""
+        self.number += 1
+        self.trace.append(what)
+        node = self.chance.choice(sorted(self.made.stations))
+        if what == "replace":
+            self.trace[-1] += f" {node}"
+            return mesh.replace(node, self.successor(mesh, node))
+        if what == "suspend":
+            return mesh.suspend(node)
+        if what == "resume":
+            suspended = [name for name, one in mesh.nodes.items() if one.suspended]
+            return mesh.resume(self.chance.choice(suspended)) if suspended else mesh
+        if what == "twist":
+            return mesh.configure(node, twist=self.number) if "twist" in mesh.nodes[node].slet.settings else mesh
+        return getattr(self, what.replace(" ", "_"))(mesh, node)
+
+    def successor(self, mesh: Mesh, node: str) -> Any:
+        """Another slet that does the same; its state goes over by reference, or through an upgrade."""
+        spec, now = spec_of(self.made.twin(node)), mesh.nodes[node].slet.state
+        if spec.state is None or now is None:
+            return spec
+        name, kind = now
+        if self.chance.random() < 0.5:
+            kind = Odd if kind is Even else Even
+            self.trace[-1] += " with an upgrade"
+        return dataclasses.replace(spec, state=(name, kind))
+
+    def insert(self, mesh: Mesh, node: str) -> Mesh:
+        """Put a slet that passes everything on in front of one port of a node."""
+        ports = [port for port in mesh.nodes[node].inputs() if self.passes(mesh, mesh.nodes[node].ports[port])]
+        if not ports:
+            return mesh
+        port, name = self.chance.choice(ports), f"passer{self.number}"
+        kind = self.chance.choice(("direct", "queue"))
+        settings = {"capacity": self.chance.choice((1, 3))} if kind == "queue" else {}
+        passer = Node(name, spec_of(same), {}, {"item": mesh.nodes[node].ports[port], "out": name})
+        self.inserted.append(name)
+        self.trace[-1] += f" {name} ({kind}) before {node}.{port}"
+        return mesh.add(passer, ChannelSpec(name, kind, settings)).rewire(node, **{port: name})
+
+    def passes(self, mesh: Mesh, channel: str) -> bool:
+        """A channel that tells those who come late nothing of what was before."""
+        return mesh.channels[channel].kind in ("direct", "queue", "log")
+
+    def take_out(self, mesh: Mesh, node: str) -> Mesh:
+        """Take such a slet out again."""
+        present = [name for name in self.inserted if name in mesh.nodes]
+        if not present:
+            return mesh
+        name = self.chance.choice(present)
+        behind = [(consumer.name, port) for consumer, port in mesh.consumers(name)]
+        came = mesh.nodes[name].ports["item"]
+        if not self.passes(mesh, came):
+            return mesh
+        for consumer, port in behind:
+            mesh = mesh.rewire(consumer, **{port: came})
+        self.trace[-1] += f" {name}"
+        self.inserted.remove(name)
+        return mesh.remove(name)
+
+    def watch(self, mesh: Mesh, node: str) -> Mesh:
+        """Add a sink to a channel."""
+        channels = [name for name in mesh.channels if self.passes(mesh, name)]
+        if not channels:
+            return mesh
+        seen: dict[str, list[int]] = defaultdict(list)
+
+        @slet
+        def watcher(item: Any) -> None:
+            seen[item["from"]].append(item["seq"])
+
+        name = f"watcher{self.number}"
+        self.watched[name] = seen
+        self.trace[-1] += f" {name}"
+        return mesh.add(Node(name, spec_of(watcher), {}, {"item": self.chance.choice(channels)}))
+
+    def leave(self, mesh: Mesh, node: str) -> Mesh:
+        """Remove such a sink."""
+        present = [name for name in self.watched if name in mesh.nodes]
+        return mesh.remove(self.chance.choice(present)) if present else mesh
+
+    def spoilt(self, mesh: Mesh) -> Mesh:
+        """Make the plan fail, at opening or in the pause."""
+        able = [
+            name
+            for name in self.made.stations
+            if self.made.kinds[name] in ("one", "many", "optional") and name in mesh.nodes
+        ]
+        if not able:
+            return mesh
+        self.trace.append("spoilt")
+        node = self.chance.choice(able)
+        if self.chance.random() < 0.5:
+            return mesh.replace(node, refusing)
+        return mesh.replace(node, Unopened, lose_state=True)
+
+    def wrong(self) -> list[str]:
+        """What the sinks have seen that came and went: of every port a piece without a gap, in order."""
+        return [
+            f"{name} has seen {got} of {port}"
+            for name, seen in self.watched.items()
+            for port, got in seen.items()
+            if got != list(range(got[0], got[0] + len(got)))
+        ]
+
+
+@pytest.fixture(scope="module")
+def platform():
+    """One platform for all meshes."""
+    with threads_leave(), Platform() as made:
+        yield made
+        assert not made.registry.find(None, where({"application": "any"})), "services are left behind"
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    """Tries again at once."""
+    monkeypatch.setattr(failure, "BACK_OFF", 0.0005)
+
+
+def run(platform: Platform, name: str, chance: random.Random) -> list[str]:
+    """Run one mesh to its end while it is changed; returns what went wrong."""
+    made = RandomMesh(name, chance)
+    platform.apply(made.mesh)
+    changes = Changes(platform, made, name, chance)
+    try:
+        for _ in range(chance.randint(1, 8)):
+            changes.one()
+        heal(platform, name)
+        found = verdict(made) + changes.wrong()
+        return [*found, *changes.trace] if found else []
+    except AssertionError as stuck:
+        return [str(stuck), *changes.trace, *state_of(platform, name)]
+    finally:
+        assert platform.remove(name, timeout=PATIENCE), "a thread has not left"
+
+
+@settings(
+    max_examples=120,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(chance=st.randoms(use_true_random=False))
+def test_any_change_of_any_mesh(platform, chance):
+    """Per output port and input port everything comes once and in order, however often the mesh is changed."""
+    wrong = run(platform, "any", chance)
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")
+@pytest.mark.timeout(0)
+def test_a_long_campaign(platform):
+    """The same for as many meshes as there is time; a failure names its seed."""
+    seconds, _, first = os.environ["EXOP_STRESS"].partition(":")
+    seed = int(first or time.time())
+    end = time.monotonic() + float(seconds)
+    number = 0
+    while time.monotonic() < end:
+        wrong = run(platform, "any", random.Random(seed + number))
+        assert not wrong, f"EXOP_STRESS=1:{seed + number}\n" + "\n".join(wrong)
+        number += 1
+    assert number

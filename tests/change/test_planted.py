@@ -1,0 +1,117 @@
+"""Mistakes that a change could make are put into it on purpose: the checks of `test_any_change` catch each of them."""
+
+import random
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from exop import Platform
+from exop.model.handover import HandOver
+from exop.runtime import failure
+from exop.runtime.drivers.base import Driver
+from exop.runtime.unwind import Work
+from exop.wiring import change as changing
+from exop.wiring.change import Change
+from exop.wiring.controller import WiringController
+from exop.wiring.drain import Drain
+from exop.wiring.hands import Hands
+from exop.wiring.pause import Pause
+from tests.change import test_any_change
+from tests.rig import threads_leave
+
+#: So many meshes are tried at the most; each of the mistakes shows in one of a few.
+MESHES = 400
+
+
+def cut_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cut is made while items are under way."""
+    monkeypatch.setattr(Pause, "_late", lambda self: [])
+
+
+def drain_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits in a queue that goes, or inside of a slet that leaves, is not put out first."""
+    monkeypatch.setattr(Drain, "_drain", lambda self, queue, leaving: None)
+    monkeypatch.setattr(Drain, "_quiesce", lambda self, component, driver: None)
+
+
+def retry_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in hand is given to its new driver, and kept by the one that had it."""
+    surrender = Driver.surrender
+
+    def keeping(self: Driver, pushed: Iterable[Work] = ()) -> list[Work]:
+        found = surrender(self, pushed)
+        self.work.extend(found)
+        return found
+
+    monkeypatch.setattr(Driver, "surrender", keeping)
+
+
+def bound_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The successors have the states, but items flow again before the new connections are bound."""
+    bind, cut, hand_on, finish = WiringController.bind, Change._cut, Change._hand_on, Change._finish
+
+    def binding(self: WiringController, deployment: Any, wiring: Any) -> Any:
+        deployment.late = [partial(bind, self, deployment, wiring)]
+        return wiring.layout
+
+    def cutting(self: Change, *arguments: Any) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(WiringController, "bind", binding)
+            cut(self, *arguments)
+
+    def finishing(self: Change, old: Any) -> None:
+        with self.deployment.parked():
+            for step in self.deployment.late:
+                step()
+        finish(self, old)
+
+    monkeypatch.setattr(Change, "_cut", cutting)
+    monkeypatch.setattr(
+        Change, "_hand_on", lambda self, *given: self.deployment.late.append(partial(hand_on, self, *given))
+    )
+    monkeypatch.setattr(Change, "_finish", finishing)
+
+
+def stale_memento(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memento is copied while the old slet still works."""
+    prepare, succeed = Change.prepare, Change._succeed
+    copies: dict[str, Any] = {}
+
+    def preparing(self: Change) -> None:
+        prepare(self)
+        running = self.deployment.components
+        copies.update({name: one.state.copied() for name, one in running.items() if one.state is not None})
+
+    def succeeding(self: Change, step: Any, predecessor: Any) -> Any:
+        if predecessor is not None and predecessor.state is not None:
+            copy, state = copies[step.node], step.state
+            object.__setattr__(step, "state", HandOver("stale", lambda _: state.take(copy)))
+        return succeed(self, step, predecessor)
+
+    monkeypatch.setattr(Change, "prepare", preparing)
+    monkeypatch.setattr(Change, "_succeed", succeeding)
+
+
+def hand_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a driver that leaves has in hand is forgotten."""
+    pass_on = Hands.pass_on
+    monkeypatch.setattr(Hands, "pass_on", lambda self, owner, work: pass_on(self, owner, [] if owner.retired else work))
+
+
+MISTAKES = (cut_without_waiting, drain_skipped, retry_doubled, bound_too_late, stale_memento, hand_dropped)
+
+
+@pytest.mark.parametrize("plant", MISTAKES)
+def test_a_planted_mistake_is_caught(monkeypatch: pytest.MonkeyPatch, plant: Callable[[Any], None]) -> None:
+    """Some mesh shows it: what was sent and what has come differ, or two drivers met, or a stream did not end."""
+    monkeypatch.setattr(failure, "BACK_OFF", 0.0005)
+    monkeypatch.setattr("tests.mesh.test_any_mesh.PATIENCE", 0.5)
+    monkeypatch.setattr(changing, "TIMEOUT", 0.5)
+    plant(monkeypatch)
+    with threads_leave(), Platform() as platform:
+        for seed in range(MESHES):
+            if test_any_change.run(platform, "any", random.Random(seed)):
+                return
+    raise AssertionError(f"{plant.__name__} was not caught in {MESHES} meshes")
