@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.durable_app import OUTPUTS
+from exop.runtime.durable.failpoints import FAILPOINTS
 
 ROOT = Path(__file__).parents[1]
+#: The failpoints that an application without logs on disk and without engines passes.
+PASSED = [name for name in FAILPOINTS if not name.startswith(("log-", "engine-"))]
 #: The exit code of a process that was killed.
 KILLED = -9
 #: No life of the application lasts longer, in seconds.

@@ -16,10 +16,9 @@ from typing import Annotated, Any
 
 from bench.durable_app import counted, numbers
 from bench.harness import Result, Side, compare, ratio_of
-from bench.kills import Run, differences, undisturbed
+from bench.kills import PASSED, Run, differences, undisturbed
 from exop import Application, Platform, hookimpl, slet
 from exop.hooks import Plugins
-from exop.runtime.durable.failpoints import FAILPOINTS
 
 #: The numbers of one run, the seconds between two replacements in it.
 SIZE, CHANGES = "40000", "0.05"
@@ -44,7 +43,7 @@ def _kills(kills: int, at_failpoints: int, chance: random.Random) -> Iterator[Re
     """Kill runs of the application, one after the other, until there were as many kills as wanted."""
     options = ("--to", SIZE, "--changes", CHANGES)
     wanted = undisturbed(options[:2])
-    planned: list[str | float] = [f"{name}:{chance.randint(1, 6)}" for name in FAILPOINTS for _ in range(at_failpoints)]
+    planned: list[str | float] = [f"{name}:{chance.randint(1, 6)}" for name in PASSED for _ in range(at_failpoints)]
     planned += [0.0] * kills
     chance.shuffle(planned)
     done, different, starts = 0, 0, list[float]()

@@ -21,6 +21,7 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.drivers.thread import ThreadDriver
+from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.manager import ComponentManager
 from exop.runtime.unwind import Work
 from exop.wiring.controller import Wiring, WiringController
@@ -179,7 +180,9 @@ class Change:
             self.deployment.leaving = [one.driver for one in old if one.driver is not None]
             self._swap(before)
             check_ends(before.circuit, after.circuit)
+            failpoint("rebind-before")
             after = Wiring(after.circuit, self.wiring.bind(self.deployment, after))
+            failpoint("rebind-after")
         except BaseException as error:
             self.give_up(error)  # before anybody moves again
             self._undo = prepared
@@ -221,7 +224,9 @@ class Change:
         if predecessor is not None and step.state is not None:
             predecessor.flush()  # what it has buffered is part of what its memento says
             late = step.node in self._states
+            failpoint("memento-before")
             successor.succeed(predecessor, self._states[step.node] if late else step.state.take(predecessor.state))
+            failpoint("memento-after")
             if predecessor.driver is not None and successor.driver is not None:
                 successor.driver.count, successor.driver.rows = predecessor.driver.count, predecessor.driver.rows
         suspended = successor.node.suspended

@@ -11,12 +11,20 @@ from typing import Final
 
 #: Every failpoint, and where it stands.
 FAILPOINTS: Final = {
-    "checkpoint-begin": "nothing is parked yet",
-    "checkpoint-captured": "everything is captured, all drivers are parked still",
-    "checkpoint-released": "the stream runs again, nothing is written yet",
-    "checkpoint-writing": "written, but not committed",
-    "checkpoint-committed": "committed",
+    "checkpoint-begin": "a checkpoint: nothing is parked yet",
+    "memento-before": "a checkpoint or a change: everything is parked, no memento has been taken",
+    "memento-after": "a checkpoint or a change: a memento has been taken",
+    "checkpoint-captured": "a checkpoint: everything is captured, all drivers are parked still",
+    "checkpoint-released": "a checkpoint: the stream runs again, nothing is written yet",
+    "checkpoint-writing": "a checkpoint: written, but not committed",
+    "checkpoint-committed": "a checkpoint: committed",
+    "rebind-before": "a change: the states are handed over, the old connections are still bound",
+    "rebind-after": "a change: the new connections are bound, all drivers are parked still",
     "change-made": "a change has been made, and is in no checkpoint yet",
+    "log-append-before": "a log on disk: nothing of the batch is written",
+    "log-append-after": "a log on disk: the batch is written, and nobody has been told",
+    "engine-commit-before": "an engine: the output of a batch is in its log, the engine has not committed it",
+    "engine-commit-after": "an engine: a batch is committed, the platform does not know it yet",
 }
 
 _NAME, _, _TIMES = os.environ.get("EXOP_FAILPOINT", "").partition(":")

@@ -13,6 +13,7 @@ from exop.model.stored import pack
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
+from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.entry import NOWHERE
 from exop.runtime.ports import BufferedOutput
 from exop.runtime.unwind import Work
@@ -47,6 +48,7 @@ def capture(deployment: Deployment, topology: str) -> Snapshot:
         NotStorable: a memento, or an item that waits somewhere, is of a type that cannot be stored.
         CheckpointError: a driver has work in hand whose place has no name.
     """
+    failpoint("memento-before")
     for component in deployment.components.values():
         component.flush()
     parts: dict[Key, bytes] = {}
@@ -54,6 +56,7 @@ def capture(deployment: Deployment, topology: str) -> Snapshot:
         if component.state is not None:
             parts["memento", name] = pack(component.state, f"{deployment.name}.{name}")
         _put(parts, ("node", name), lambda component=component: _node(deployment, component))  # type: ignore[misc]
+    failpoint("memento-after")
     for name, channel in deployment.channels.items():
         _put(parts, ("channel", name), lambda channel=channel: dict(channel.capture()))  # type: ignore[misc]
     taken_care_of = {id(one) for c in deployment.components.values() for p in c.pulled.values() for one in p.earlier()}
