@@ -22,6 +22,7 @@ FAILPOINTS: Final = {
     "rebind-after": "a change: the new connections are bound, all drivers are parked still",
     "change-made": "a change has been made, and is in no checkpoint yet",
     "log-append-before": "a log on disk: nothing of the batch is written",
+    "log-append-half": "a log on disk: half of the batch is written",
     "log-append-after": "a log on disk: the batch is written, and nobody has been told",
     "engine-commit-before": "an engine: the output of a batch is in its log, the engine has not committed it",
     "engine-commit-after": "an engine: a batch is committed, the platform does not know it yet",
@@ -37,3 +38,8 @@ def failpoint(name: str) -> None:
         _left[0] -= 1
         if _left[0] == 0:
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def armed(name: str) -> bool:
+    """Whether the process was started to be killed at *name*: what leads there may be done step by step then."""
+    return name == _NAME

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exop.errors import MeshError
-from exop.runtime.channels.log import LogChannel, OffsetLog
+from exop.runtime.channels.log import LogChannel
+from exop.runtime.log.memory import OffsetLog
 from tests.runtime.rig import Log, joined
 
 

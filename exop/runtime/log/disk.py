@@ -1,0 +1,342 @@
+"""`DiskLog`: a log in segments on disk; what was appended is there after a crash, whole batches in their order."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from exop.errors import MeshError, StateError
+from exop.logs import logger
+from exop.model.encoding import decode, encode
+from exop.runtime.convert import cut, weight
+from exop.runtime.log.files import DISK, Files
+from exop.runtime.log.frames import LARGEST, LONGEST_KEY, Frame, one_behind, written
+from exop.runtime.log.memory import Key, check_range
+from exop.runtime.log.retention import Retention
+from exop.runtime.log.segment import SUFFIX, UNFINISHED, Segment, replace_file
+
+
+class DiskLog:
+    """Batches under row offsets, in a folder: appended at the end, read from any offset, given up from the front.
+
+    It has the methods of `OffsetLog`, and keeps what it has across processes. A batch is there whole or not at all.
+    What a crash has left half written at the end is cut off and logged; damage before that is an error, and nothing
+    is changed.
+
+    Args:
+        folder: Its own folder; one process at a time has it open.
+        retention: What is kept, and when it is forced to the disk.
+        files: The file system.
+        clock: The time in seconds.
+
+    Attributes:
+        hold: Rows from this offset on are kept, whatever the retention says.
+
+    Raises:
+        StateError: somebody else has it open, or the folder cannot be used.
+        StoredStateError: it is damaged, or of another release.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        retention: Retention | None = None,
+        *,
+        files: Files = DISK,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.folder = folder
+        self.hold: int | None = None
+        self._retention = retention or Retention()
+        self._files = files
+        self._clock = clock
+        self._turn = threading.RLock()
+        self._broken: str | None = None
+        self._segments: list[Segment] = []
+        self._last: dict[str, int] = {}
+        self._size = 0
+        try:
+            names = files.names(folder)
+            self._lock = files.lock(folder / "lock")
+        except OSError as problem:
+            raise self._unusable("opened", problem) from problem
+        if self._lock is None:
+            raise StateError(f"the log {folder} is in use; one channel of one platform at a time may have it open")
+        try:
+            self._take_up(names)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def start(self) -> int:
+        """The oldest offset that is kept."""
+        return self._segments[0].base
+
+    @property
+    def end(self) -> int:
+        """The offset of the next row."""
+        return self._segments[-1].end
+
+    @property
+    def size(self) -> int:
+        """The bytes on disk."""
+        return self._size + self._segments[-1].size
+
+    def append(self, batch: Any, *, key: Key | None = None) -> int:
+        """Add a batch (a list, or a record batch), once for each key; returns the offset of the next row.
+
+        Numbers of one producer rise: what comes under the last number or a lower one has been appended before.
+
+        Raises:
+            NotStorable: something in it cannot be stored.
+            StateError: it cannot be written (a full disk); nothing of it is there, and it may be tried again.
+        """
+        rows = weight(batch)
+        body = encode(batch)
+        tag = encode(list(key)) if key is not None else b""
+        if len(body) > LARGEST or len(tag) > LONGEST_KEY:
+            raise MeshError(f"a batch of {rows} rows and {len(body)} bytes is too large for a log; append it in parts")
+        with self._turn:
+            if (key is None and not rows) or (key is not None and key[1] <= self._last.get(key[0], -1)):
+                return self.end
+            self._check_whole()
+            try:
+                now = self._clock()
+                self._write(written(self.end, now, rows, body, key=tag), self.end + rows, now)
+            except OSError as problem:
+                raise self._unusable("written", problem) from problem
+            if key is not None:
+                self._last[key[0]] = key[1]
+            return self.end
+
+    def last(self, producer: str) -> int | None:
+        """The number under which *producer* has appended last."""
+        return self._last.get(producer)
+
+    def read(self, start: int, end: int) -> list[Any]:
+        """The rows from *start* up to *end*, as slices of the batches that hold them.
+
+        Raises:
+            MeshError: rows that are not kept any more, or not yet there.
+            StoredStateError: the log is damaged there.
+        """
+        found: list[tuple[Frame, bytes]] = []
+        with self._turn:
+            check_range(start, end, self.start, self.end)
+            try:
+                for segment in self._segments:
+                    if segment.base < end and start < segment.end:
+                        found += _read(segment, start, end)
+                        if segment is not self._segments[-1]:
+                            segment.close()
+            except OSError as problem:
+                raise self._unusable("read", problem) from problem
+        # Decoded without the lock, so that whoever appends does not wait.
+        pieces = ((frame, decode(body)) for frame, body in found)
+        return [cut(batch, max(0, start - f.first), min(f.rows, end - f.first)) for f, batch in pieces]
+
+    def trim(self, offset: int) -> None:
+        """Give up the rows before *offset* (whole segments)."""
+        with self._turn:
+            while len(self._segments) > 1 and self._segments[1].base <= offset:
+                self._give_up_oldest()
+
+    def cut(self, offset: int) -> None:
+        """Take back the rows from *offset* on, and forget the keys under which they came.
+
+        Raises:
+            MeshError: *offset* is not kept, or stands inside of a batch with a key.
+            StateError: it cannot be written; the log ends somewhere behind *offset*.
+        """
+        with self._turn:
+            check_range(offset, self.end, self.start, self.end)
+            if offset == self.end:
+                return
+            holder = next(one for one in reversed(self._segments) if one.base <= offset)
+            part = b""
+            for frame, key, body in holder.frames(offset):
+                if frame.first < offset < frame.after:
+                    if key:
+                        raise MeshError(
+                            f"the log {self.folder} cannot be cut at {offset}, inside of a batch with a key"
+                        )
+                    kept = cut(decode(body), 0, offset - frame.first)
+                    part = written(frame.first, frame.time, weight(kept), encode(kept))
+                    break
+            self._cut(offset, holder, part)
+
+    def sync(self) -> None:
+        """Force what was appended to the disk, unless it is to be left to the operating system.
+
+        Raises:
+            StateError: the disk refuses; nothing can be appended before the log is opened again.
+        """
+        if self._retention.fsync == "never":
+            return
+        with self._turn:
+            self._check_whole()
+            try:
+                self._segments[-1].sync()
+            except OSError as problem:
+                # What the operating system still has in memory may count as written now: it must not be relied upon.
+                self._broken = str(problem.strerror)
+                raise self._unusable("forced to the disk", problem) from problem
+
+    def retain(self) -> None:
+        """Give up what need not be kept any more; done by itself when a segment is full."""
+        with self._turn:
+            bounds, now = self._retention, self._clock()
+            while len(self._segments) > 1:
+                after = self._segments[1]
+                old = bounds.seconds is None or now - after.born > bounds.seconds
+                enough = bounds.items is None or self.end - after.base >= bounds.items
+                bounded = bounds.seconds is not None or bounds.items is not None
+                large = bounds.size is not None and self.size > bounds.size
+                held = self.hold is not None and after.base > self.hold
+                if held or not (large or (bounded and old and enough)):
+                    return
+                self._give_up_oldest()
+
+    def close(self) -> None:
+        """Let go of the files."""
+        with self._turn:
+            if self._segments and self._broken is None and self._retention.fsync != "never":
+                with suppress(OSError):
+                    self._segments[-1].sync()
+            self._broken = "it is closed"
+            for segment in self._segments:
+                segment.close()
+            if self._lock is not None:
+                self._lock.close()
+                self._lock = None
+
+    def _take_up(self, names: list[str]) -> None:
+        """Find what is there, and go on behind the last whole frame."""
+        try:
+            for name in names:
+                if name.endswith(UNFINISHED):
+                    self._files.remove(self.folder / name)
+            found = sorted(name for name in names if name.endswith(SUFFIX))
+            for name in found:
+                self._segments.append(Segment(self._files, self.folder / name))
+            if not found:
+                self._segments.append(Segment.create(self._files, self.folder, 0, self._clock(), {}))
+            for one, after in pairwise(self._segments):
+                one.sealed(after.base)
+            self._open_newest()
+            self.retain()
+        except OSError as problem:
+            raise self._unusable("opened", problem) from problem
+
+    def _open_newest(self) -> None:
+        """Look through the newest segment: its keys, its end, and what a crash has left behind that.
+
+        Raises:
+            StoredStateError: it is damaged in the middle.
+        """
+        newest = self._segments[-1]
+        self._size = sum(one.size for one in self._segments[:-1])
+        self._last = dict(newest.keys)
+        for frame, key, _ in newest.frames():
+            newest.size, newest.end = frame.end, frame.after
+            if key:
+                producer, number = decode(key)
+                self._last[producer] = number
+        rest = newest.rest(newest.size)
+        if not rest:
+            return
+        if (behind := one_behind(rest, 0)) is not None:
+            problem = f"damaged at byte {newest.size}, row {newest.end}; whole rows from {behind.first} on follow"
+            raise newest.damaged(problem, newest.size)
+        newest.take_back()
+        logger("exop.log").warning(
+            "a torn tail was cut off", log=str(self.folder), bytes=len(rest), at=newest.size, offset=newest.end
+        )
+
+    def _write(self, data: bytes, after: int, now: float) -> None:
+        newest, bounds = self._segments[-1], self._retention
+        aged = bounds.seconds is not None and now - newest.born >= bounds.seconds
+        if newest.end > newest.base and (newest.size >= bounds.segment or aged):
+            newest = self._roll(newest, now)
+        size, end = newest.size, newest.end
+        newest.put(data, end, after)
+        if bounds.fsync == "append":
+            try:
+                newest.sync()
+            except OSError as problem:
+                newest.take_back(size, end)
+                self._broken = str(problem.strerror)
+                raise
+
+    def _roll(self, full: Segment, now: float) -> Segment:
+        """Begin another segment; the full one is on the disk before."""
+        full.sync()
+        newest = Segment.create(self._files, self.folder, full.end, now, self._last)
+        full.close()
+        self._size += full.size
+        self._segments.append(newest)
+        self.retain()
+        return newest
+
+    def _cut(self, offset: int, holder: Segment, part: bytes) -> None:
+        try:
+            while self._segments[-1] is not holder:  # from the end, so that no gap is left by a crash
+                self._segments[-1].remove()
+                self._segments.pop()
+            self._files.sync(self.folder)
+            position = next((f.position for f, _, _ in holder.frames(offset) if f.after > offset), holder.size)
+            if part:
+                head = holder.rest(0)[:position]
+                holder.close()
+                replace_file(self._files, holder.path, head, part)
+                self._segments[-1] = Segment(self._files, holder.path)
+            else:
+                holder.take_back(position, offset)
+            self._segments[-1].sync()
+            self._open_newest()
+        except OSError as problem:
+            self._broken = str(problem.strerror)
+            raise self._unusable("cut", problem) from problem
+
+    def _give_up_oldest(self) -> None:
+        oldest = self._segments[0]
+        try:
+            oldest.remove()
+        except OSError as problem:
+            raise self._unusable("made shorter", problem) from problem
+        del self._segments[0]
+        self._size -= oldest.size
+
+    def _check_whole(self) -> None:
+        if self._broken is not None:
+            raise StateError(f"the log {self.folder} cannot be used any more: {self._broken}; open it again")
+
+    def _unusable(self, done: str, problem: OSError) -> StateError:
+        return StateError(
+            f"the log {self.folder} could not be {done}: {problem.strerror or problem}; what it has is kept; "
+            f"make room there, or make it usable, and try again"
+        )
+
+
+def _read(segment: Segment, start: int, end: int) -> list[tuple[Frame, bytes]]:
+    """The frames of a segment that hold rows from *start* up to *end*, with their bodies.
+
+    Raises:
+        StoredStateError: one of them is damaged.
+    """
+    wanted, reached = [], segment.base
+    for frame, _, body in segment.frames(start):
+        reached = frame.after
+        if frame.after > start and frame.first < end and frame.rows:
+            wanted.append((frame, body))
+        if frame.after >= end:
+            return wanted
+    if reached < min(end, segment.end):
+        raise segment.damaged(f"damaged at row {reached}")
+    return wanted

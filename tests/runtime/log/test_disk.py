@@ -1,0 +1,310 @@
+"""The log on disk: whatever breaks, what was appended is there, once, in its order, whole batches only."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exop.errors import MeshError, NotStorable, StateError, StoredStateError
+from exop.runtime.log.disk import DiskLog
+from exop.runtime.log.memory import OffsetLog
+from exop.runtime.log.retention import Retention
+from tests.runtime.log.breaking import BreakingFiles, Crash
+
+FOLDER = Path("/logs/a")
+#: So small that a few batches fill a segment.
+SMALL = Retention(segment=300)
+
+
+def opened(files, retention=SMALL, clock=lambda: 0.0):
+    """The log in the files."""
+    return DiskLog(FOLDER, retention, files=files, clock=clock)
+
+
+def rows(log, start=None):
+    """What is kept, row by row."""
+    return [row for batch in log.read(log.start if start is None else start, log.end) for row in batch]
+
+
+@pytest.fixture(params=["memory", "disk"])
+def log(request, tmp_path):
+    """Both logs, for what they have in common."""
+    if request.param == "memory":
+        yield OffsetLog()
+        return
+    found = DiskLog(tmp_path / "log", Retention(segment=200))
+    yield found
+    found.close()
+
+
+def test_rows_keep_their_offsets(log):
+    """Appended at the end, read from any offset; what is not there is an error."""
+    assert log.append([1, 2]) == 2
+    assert log.append([]) == 2
+    assert log.append([{"a": (3, b"x")}, None]) == 4
+    assert log.read(0, 4) == [[1, 2], [{"a": (3, b"x")}, None]]
+    assert log.read(1, 3) == [[2], [{"a": (3, b"x")}]]
+    assert log.read(4, 4) == []
+    with pytest.raises(MeshError, match="rows 2 to 5 were asked for; kept are 0 to 4"):
+        log.read(2, 5)
+
+
+def test_what_has_the_same_key_is_appended_once(log):
+    """A producer's numbers rise; a number that has been there, and a lower one, adds nothing. No rows count, too."""
+    assert log.append(["a"], key=("spark", 4)) == 1
+    assert log.append(["a"], key=("spark", 4)) == 1
+    assert log.append([], key=("spark", 5)) == 1
+    assert log.append(["b"], key=("spark", 5)) == 1
+    assert log.append(["c"], key=("other", 5)) == 2
+    assert (log.last("spark"), log.last("other"), log.last("nobody")) == (5, 5, None)
+    assert rows(log) == ["a", "c"]
+
+
+def test_columns_stay_columns(log):
+    """A record batch is cut without being converted."""
+    batch = pa.record_batch({"x": [1, 2, 3]})
+    log.append(batch)
+    (found,) = log.read(1, 3)
+    assert found.equals(batch.slice(1, 2))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_on_disk_it_is_what_it_is_in_memory(data):
+    """For any order of appending, trimming, taking back and opening again."""
+    files, everything, keys = BreakingFiles(), [], 0
+    log = opened(files)
+    for _ in range(data.draw(st.integers(0, 25))):
+        step = data.draw(st.sampled_from(["append", "append", "append", "keyed", "trim", "cut", "open"]))
+        if step == "append":
+            batch = list(range(len(everything), len(everything) + data.draw(st.integers(0, 40))))
+            everything += batch
+            log.append(batch)
+        elif step == "keyed":
+            keys += 1
+            for _ in range(2):
+                log.append([f"key {keys}"], key=("p", keys))
+            everything.append(f"key {keys}")
+        elif step == "trim":
+            log.trim(data.draw(st.integers(0, len(everything))))
+        elif step == "cut":
+            at = data.draw(st.integers(log.start, log.end))
+            del everything[at:]
+            log.cut(at)
+            left = [int(row[4:]) for row in everything if isinstance(row, str)]
+            assert log.last("p") == (left[-1] if left else None) or log.start > 0
+        else:
+            log.close()
+            log = opened(files)
+        assert log.end == len(everything)
+        assert rows(log) == everything[log.start :]
+        middle = (log.start + log.end) // 2
+        assert rows(log, middle) == everything[middle:]
+        assert log.size == sum(len(found) for found in files.files.values())
+
+
+def life(files, told, retention=SMALL):
+    """Append batches of several sizes, with and without keys, cut, and close; tell what was acknowledged."""
+    log = opened(files, retention)
+    for number in range(8):
+        batch = [f"{number}.{row}" for row in range(number % 3 + 1)]
+        told.append(batch)
+        log.append(batch, key=("p", number) if number % 2 else None)
+        told.append(None)
+        if number == 5:
+            log.sync()
+    log.close()
+
+
+def test_killed_at_every_byte():
+    """What was acknowledged is there; what was under way is there whole or not at all; it can be tried again."""
+    files = BreakingFiles()
+    life(files, [])
+    for budget in range(files.steps):
+        files, told = BreakingFiles(), []
+        files.left = budget
+        with pytest.raises(Crash):
+            life(files, told)
+        files.restart()
+        log = opened(files)
+        acknowledged = [row for batch, done in zip(told[::2], told[1::2], strict=False) for row in batch]
+        under_way = told[-1] if told and told[-1] is not None else []
+        assert rows(log) in (acknowledged, acknowledged + under_way)
+        number = len(told[::2]) - 1 if under_way else -1
+        if number % 2 and number > 0:
+            log.append(under_way, key=("p", number))
+            assert rows(log) == acknowledged + under_way
+        assert log.append(["more"]) == log.end
+        log.close()
+        assert rows(opened(files))[-1] == "more"
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.3, 1.0])
+def test_the_power_fails_at_every_step(kept):
+    """With fsync="append" all that was acknowledged is there, whatever became of the rest."""
+    retention = Retention(segment=300, fsync="append")
+    files = BreakingFiles()
+    life(files, [], retention)
+    for budget in range(0, files.steps, 3):
+        files, told = BreakingFiles(), []
+        files.left = budget
+        with pytest.raises(Crash):
+            life(files, told, retention)
+        files.lose_power(kept)
+        log = opened(files, retention)
+        acknowledged = [row for batch, done in zip(told[::2], told[1::2], strict=False) for row in batch]
+        assert rows(log)[: len(acknowledged)] == acknowledged
+
+
+def test_a_cut_that_is_killed_at_every_step():
+    """What stands before the cut is never touched."""
+    files = BreakingFiles()
+    life(files, [])
+    steps, whole = files.steps, rows(opened(files))
+    files.restart()
+    opened(files).cut(4)
+    for budget in range(files.steps - steps):
+        files = BreakingFiles()
+        life(files, [])
+        log = opened(files)
+        files.left = budget
+        try:
+            log.cut(4)
+        except Crash:
+            files.restart()
+            found = rows(opened(files))
+            assert found == whole[: len(found)]
+            assert len(found) >= 4
+
+
+def test_a_torn_tail_is_cut_off_and_logged(capsys):
+    """Half a batch at the end was never acknowledged."""
+    files = BreakingFiles()
+    log = opened(files)
+    log.append(["a"])
+    log.append(["b" * 100])
+    log.close()
+    (path,) = (path for path in files.files if path.suffix == ".log")
+    del files.files[path][-20:]
+    again = opened(files)
+    assert rows(again) == ["a"]
+    assert "a torn tail was cut off" in capsys.readouterr().err
+    again.append(["c"])
+    assert rows(again) == ["a", "c"]
+
+
+@pytest.mark.parametrize("segment", [0, -1])
+def test_damage_in_the_middle_is_an_error_and_nothing_is_changed(segment):
+    """Rows behind it are not given up: the error says where it is and what may be done."""
+    files = BreakingFiles()
+    log = opened(files)
+    for number in range(20):
+        log.append([number])
+    log.close()
+    paths = sorted(path for path in files.files if path.suffix == ".log")
+    assert len(paths) > 2
+    damaged = files.files[paths[segment]]
+    damaged[len(damaged) // 2] ^= 1
+    before = {path: bytes(data) for path, data in files.files.items()}
+    with pytest.raises(StoredStateError, match=r"damaged at .*restore .*\.log from a copy"):
+        rows(opened(files))
+    assert {path: bytes(data) for path, data in files.files.items()} == before
+
+
+def test_a_full_disk_is_an_error_and_the_append_can_be_tried_again():
+    """Nothing of the batch stays; what is there can be read."""
+    files = BreakingFiles()
+    log = opened(files)
+    for number in range(5):
+        log.append([number])
+    for room in range(0, 400, 7):
+        files.room = room
+        with pytest.raises(StateError, match="No space left on device; what it has is kept; make room there"):
+            log.append(["x" * 500])
+        assert rows(log) == [0, 1, 2, 3, 4]
+        assert log.end == 5
+    files.room = None
+    log.append(["y"])
+    log.close()
+    assert rows(opened(files)) == [0, 1, 2, 3, 4, "y"]
+
+
+def test_a_disk_that_does_not_say_that_it_is_done_is_not_relied_upon():
+    """After a failed fsync nobody knows what is on the disk: the batch is taken back, and nothing is appended."""
+    files = BreakingFiles()
+    log = opened(files, Retention(fsync="append"))
+    log.append([1])
+    files.stuck = True
+    with pytest.raises(StateError, match="Input/output error"):
+        log.append([2])
+    files.stuck = False
+    with pytest.raises(StateError, match="cannot be used any more"):
+        log.append([2])
+    log.close()
+    assert rows(opened(files)) == [1]
+
+
+def test_one_at_a_time_has_it_open(tmp_path):
+    """Two writers would overwrite each other."""
+    log = DiskLog(tmp_path)
+    with pytest.raises(StateError, match="is in use"):
+        DiskLog(tmp_path)
+    log.close()
+    DiskLog(tmp_path).close()
+
+
+def test_what_cannot_be_stored_is_refused_before_anything_is_written(log):
+    """An item that crosses the border to the disk is of a type that comes back."""
+    if isinstance(log, DiskLog):
+        with pytest.raises(NotStorable):
+            log.append([object()])
+    assert log.end == 0
+
+
+def test_retention_by_items_and_age_and_size():
+    """Whole segments are given up: what is younger, or among the last, stays; a size is a bound for all."""
+    files, now = BreakingFiles(), [0.0]
+    log = opened(files, Retention(segment=300, items=10), lambda: now[0])
+    for number in range(100):
+        log.append([number])
+    assert log.end - 20 < log.start <= log.end - 10
+    log.close()
+    log = opened(files, Retention(segment=300, seconds=60), lambda: now[0])
+    log.append(["young"])
+    now[0] = 61.0
+    log.append(["new segment"])
+    log.retain()
+    assert rows(log)[-2:] == ["young", "new segment"]
+    assert len(rows(log)) < 16
+    now[0] = 122.0
+    log.append(["another"])
+    assert rows(log)[-2:] == ["new segment", "another"]
+    assert "young" not in rows(log)
+    log.close()
+    log = opened(files, Retention(segment=300, size=1000), lambda: now[0])
+    for number in range(100):
+        log.append([number])
+    assert log.size < 1400
+    log.hold = log.start
+    for number in range(100):
+        log.append([number])
+    assert log.size > 2000
+
+
+def test_a_bound_that_keeps_nothing_is_refused():
+    """A mistake is told where it is made."""
+    with pytest.raises(MeshError, match="items=0 keeps nothing"):
+        Retention(items=0)
+
+
+def test_a_log_of_a_newer_release_is_refused(monkeypatch):
+    """Nothing is changed that is not understood."""
+    files = BreakingFiles()
+    monkeypatch.setattr("exop.runtime.log.segment.FORMAT", 2)
+    opened(files).append([1])
+    monkeypatch.undo()
+    files.restart()
+    with pytest.raises(StoredStateError, match="form 2, this release reads 1"):
+        opened(files)
