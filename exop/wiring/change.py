@@ -95,6 +95,7 @@ class Change:
         except BaseException as error:
             if not self.made:
                 self.give_up(error)
+                self._speak()
                 raise
             self._finish(old)
             raise
@@ -123,7 +124,7 @@ class Change:
                     problem = f"{type(error).__name__}: {error}"
                     raise ComponentFailed(node=step.node, phase="being made", problem=problem) from error
                 self._successors[step.node] = made
-                self._undo.append(lambda made=made: self._discard(made))  # type: ignore[misc]
+                self._undo.append(lambda made=made: self._abandon(made))  # type: ignore[misc]
 
     def _open(self, component: Component) -> None:
         try:
@@ -140,7 +141,10 @@ class Change:
         pause.close([old.driver])
         pause.wait_parked()
         successor = self._successors[step.node]
-        state = self._states[step.node] = step.state.take(old.state)
+        # It may begin at once, in a thread of its own: what it notes must not be seen by the old one, which goes on
+        # if the change is given up.
+        kept = old.state.copied() if old.state is not None else None
+        state = self._states[step.node] = step.state.take(kept)
         if state is not None:
             successor.adopt(state)
         self._open(successor)
@@ -255,6 +259,11 @@ class Change:
         component.hushed = True
         self._hushed.append(component)
 
+    def _speak(self) -> None:
+        """Tell what the components have become; those that were not changed after all, too: their end may have come."""
+        for component in self._hushed:
+            component.announce()
+
     def _hand_on(self, old: list[Component], before: Wiring, after: Wiring) -> None:
         """Give what was in hand to whoever is to do it; those that are replaced do no more. Nothing can fail here."""
         hands = Hands(self.deployment, before.circuit, after.circuit, after.layout)
@@ -287,8 +296,7 @@ class Change:
         for component in self._successors.values():
             component.begin()
         self.deployment.settle_workers(self.timeout)
-        for component in self._hushed:
-            component.announce()
+        self._speak()
         for component in old:
             try:
                 self._discard(component)
@@ -298,6 +306,12 @@ class Change:
             self.manager.destroy_channel(self.deployment.name, channel)
         self.deployment.check_finished()
         self.deployment.nudge()
+
+    def _abandon(self, component: Component) -> None:
+        """Discard a successor that was never let go: a push of its own thread waits at the closed door."""
+        if isinstance(component.driver, EngineDriver):
+            component.driver.halt()
+        self._discard(component)
 
     def _discard(self, component: Component) -> None:
         try:
