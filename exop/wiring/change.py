@@ -285,6 +285,9 @@ class Change:
         for driver in self.deployment.drivers():
             if driver.work:
                 driver.work.extend(hands.pass_on(driver, driver.surrender()))
+        for driver in self.deployment.drivers():
+            if len(driver.work) > 1:
+                hands.put_in_order(driver)
         for component in old:
             component.let_go()
 

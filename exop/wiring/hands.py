@@ -17,6 +17,7 @@ from exop.runtime.drivers.base import Driver, acting_as
 from exop.runtime.entry import NOWHERE, Entry
 from exop.runtime.unwind import Work
 from exop.wiring.circuit import Circuit
+from exop.wiring.downstream import Downstream
 from exop.wiring.drain import HELPLESS
 from exop.wiring.layout import Layout
 from exop.wiring.places import before_key, edge_key
@@ -56,6 +57,12 @@ class Hands:
                 runner.take_on([todo])
                 self._tell_holders(owner, runner)
         return stays
+
+    def put_in_order(self, driver: Driver) -> None:
+        """What was given to a driver is older than what it has further upstream, and done before."""
+        in_order = Downstream(self.after, self.layout).sorted(driver.work)
+        driver.work.clear()
+        driver.work.extend(in_order)
 
     def _destination(self, work: Work) -> Entry | None:
         """What the work leads to now; `None` for what went to a node that is removed."""
