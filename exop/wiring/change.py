@@ -7,14 +7,11 @@ is logged: the change is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from exop.errors import ComponentFailed, ExopError
 from exop.logs import logger
 from exop.model.lifecycle import Event, State
-from exop.model.memento import Memento
 from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
@@ -29,11 +26,10 @@ from exop.wiring.drain import Drain, check_ends
 from exop.wiring.hands import Hands, check_hands
 from exop.wiring.pause import Pause
 from exop.wiring.plan import Plan, Step
+from exop.wiring.successors import Successors, Undo
 
 #: How long drivers may take to come to their safe points, and old slets to leave, in seconds.
 TIMEOUT = 10.0
-
-Undo = Callable[[], object]
 
 
 @dataclass
@@ -53,11 +49,11 @@ class Change:
     paused: float = 0.0
     made: bool = False
     _undo: list[Undo] = field(default_factory=list)
-    _successors: dict[str, Component] = field(default_factory=dict)
-    _channels: dict[str, Channel] = field(default_factory=dict)
-    _states: dict[str, Memento | None] = field(default_factory=dict)
     _removed: list[Channel] = field(default_factory=list)
     _hushed: list[Component] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._successors = Successors(self.deployment, self.manager, self.plan, self._undo)
 
     def prepare(self) -> None:
         """Make and open what is new, while the old works; this may take as long as it likes.
@@ -66,10 +62,8 @@ class Change:
             PlanError: something could not be made or opened; everything is as it was.
         """
         try:
-            self._create()
-            for step in self.plan.steps:
-                if step.node in self._successors and not _opens_late(step):
-                    self._open(self._successors[step.node])
+            self._successors.create()
+            self._successors.open()
         except BaseException as error:
             self.give_up(error)
             raise
@@ -88,7 +82,7 @@ class Change:
             lean = after.lean()
             outside = [one.driver for one in (*old, *self._restarted()) if isinstance(one.driver, SourceDriver)]
             with self.deployment.parking, Pause(self.deployment, outside, self.timeout) as pause:
-                stopped = partial(self._open_late, pause)
+                stopped = partial(self._successors.open_late, pause)
                 Drain(self.deployment, pause, old, before, after, self.timeout, stopped, self._undo).stage()
                 pause.run(lambda: self._cut(old, before, self._leanest(after, lean)))
             self.paused = pause.seconds
@@ -109,46 +103,6 @@ class Change:
             except Exception as problem:  # noqa: BLE001 (a slet that does not close, or anything else)
                 error.add_note(f"and while it was undone: {problem!r}")
 
-    def _create(self) -> None:
-        name = self.deployment.name
-        for spec in self.plan.changes.channels_added:
-            channel = self._channels[spec.name] = self.manager.create_channel(name, spec)
-            self._undo.append(lambda channel=channel: self.manager.destroy_channel(name, channel))  # type: ignore[misc]
-        for step in self.plan.steps:
-            if step.verb in ("add", "replace") and step.after is not None:
-                try:
-                    made = self.manager.create(name, step.after, self.deployment.changed)
-                except ExopError:
-                    raise
-                except Exception as error:
-                    problem = f"{type(error).__name__}: {error}"
-                    raise ComponentFailed(node=step.node, phase="being made", problem=problem) from error
-                self._successors[step.node] = made
-                self._undo.append(lambda made=made: self._abandon(made))  # type: ignore[misc]
-
-    def _open(self, component: Component) -> None:
-        try:
-            component.enter()
-        except Exception as error:
-            problem = str(error) or repr(error)
-            raise ComponentFailed(node=component.node.name, phase="opening", problem=problem) from error
-
-    def _open_late(self, pause: Pause, old: Component) -> None:
-        """Open a source that drives itself where its predecessor has stopped: it may begin at once."""
-        step = next(one for one in self.plan.steps if one.node == old.node.name)
-        if not _opens_late(step) or step.state is None or old.driver is None:
-            return
-        pause.close([old.driver])
-        pause.wait_parked()
-        successor = self._successors[step.node]
-        # It may begin at once, in a thread of its own: what it notes must not be seen by the old one, which goes on
-        # if the change is given up.
-        kept = old.state.copied() if old.state is not None else None
-        state = self._states[step.node] = step.state.take(kept)
-        if state is not None:
-            successor.adopt(state)
-        self._open(successor)
-
     def _connect(self) -> None:
         """Set `connected-to` of the ports to what is to be; nothing is bound by that yet."""
         for step in self.plan.steps:
@@ -157,7 +111,7 @@ class Change:
                 for port, channel in step.before.ports.items():
                     self.wiring.disconnect(current, port)
                     self._undo.append(lambda c=current, p=port, to=channel: self.wiring.connect(c, p, to))  # type: ignore[misc]
-            target = self._successors.get(step.node, current)
+            target = self._successors.made.get(step.node, current)
             if step.verb in ("replace", "add", "rewire") and step.after is not None and target is not None:
                 for port, channel in step.after.ports.items():
                     self.wiring.connect(target, port, channel)
@@ -213,34 +167,15 @@ class Change:
         now = dict(components)
         for name in self.plan.after.nodes:
             steps = [step for step in self.plan.steps if step.node == name]
-            if name in self._successors:
-                now[name] = self._succeed(steps[0], components.get(name))
+            if name in self._successors.made:
+                self._hush(self._successors.made[name])
+                now[name] = self._successors.succeed(steps[0], components.get(name))
             elif steps:
                 self._alter(now[name], steps)
         deployment.components = {name: now[name] for name in self.plan.after.nodes}
         gone = {spec.name for spec in self.plan.changes.channels_removed}
-        deployment.channels = {k: v for k, v in {**channels, **self._channels}.items() if k not in gone}
+        deployment.channels = {k: v for k, v in {**channels, **self._successors.channels}.items() if k not in gone}
         self._removed = [channels[name] for name in gone]
-
-    def _succeed(self, step: Step, predecessor: Component | None) -> Component:
-        successor = self._successors[step.node]
-        self._hush(successor)
-        if predecessor is not None and step.state is not None:
-            predecessor.flush()  # what it has buffered is part of what its memento says
-            late = step.node in self._states
-            failpoint("memento-before")
-            successor.succeed(predecessor, self._states[step.node] if late else step.state.take(predecessor.state))
-            failpoint("memento-after")
-            if predecessor.driver is not None and successor.driver is not None:
-                successor.driver.count, successor.driver.rows = predecessor.driver.count, predecessor.driver.rows
-        suspended = successor.node.suspended
-        successor.on(Event.SUSPEND if suspended else Event.START)
-        if predecessor is not None and predecessor.status is State.ENDED:  # its stream is over, whoever stands there
-            successor.on(Event.END)
-            successor.over = True
-            if isinstance(successor.driver, SourceDriver):
-                successor.driver.over = True  # it does what was in hand, and does not begin again
-        return successor
 
     def _alter(self, component: Component, steps: list[Step]) -> None:
         """Give a component that stays its new settings; it goes on with the item on which it was suspended."""
@@ -271,7 +206,7 @@ class Change:
             if isinstance(component.driver, SourceDriver):
                 component.driver.iterate_anew()
         for component in old:
-            driver, successor = component.driver, self._successors.get(component.node.name)
+            driver, successor = component.driver, self._successors.made.get(component.node.name)
             if driver is None:
                 continue
             in_hand = component.surrender()  # before it is told to leave: it would do it itself
@@ -296,42 +231,19 @@ class Change:
         for component in old:
             if isinstance(component.driver, ThreadDriver) and not component.driver.join(self.timeout):
                 _report(component, f"its thread has not left within {self.timeout:g} s")
-        for component in self._successors.values():
+        for component in self._successors.made.values():
             component.begin()
         self.deployment.settle_workers(self.timeout)
         self._speak()
         for component in old:
             try:
-                self._discard(component)
+                self._successors.discard(component)
             except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes: the change is made)
                 _report(component, repr(error))
         for channel in self._removed:
             self.manager.destroy_channel(self.deployment.name, channel)
         self.deployment.check_finished()
         self.deployment.nudge()
-
-    def _abandon(self, component: Component) -> None:
-        """Discard a successor that was never let go: a push of its own thread waits at the closed door."""
-        if isinstance(component.driver, EngineDriver):
-            component.driver.halt()
-        self._discard(component)
-
-    def _discard(self, component: Component) -> None:
-        try:
-            if component.status not in (State.CREATED, State.STOPPED):
-                self.manager.stop(component)
-        finally:
-            if isinstance(component.driver, EngineDriver):
-                component.driver.halt()
-            self.manager.destroy(component)
-
-
-def _opens_late(step: Step) -> bool:
-    """A source that drives itself begins with its memento: it is opened when its predecessor has stopped."""
-    spec = step.after.slet if step.after is not None else None
-    return (
-        step.verb == "replace" and spec is not None and spec.own_driver and not spec.inputs and spec.state is not None
-    )
 
 
 def _remembered(component: Component) -> Undo:

@@ -18,6 +18,7 @@ from exop.wiring.controller import WiringController
 from exop.wiring.drain import Drain
 from exop.wiring.hands import Hands
 from exop.wiring.pause import Pause
+from exop.wiring.successors import Successors
 from tests.change import test_any_change
 from tests.rig import threads_leave
 
@@ -76,7 +77,7 @@ def bound_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def stale_memento(monkeypatch: pytest.MonkeyPatch) -> None:
     """The memento is copied while the old slet still works."""
-    prepare, succeed = Change.prepare, Change._succeed
+    prepare, succeed = Change.prepare, Successors.succeed
     copies: dict[str, Any] = {}
 
     def preparing(self: Change) -> None:
@@ -84,14 +85,14 @@ def stale_memento(monkeypatch: pytest.MonkeyPatch) -> None:
         running = self.deployment.components
         copies.update({name: one.state.copied() for name, one in running.items() if one.state is not None})
 
-    def succeeding(self: Change, step: Any, predecessor: Any) -> Any:
+    def succeeding(self: Successors, step: Any, predecessor: Any) -> Any:
         if predecessor is not None and predecessor.state is not None:
             copy, state = copies[step.node], step.state
             object.__setattr__(step, "state", HandOver("stale", lambda _: state.take(copy)))
         return succeed(self, step, predecessor)
 
     monkeypatch.setattr(Change, "prepare", preparing)
-    monkeypatch.setattr(Change, "_succeed", succeeding)
+    monkeypatch.setattr(Successors, "succeed", succeeding)
 
 
 def hand_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,140 @@
+"""The new components of a change: made, opened, given the state of those that they follow, or given up again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from exop.errors import ComponentFailed, ExopError
+from exop.model.lifecycle import Event, State
+from exop.model.memento import Memento
+from exop.runtime.channel import Channel
+from exop.runtime.component import Component
+from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.drivers.source import SourceDriver
+from exop.runtime.durable.failpoints import failpoint
+from exop.runtime.manager import ComponentManager
+from exop.wiring.pause import Pause
+from exop.wiring.plan import Plan, Step
+
+Undo = Callable[[], object]
+
+
+@dataclass
+class Successors:
+    """What a plan adds to a deployment.
+
+    Attributes:
+        undo: Where it is noted how to give up what was made.
+        made: The new components, by node.
+        channels: The new channels, by name.
+        states: What those that open late were given already.
+    """
+
+    deployment: Deployment
+    manager: ComponentManager
+    plan: Plan
+    undo: list[Undo]
+    made: dict[str, Component] = field(default_factory=dict)
+    channels: dict[str, Channel] = field(default_factory=dict)
+    states: dict[str, Memento | None] = field(default_factory=dict)
+
+    def create(self) -> None:
+        """Make the channels and components that are new.
+
+        Raises:
+            ExopError: one could not be made.
+        """
+        name = self.deployment.name
+        for spec in self.plan.changes.channels_added:
+            channel = self.channels[spec.name] = self.manager.create_channel(name, spec)
+            self.undo.append(lambda channel=channel: self.manager.destroy_channel(name, channel))  # type: ignore[misc]
+        for step in self.plan.steps:
+            if step.verb in ("add", "replace") and step.after is not None:
+                try:
+                    made = self.manager.create(name, step.after, self.deployment.changed)
+                except ExopError:
+                    raise
+                except Exception as error:
+                    problem = f"{type(error).__name__}: {error}"
+                    raise ComponentFailed(node=step.node, phase="being made", problem=problem) from error
+                self.made[step.node] = made
+                self.undo.append(lambda made=made: self._abandon(made))  # type: ignore[misc]
+
+    def open(self) -> None:
+        """Open what may be opened while the old works.
+
+        Raises:
+            ComponentFailed: one could not be opened.
+        """
+        for step in self.plan.steps:
+            if step.node in self.made and not _opens_late(step):
+                self._open(self.made[step.node])
+
+    def _open(self, component: Component) -> None:
+        try:
+            component.enter()
+        except Exception as error:
+            problem = str(error) or repr(error)
+            raise ComponentFailed(node=component.node.name, phase="opening", problem=problem) from error
+
+    def open_late(self, pause: Pause, old: Component) -> None:
+        """Open a source that drives itself where its predecessor has stopped: it may begin at once."""
+        step = next(one for one in self.plan.steps if one.node == old.node.name)
+        if not _opens_late(step) or step.state is None or old.driver is None:
+            return
+        pause.close([old.driver])
+        pause.wait_parked()
+        successor = self.made[step.node]
+        # It may begin at once, in a thread of its own: what it notes must not be seen by the old one, which goes on
+        # if the change is given up.
+        kept = old.state.copied() if old.state is not None else None
+        state = self.states[step.node] = step.state.take(kept)
+        if state is not None:
+            successor.adopt(state)
+        self._open(successor)
+
+    def succeed(self, step: Step, predecessor: Component | None) -> Component:
+        """Let a successor stand where its predecessor stood, with its state and place in the stream."""
+        successor = self.made[step.node]
+        if predecessor is not None and step.state is not None:
+            predecessor.flush()  # what it has buffered is part of what its memento says
+            late = step.node in self.states
+            failpoint("memento-before")
+            successor.succeed(predecessor, self.states[step.node] if late else step.state.take(predecessor.state))
+            failpoint("memento-after")
+            if predecessor.driver is not None and successor.driver is not None:
+                successor.driver.count, successor.driver.rows = predecessor.driver.count, predecessor.driver.rows
+        suspended = successor.node.suspended
+        successor.on(Event.SUSPEND if suspended else Event.START)
+        if predecessor is not None and predecessor.status is State.ENDED:  # its stream is over, whoever stands there
+            successor.on(Event.END)
+            successor.over = True
+            if isinstance(successor.driver, SourceDriver):
+                successor.driver.over = True  # it does what was in hand, and does not begin again
+        return successor
+
+    def _abandon(self, component: Component) -> None:
+        """Discard a successor that was never let go: a push of its own thread waits at the closed door."""
+        if isinstance(component.driver, EngineDriver):
+            component.driver.halt()
+        self.discard(component)
+
+    def discard(self, component: Component) -> None:
+        """Close and forget one that has left."""
+        try:
+            if component.status not in (State.CREATED, State.STOPPED):
+                self.manager.stop(component)
+        finally:
+            if isinstance(component.driver, EngineDriver):
+                component.driver.halt()
+            self.manager.destroy(component)
+
+
+def _opens_late(step: Step) -> bool:
+    """A source that drives itself begins with its memento: it is opened when its predecessor has stopped."""
+    spec = step.after.slet if step.after is not None else None
+    return (
+        step.verb == "replace" and spec is not None and spec.own_driver and not spec.inputs and spec.state is not None
+    )
