@@ -1,0 +1,131 @@
+"""What does an item see of a replacement, is any lost, doubled or reordered, and what does a restart cost instead?"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import Annotated
+
+from bench.harness import Result, ratio_of
+from bench.openings import WAYS, Opened
+from bench.replaced import Hashed, first, numbers, second
+from bench.restarted import restarts
+from bench.states import Book, booked, booked_again, entered, fill
+from bench.streams import Checks, Pairs, Stream, quantile, replaced_in_turns, rest
+from exop import Application, Platform, slet
+
+#: What the gaps around replacements are compared with.
+ALONE = "the same stream for as long without a replacement"
+
+
+def measure(
+    *,
+    replacements: Annotated[int, "replacements of a stateful slet under full load"] = 1000,
+    others: Annotated[int, "replacements beside a busy mesh, with a large state, and on an idle stream, each"] = 200,
+    megabytes: Annotated[float, "the large state"] = 1.0,
+    opening: Annotated[float, "seconds that successors take to open"] = 5.0,
+    restarted: Annotated[int, "restarts of a process, for comparison"] = 10,
+    quick: Annotated[bool, "a tenth of everything"] = False,
+) -> Iterator[Result]:
+    """Replace, again and again; what is lost, doubled or reordered by any of it is counted at the end."""
+    if quick:
+        replacements, others, restarted = max(1, replacements // 10), max(1, others // 10), max(1, restarted // 5)
+        opening /= 10
+    checks = Checks()
+    yield from _alone(replacements, checks)
+    yield from _beside_another(others, checks)
+    yield from _with_state(others, megabytes, checks)
+    yield from _openings(opening, checks)
+    yield from _idle(others)
+    yield restarts(restarted)
+    yield from checks.results()
+
+
+def _alone(number: int, checks: Checks) -> Iterator[Result]:
+    """One driver, and nothing else in the platform."""
+    with Platform() as platform:
+        stream = Stream(platform, checks)
+        pairs = replaced_in_turns(stream, [second, first], number, "under full load")
+        stream.stop()
+    yield Result("replace/rate", pairs.rate(), "items/s", samples=[one.rate for one in pairs.replaced])
+    yield from _pauses("replace/pause", pairs)
+    took = [one.took for one in pairs.replaced]
+    yield Result("replace/apply/median", statistics.median(took), "ms", samples=took)
+
+
+def _pauses(name: str, pairs: Pairs) -> Iterator[Result]:
+    """The longest gap at the sink around a replacement, beyond A/A."""
+    for text, share in (("median", 0.5), ("p99", 0.99)):
+        yield Result(f"{name}/{text}", pairs.beyond(share), "ms", ALONE, samples=pairs.gaps)
+        yield Result(f"{name}/{text}/noise", pairs.noise(share), "ms", "A/A")
+
+
+def _beside_another(number: int, checks: Checks) -> Iterator[Result]:
+    """A second mesh keeps the interpreter busy, too."""
+    with Platform() as platform:
+        busy = Application("busy")
+        busy.add("drop", drop, item=busy.add("hash", first, number=busy.add("numbers", numbers)))
+        platform.apply(busy.build())
+        stream = Stream(platform, checks)
+        pairs = replaced_in_turns(stream, [second, first], number, "beside a busy mesh")
+        stream.stop()
+    yield from _pauses("replace/pause/busy", pairs)
+
+
+@slet
+def drop(item: Hashed) -> None:
+    """Drop what comes."""
+
+
+def _with_state(number: int, megabytes: float, checks: Checks) -> Iterator[Result]:
+    """A large state is handed over, in two ways."""
+    with Platform() as platform:
+        for way, slets in (("reference", [booked_again, booked]), ("upgrade", [entered, booked])):
+            stream = Stream(platform, checks, booked)
+            book = platform.deployment("replaced").components["middle"].state
+            if isinstance(book, Book):
+                fill(book.values, megabytes)
+            pairs = replaced_in_turns(stream, slets, number // 2 * 2, f"with a state of {megabytes:g} MB by {way}")
+            stream.stop()
+            yield from _pauses(f"replace/state/{way}", pairs)
+
+
+def _openings(seconds: float, checks: Checks) -> Iterator[Result]:
+    """A successor takes long to open, in several ways: what the stream has of that."""
+    with Platform() as platform:
+        for way in WAYS:
+            stream = Stream(platform, checks)
+            print(f"a successor opens for {seconds:g} s: {way}", file=sys.stderr, flush=True)
+            opened = stream.during(lambda way=way, at=stream: at.replace(Opened, way=way, seconds=seconds))  # type: ignore[misc]
+            alone = stream.during(lambda: None, at_least=opened.seconds)
+            stream.stop()
+            ratio = ratio_of(opened.rate, alone.rate)
+            name = f"replace/opening/{way}"
+            yield Result(f"{name}/rate", opened.rate, "items/s", ALONE, ratio, [(opened.rate, alone.rate)])
+            yield Result(f"{name}/gap", opened.gap - alone.gap, "ms", ALONE, samples=[(opened.gap, alone.gap)])
+
+
+def _idle(number: int) -> Iterator[Result]:
+    """Nothing comes for a long time: how soon a change is made all the same."""
+    never: SimpleQueue[int] = SimpleQueue()
+
+    @slet
+    def silent() -> Iterator[int]:
+        yield never.get()
+
+    app, took = Application("idle"), list[float]()
+    app.add("drop", drop, item=app.add("middle", first, number=app.add("silent", silent)))
+    with Platform() as platform:
+        platform.apply(app.build())
+        rest(0.1)
+        for count in range(number):
+            mesh = platform.mesh("idle").replace("middle", (second, first)[count % 2])
+            begin = time.perf_counter()
+            platform.apply(mesh)
+            took.append((time.perf_counter() - begin) * 1e3)
+        never.put(1)
+    yield Result("replace/idle/median", statistics.median(took), "ms", samples=took)
+    yield Result("replace/idle/p99", quantile(took, 0.99), "ms")

@@ -1,0 +1,142 @@
+"""A running stream of the bench `replace`, and what its sink shows while something is done to it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from typing import Any
+
+from bench.harness import Result
+from bench.replaced import Gaps, Position, Seen, first, numbers, watching
+from exop import Application, Platform
+
+#: How long the sink is watched for one figure, in seconds; what comes late after a change is in it.
+WINDOW = 0.02
+#: Each so many replacements it is told how far they are.
+TOLD = 100
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What was seen at a sink during a while: the longest gap (ms), how long what was done took (ms), the items."""
+
+    gap: float
+    took: float
+    seconds: float
+    items: int
+
+    @property
+    def rate(self) -> float:
+        """Items per second."""
+        return self.items / self.seconds
+
+
+@dataclass
+class Checks:
+    """What the sinks of all streams have found."""
+
+    replacements: int = 0
+    seen: list[Seen] = field(default_factory=list)
+
+    def results(self) -> Iterator[Result]:
+        """All streams together."""
+        yield Result("replace/replacements", self.replacements, "replacements")
+        for name in ("lost", "doubled", "reordered", "differing"):
+            yield Result(f"replace/{name}", sum(getattr(seen, name) for seen in self.seen), "items")
+
+    def __str__(self) -> str:
+        return ", ".join(f"{one.value:g} {one.name.removeprefix('replace/')}" for one in self.results())
+
+
+class Stream:
+    """Numbers through one stateful slet, the middle, into a sink that checks them, as fast as they go."""
+
+    def __init__(self, platform: Platform, checks: Checks, middle: Any = first) -> None:
+        self.platform, self.checks, self.gaps = platform, checks, Gaps()
+        app = Application("replaced")
+        number = app.add("numbers", numbers)
+        app.add("sink", watching(self.gaps), item=app.add("middle", middle, number=number))
+        platform.apply(app.build())
+        self.seen: Seen = self._state("sink")
+        checks.seen.append(self.seen)
+        rest(0.3)
+
+    def replace(self, slet: Any, **settings: Any) -> None:
+        """Put another slet in the middle."""
+        self.platform.apply(self.platform.mesh("replaced").replace("middle", slet, **settings))
+        self.checks.replacements += 1
+
+    def during(self, action: Callable[[], object], at_least: float = WINDOW) -> Watched:
+        """Watch the sink while something is done, and at least for so many seconds."""
+        items, begin = self.seen.next, time.perf_counter_ns()
+        action()
+        took = time.perf_counter_ns() - begin
+        rest(at_least - took / 1e9)
+        end = time.perf_counter_ns()
+        return Watched(self.gaps.longest(begin, end), took / 1e6, (end - begin) / 1e9, self.seen.next - items)
+
+    def stop(self) -> None:
+        """End the stream; everything that was sent has come to the sink then, or is lost."""
+        position: Position = self._state("numbers")
+        self.platform.end("replaced")
+        self.platform.wait("replaced")
+        self.seen.ended(position.number)
+        self.platform.remove("replaced")
+
+    def _state(self, node: str) -> Any:
+        return self.platform.deployment("replaced").components[node].state
+
+
+@dataclass
+class Pairs:
+    """Replacements, each beside as long a while without one."""
+
+    replaced: list[Watched] = field(default_factory=list)
+    alone: list[Watched] = field(default_factory=list)
+
+    @property
+    def gaps(self) -> list[tuple[float, float]]:
+        """The longest gap with a replacement, and without."""
+        return [(one.gap, other.gap) for one, other in zip(self.replaced, self.alone, strict=True)]
+
+    def beyond(self, share: float) -> float:
+        """How much longer such a gap is with a replacement than without: *share* of them are shorter."""
+        with_one, without = zip(*self.gaps, strict=True)
+        return quantile(with_one, share) - quantile(without, share)
+
+    def noise(self, share: float) -> float:
+        """The same between two halves of what was measured without a replacement."""
+        without = [one.gap for one in self.alone]
+        return abs(quantile(without[::2], share) - quantile(without[1::2], share))
+
+    def rate(self) -> float:
+        """Items per second, all in all."""
+        both = [*self.replaced, *self.alone]
+        return sum(one.items for one in both) / sum(one.seconds for one in both)
+
+
+def replaced_in_turns(stream: Stream, slets: Sequence[Any], number: int, what: str = "") -> Pairs:
+    """Replace the middle of a stream again and again; look as long at what is without a replacement in between."""
+    pairs = Pairs()
+    for count, slet in enumerate(islice(cycle(slets), number), 1):
+        pairs.replaced.append(stream.during(lambda slet=slet: stream.replace(slet)))  # type: ignore[misc]
+        pairs.alone.append(stream.during(lambda: None, at_least=pairs.replaced[-1].seconds))
+        if count % TOLD == 0 or count == number:
+            print(f"{count} of {number} replacements {what}: {stream.checks}", file=sys.stderr, flush=True)
+    return pairs
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value below which *share* of all lie."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, round(share * (len(ordered) - 1)))]
+
+
+def rest(seconds: float) -> None:
+    """Let the streams run."""
+    if seconds > 0:
+        threading.Event().wait(seconds)
