@@ -1,4 +1,4 @@
-"""`exop apply`, `end`, `remove`, `resume`: changes to a running platform."""
+"""`exop end`, `remove`, `resume`: an application, or a node of it, comes to its end, or goes on."""
 
 from __future__ import annotations
 
@@ -6,37 +6,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from exop.cli.options import HERE, Load, Where
-from exop.cli.peers import Found, find_application, the_platform
+from exop.cli.editing import DryRun, edit_found
+from exop.cli.options import HERE, Json, Where
+from exop.cli.peers import Found, find_application
 from exop.cli.report import DONE
-from exop.errors import BuilderError, PeerUnreachable, PlanError, UnknownName
-
-
-def apply(app: str, /, *parameters: str, where: Where = HERE, load: Load = ()) -> int:
-    """Deploy an application on a running platform (`exop serve`).
-
-    Code does not travel: the platform must have the plugins whose slets the application uses (`exop serve --load`).
-
-    Args:
-        app: A topology file, or anything else that `exop run` takes.
-        parameters: NAME=VALUE for the builder.
-    """
-    from exop.cli.building import build
-    from exop.cli.loading import find_target, known_plugins
-    from exop.model.resolve import resolved
-
-    catalog = known_plugins(load)
-    target = find_target(app, catalog)
-    with the_platform(where) as platform:
-        if target.topology is not None and not parameters:
-            _check_free(_name_in(target.topology), platform.applications())
-            name = platform.apply_topology(target.topology)
-        else:
-            mesh = resolved(build(target, parameters, catalog), catalog.slets, durable=True)
-            _check_free(mesh.name, platform.applications())
-            name = platform.apply(mesh).name
-        print(f"{name} runs on {platform.name}")
-    return DONE
+from exop.cli.text import print_json
+from exop.errors import BuilderError, PeerUnreachable, UnknownName
 
 
 def end(
@@ -67,19 +42,23 @@ def _waited(found: Found) -> str:
     return "finished"
 
 
-def remove(app: str, /, *, where: Where = HERE) -> int:
-    """Stop an application at once, between two items, and forget it.
+def remove(app: str, /, *, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
+    """Stop an application at once, between two items, and forget it; or take one node out of it.
 
     With --state and no platform running there, it is taken out of the state directory.
 
     Args:
-        app: The name of the application.
+        app: The name of the application; APP.NODE for a node, whose channels that nobody else uses go with it.
     """
-    if where.state is not None and _forgotten(app, where):
+    if where.state is not None and not dry_run and _forgotten(app, where):
         return DONE
     with find_application(app, where) as found:
-        _whole(found.node, app)
+        if found.node or dry_run:
+            return edit_found(found, {"edit": "remove"}, dry_run=dry_run, json=json)
         left = found.platform.remove(found.application)
+        if json:
+            print_json({"application": found.application, "removed": True, "left": left})
+            return DONE
         print(f"{found.application}: removed" + ("" if left else "; a slet of it has not come to its end yet"))
     return DONE
 
@@ -98,21 +77,6 @@ def resume(node: str, /, *, where: Where = HERE) -> int:
         found.platform.resume(found.application, found.node)
         print(f"{found.application}.{found.node}: resumed")
     return DONE
-
-
-def _check_free(name: str, running: list[str]) -> None:
-    if name in running:
-        raise PlanError(f"{name!r} runs there already; end it first (`exop remove {name}`), or give it another name")
-
-
-def _name_in(topology: str) -> str:
-    """The application that a topology file describes; the platform tells what else is wrong with the file."""
-    import tomllib
-
-    try:
-        return str(tomllib.loads(topology).get("application", {}).get("name", ""))
-    except (tomllib.TOMLDecodeError, AttributeError):
-        return ""
 
 
 def _whole(node: str, given: str) -> None:

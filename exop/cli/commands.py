@@ -8,9 +8,11 @@ from typing import Final
 
 from cyclopts import Group
 
-from exop.cli.changing import apply, end, remove, resume
+from exop.cli.applying import apply, plan
+from exop.cli.changing import end, remove, resume
 from exop.cli.checking import check, doctor
 from exop.cli.describing import describe
+from exop.cli.editing import add, configure, replace, rewire, suspend
 from exop.cli.looking import mesh, ps, services
 from exop.cli.running import run, serve
 
@@ -38,10 +40,16 @@ COMMANDS: Final = (
     Command(describe, ("describe",), "look"),
     Command(services, ("services",), "look"),
     Command(mesh, ("mesh",), "look"),
+    Command(plan, ("plan",), "change"),
     Command(apply, ("apply",), "change"),
+    Command(replace, ("replace",), "change"),
+    Command(configure, ("configure",), "change"),
+    Command(rewire, ("rewire",), "change"),
+    Command(add, ("add",), "change"),
+    Command(suspend, ("suspend",), "change"),
+    Command(resume, ("resume",), "change"),
     Command(end, ("end",), "change"),
     Command(remove, ("remove", "stop"), "change"),
-    Command(resume, ("resume",), "change"),
     Command(check, ("check",), "check"),
     Command(doctor, ("doctor",), "check"),
 )

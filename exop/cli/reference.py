@@ -45,6 +45,10 @@ With `--json`, stdout holds JSON and nothing else. With `--log-format json`, so 
 """
 
 
+#: What the last words of a command are, where they are not NAME=VALUE.
+_REST: Final = {"PORTS": "PORT=CHANNEL …", "WORDS": "[…]", "GIVEN": "[PORT=CHANNEL …] [NAME=VALUE …]"}
+
+
 def reference() -> str:
     """The whole page."""
     from exop.cli.entry import add_common_options, make_app
@@ -90,7 +94,7 @@ def _usage(command: App) -> str:
 def _word(argument: Any) -> str:
     name = argument.names[0].upper()
     if argument.field_info.kind is inspect.Parameter.VAR_POSITIONAL:
-        return "[NAME=VALUE …]"
+        return _REST.get(name, "[NAME=VALUE …]")
     return name if argument.required else f"[{name}]"
 
 

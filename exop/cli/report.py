@@ -33,6 +33,10 @@ _FAILURES: Final = (
 _SURROUNDINGS: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
+class Failure(Exception):
+    """Carries an error that came while something was carried out which could have been: no mistake of the user."""
+
+
 def exit_code(error: BaseException) -> int:
     """Whether *error* is the user's mistake (2) or a failure (1)."""
     if isinstance(error, ComponentFailed):
@@ -58,6 +62,9 @@ def say(text: str, **facts: object) -> None:
 
 def tell(error: BaseException, *, debug: bool = False) -> int:
     """Print *error* as one line, its place or notes as one further line, and return the exit code."""
+    if isinstance(error, Failure) and error.__cause__ is not None:
+        tell(error.__cause__, debug=debug)
+        return FAILED
     if is_json():
         logger("exop.cli").error(str(error), error=type(error).__name__, notes=further(error), exc_info=debug and error)
     elif debug:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from exop.errors import ComponentFailed, PeerUnreachable, UnknownName
 from exop.hooks import Plugins
+from exop.model.marks import without_marks
 from exop.model.mesh import Mesh
 from exop.remoting.client import ControlClient
 from exop.remoting.finding import find_platforms
+from exop.remoting.plans import RemotePlan, as_topology
 from exop.remoting.service import ControlServer
 from exop.runtime.catalog import Catalog
 
 if TYPE_CHECKING:
     from exop.remoting.declare import Operation
+    from exop.remoting.planned import Changed
     from exop.remoting.served import Served
 
 #: How often `wait` asks, in seconds.
 POLL = 0.2
+#: How long a change may take, in seconds: slets are opened, and drivers come to their safe points.
+PATIENCE = 120.0
 
 
 def serve(platform: Served) -> ControlServer:
@@ -29,10 +34,11 @@ def serve(platform: Served) -> ControlServer:
 
     def table() -> Mapping[str, Operation]:
         # Typed requests cost 20 ms to declare: the first peer pays them, not the platform that starts.
+        from exop.remoting.changes import ChangeOperations
         from exop.remoting.declare import operations
         from exop.remoting.served import Operations
 
-        return operations(Operations(platform))
+        return operations(Operations(platform), ChangeOperations(platform))
 
     server = ControlServer(table, address, name=platform.name)
     server.start()
@@ -94,14 +100,49 @@ class RemotePlatform:
         """The mesh of a running application, as TOML."""
         return str(self._client.call("mesh", {"application": application})["toml"])
 
+    def plan(self, mesh: Mesh) -> RemotePlan:
+        """What `apply` would do to a running application; print it, or `apply()` it. Nothing has happened yet.
+
+        Raises:
+            UnknownName: no such application runs there, or one of the slets is not known there.
+            StaleMesh: the mesh is not of the revision that runs.
+            MeshError, PlanError: it cannot be made so.
+        """
+        return self._planned("plan", as_topology(mesh), mesh)
+
+    def plan_topology(self, toml: str) -> RemotePlan:
+        """What a topology file would make of the application that runs; its slets are known there alone."""
+        return self._planned("plan", {"toml": toml, "revision": None})
+
+    def plan_edits(self, application: str, edits: Sequence[Mapping[str, Any]]) -> RemotePlan:
+        """What edits that are written as text would do (`exop.remoting.edits`); they are understood there."""
+        return self._planned("edit", {"application": application, "edits": list(edits)})
+
     def apply(self, mesh: Mesh) -> Mesh:
-        """Make *mesh* what runs there; its slets are found by their identity, code does not travel."""
-        found = self._client.call("apply", {"toml": mesh.to_toml(), "revision": mesh.revision}, timeout=120.0)
-        return mesh.at(found["revision"])
+        """Make *mesh* what runs there; its slets are found by their identity, code does not travel.
+
+        Raises:
+            MeshError: the mesh cannot be, or code would have to travel; nothing has happened.
+            PlanError: it could not be made to run; everything is as it was.
+            StaleMesh: somebody else has applied another revision meanwhile.
+        """
+        found = self._client.call("apply", as_topology(mesh), timeout=PATIENCE)
+        return without_marks(mesh).at(found["revision"])
 
     def apply_topology(self, toml: str, revision: int = 0) -> str:
         """Make a topology file what runs there, and return the application's name; its slets are known there alone."""
-        return str(self._client.call("apply", {"toml": toml, "revision": revision}, timeout=120.0)["application"])
+        return str(self._client.call("apply", {"toml": toml, "revision": revision}, timeout=PATIENCE)["application"])
+
+    def carry_out(self, plan: str) -> Changed:
+        """Make the change that was planned under this number."""
+        from exop.remoting.planned import Changed
+
+        return self._client.call("carry_out", {"plan": plan}, Changed, timeout=PATIENCE)
+
+    def _planned(self, operation: str, request: Mapping[str, Any], mesh: Mesh | None = None) -> RemotePlan:
+        from exop.remoting.planned import Planned
+
+        return RemotePlan(self._client.call(operation, request, Planned, timeout=PATIENCE), self, mesh)
 
     def resume(self, application: str, node: str) -> None:
         """Let items into a suspended node again; the one that it is suspended on is tried first."""

@@ -7,26 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from exop.model.filter import as_filter
-from exop.model.mesh import Mesh
-from exop.model.spec import SletSpec
 from exop.remoting.declare import Request, operation
+from exop.remoting.offered import Changing
 from exop.remoting.paging import Page, PageRequest, page
 
 if TYPE_CHECKING:
     from exop.registry import ServiceRegistry
 
 
-class Served(Protocol):
+class Served(Changing, Protocol):
     """What a platform must offer to be served; `exop.platform.Platform` tells what each does."""
 
     name: str
     state: Path | None
     registry: ServiceRegistry
 
-    def status(self, application: str | None = None) -> dict[str, Any]: ...
-    def slets(self) -> dict[str, SletSpec]: ...
-    def mesh(self, application: str) -> Mesh: ...
-    def apply(self, mesh: Mesh) -> Mesh: ...
     def resume(self, application: str, node: str) -> None: ...
     def end(self, application: str) -> None: ...
     def remove(self, application: str, timeout: float = 5.0) -> bool: ...
@@ -44,13 +39,6 @@ class OfNode(Request, frozen=True):
 
     application: str
     node: str
-
-
-class Topology(Request, frozen=True):
-    """A mesh as TOML; `revision` is the one it was read at, 0 for a new one."""
-
-    toml: str
-    revision: int = 0
 
 
 class ServicesRequest(PageRequest, frozen=True, kw_only=True):
@@ -89,13 +77,6 @@ class Operations:
         """The mesh of a running application: its topology and revision."""
         mesh = self._platform.mesh(request.application)
         return {"toml": mesh.to_toml(), "revision": mesh.revision}
-
-    @operation
-    def apply(self, request: Topology) -> dict[str, Any]:
-        """Make a mesh what runs."""
-        mesh = Mesh.from_toml(request.toml, self._platform.slets())
-        applied = self._platform.apply(mesh.at(request.revision))
-        return {"application": applied.name, "revision": applied.revision}
 
     @operation
     def resume(self, request: OfNode) -> None:

@@ -48,6 +48,7 @@ class Deployment:
         finished: Set when every component has ended.
         over: Called before that, when all have ended by themselves.
         changing: Held while the mesh is being changed: no checkpoint is taken of one that is half changed.
+        last_change: The revision that the last change has made, and for how many seconds everything stood still.
     """
 
     def __init__(self, mesh: Mesh) -> None:
@@ -67,6 +68,7 @@ class Deployment:
         self.progress = threading.Condition()
         self.places: dict[str, Entry] = {}
         self.started: float | None = None
+        self.last_change: tuple[int, float] | None = None
         self._sampling = threading.Event()
         self.changing = threading.RLock()
         self._parking = threading.RLock()

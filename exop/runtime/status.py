@@ -18,9 +18,11 @@ from exop.runtime.shown import shown
 def application_status(deployment: Deployment) -> dict[str, Any]:
     """An application: its state, how long it has run, its nodes and channels."""
     mesh = deployment.mesh
+    change = deployment.last_change
     return {
         "name": mesh.name,
         "revision": mesh.revision,
+        "last_change": {"revision": change[0], "paused_ms": round(change[1] * 1e3, 3)} if change else None,
         "state": state_of(deployment),
         "running_s": round(time.monotonic() - deployment.started, 3) if deployment.started else 0.0,
         "nodes": {name: component_status(one) for name, one in deployment.components.items()},

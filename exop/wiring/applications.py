@@ -21,6 +21,7 @@ from exop.errors import (
 from exop.logs import logger
 from exop.model.checks import check, check_durable
 from exop.model.lifecycle import Event
+from exop.model.marks import without_marks
 from exop.model.mesh import Mesh
 from exop.model.resolve import resolved
 from exop.runtime.catalog import Catalog
@@ -31,7 +32,7 @@ from exop.wiring.change import Change
 from exop.wiring.controller import WiringController
 from exop.wiring.deployer import Deployer
 from exop.wiring.notes import notes
-from exop.wiring.plan import Plan, make_plan, without_marks
+from exop.wiring.plan import Plan, make_plan
 
 if TYPE_CHECKING:
     from exop.runtime.durable.checkpointer import Checkpointer
@@ -252,6 +253,7 @@ class Applications:
                     change.give_up(problem)
                     raise problem
                 change.carry_out()
+            running.last_change = after.revision, change.paused
             failpoint("change-made")
             self._remember(after)
             running.check_finished()

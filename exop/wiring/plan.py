@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from exop.errors import PlanError
@@ -40,7 +40,12 @@ class Step:
 
     def __str__(self) -> str:
         carried = f"; {self.state.text}" if self.state else ""
-        return f"{self.verb} {self.node}: {self.text}{carried}\n    {STEPS[self.verb]}"
+        return f"{self.verb} {self.node}: {self.text}{carried}\n    {self.does}"
+
+    @property
+    def does(self) -> str:
+        """What is done, in order."""
+        return STEPS[self.verb]
 
 
 @dataclass(frozen=True)
@@ -156,9 +161,3 @@ def _check_restart(node: Node) -> None:
             f"{node.name}: {spec.name} keeps no position in a memento, so it would begin anew with its new settings; "
             f"give it a memento, or replace it"
         )
-
-
-def without_marks(mesh: Mesh) -> Mesh:
-    """The mesh as it runs after a change: what was said about the change alone is forgotten."""
-    nodes = {name: replace(node, lose_state=False) for name, node in mesh.nodes.items()}
-    return replace(mesh, nodes=nodes)

@@ -1,0 +1,115 @@
+"""`exop apply` and `exop plan`: an application becomes what a topology file, or a builder, says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from exop.cli.editing import DryRun, edit_node
+from exop.cli.edits import EDITS, PLAIN, How, check_how
+from exop.cli.options import HERE, Json, Load, Where
+from exop.cli.peers import the_platform
+from exop.cli.report import DONE
+from exop.cli.text import print_json
+from exop.errors import BuilderError, UnknownName, suggest
+
+if TYPE_CHECKING:
+    from exop.remoting.platform import RemotePlatform
+
+_NODE: Final = "APP.NODE is missing: exop plan {verb} APP.NODE …, as `exop {verb}` takes it"
+
+
+def apply(
+    app: str, /, *parameters: str, dry_run: DryRun = False, where: Where = HERE, load: Load = (), json: Json = False
+) -> int:
+    """Deploy an application on a running platform (`exop serve`), or make one that runs what the file says now.
+
+    What runs already is changed while it runs: the plan is shown, and made as a whole or not at all. Code does not
+    travel: the platform must have the plugins whose slets the application uses (`exop serve --load`).
+
+    Args:
+        app: A topology file, or anything else that `exop run` takes.
+        parameters: NAME=VALUE for the builder.
+    """
+    with the_platform(where) as platform:
+        return _apply(platform, _topology(app, parameters, load), dry_run=dry_run, json=json)
+
+
+def plan(
+    change: str, /, *words: str, how: How = PLAIN, where: Where = HERE, load: Load = (), json: Json = False
+) -> int:
+    """Show what a change would do to a running application, node by node; nothing happens.
+
+    Every step is shown with what it does in order and how the state is handed over, then the queues that come in
+    between, and warnings. Exit code 0 for a change that could be made, and where there is nothing to do; 2 for one that
+    could not.
+
+    Args:
+        change: The verb of an edit (replace, configure, rewire, add, suspend, resume, remove), the name of a running
+            application, or what `exop apply` takes.
+        words: Behind a verb what the command of that name takes, APP.NODE first; behind an application its topology
+            file; behind a builder its NAME=VALUE.
+    """
+    if change in EDITS and not Path(change).exists():
+        if not words:
+            raise BuilderError(_NODE.format(verb=change))
+        check_how(change, how)
+        return edit_node(change, words[0], words[1:], how, where, dry_run=True, json=json)
+    with the_platform(where) as platform:
+        if len(words) == 1 and words[0].endswith(".toml") and "=" not in words[0]:
+            topology = _topology(words[0], (), load)
+            if (name := _name_in(topology)) != change:
+                raise BuilderError(f"{words[0]} describes {name!r}, not {change!r}; {suggest(change, [name])}")
+        else:
+            topology = _topology(change, words, load)
+        return _apply(platform, topology, dry_run=True, json=json)
+
+
+def _topology(app: str, parameters: tuple[str, ...], load: Load) -> str:
+    """What APP describes, as a topology; a file is sent as it is, its slets may be known to the platform alone."""
+    from exop.cli.building import build
+    from exop.cli.loading import find_target, known_plugins
+    from exop.model.resolve import resolved
+
+    catalog = known_plugins(load)
+    target = find_target(app, catalog)
+    if target.topology is not None and not parameters:
+        return target.topology
+    return resolved(build(target, parameters, catalog), catalog.slets, durable=True).to_toml()
+
+
+def _apply(platform: RemotePlatform, topology: str, *, dry_run: bool, json: bool) -> int:
+    from exop.cli.outcome import show_and_make
+
+    name = _name_in(topology)
+    if name in platform.applications() and platform.status(name)["state"] != "finished":
+        return show_and_make(platform.plan_topology(topology), dry_run=dry_run, json=json)
+    if dry_run:
+        _check(platform, topology)
+        text = f"{name} does not run on {platform.name}: `exop apply` would deploy it"
+    else:
+        text = f"{platform.apply_topology(topology)} runs on {platform.name}"
+    if json:
+        print_json({"application": name, "platform": platform.name, "deployed": not dry_run})
+    else:
+        print(text)
+    return DONE
+
+
+def _check(platform: RemotePlatform, topology: str) -> None:
+    """Let the platform find what is wrong with a file whose application does not run there (any more)."""
+    try:
+        platform.plan_topology(topology)
+    except UnknownName as error:
+        if error.facts.get("kind") != "application":
+            raise
+
+
+def _name_in(topology: str) -> str:
+    """The application that a topology file describes; the platform tells what else is wrong with the file."""
+    import tomllib
+
+    try:
+        return str(tomllib.loads(topology).get("application", {}).get("name", ""))
+    except (tomllib.TOMLDecodeError, AttributeError):
+        return ""

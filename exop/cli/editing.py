@@ -1,0 +1,102 @@
+"""`exop replace`, `configure`, `rewire`, `add`, `suspend`: one node of a running application is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, TypeAlias
+
+from cyclopts import Parameter
+
+from exop.cli.edits import PLAIN, How, find_edit
+from exop.cli.options import HERE, Json, Where
+from exop.cli.peers import Found, find_application
+from exop.errors import BuilderError
+
+DryRun: TypeAlias = Annotated[bool, Parameter(name="--dry-run", help="Show the plan, and change nothing.")]
+
+
+def replace(
+    node: str,
+    slet: str,
+    /,
+    *settings: str,
+    how: How = PLAIN,
+    dry_run: DryRun = False,
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
+    """Put another slet in a node's place while the stream runs: no item is lost, doubled or reordered.
+
+    The successor keeps the ports and the settings that it has too, and takes over the state. An item on which the old
+    slet is suspended is tried again. Exit code 1 if the change failed: the old slet runs on then.
+
+    Args:
+        node: APP.NODE.
+        slet: The successor, PLUGIN:NAME; FOLDER:NAME for one of a package that the platform has loaded.
+        settings: NAME=VALUE for the successor.
+    """
+    return edit_node("replace", node, (slet, *settings), how, where, dry_run=dry_run, json=json)
+
+
+def configure(node: str, /, *settings: str, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
+    """Give a running node other settings, between two items.
+
+    Args:
+        node: APP.NODE.
+        settings: NAME=VALUE; lists and tables as in a topology file: sizes=[1, 2].
+    """
+    return edit_node("configure", node, settings, PLAIN, where, dry_run=dry_run, json=json)
+
+
+def rewire(node: str, /, *ports: str, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
+    """Connect ports of a running node to other channels.
+
+    What a channel holds stays in it; one that nobody is connected to any more is drained and goes.
+
+    Args:
+        node: APP.NODE.
+        ports: PORT=CHANNEL for a channel of the mesh (see `exop mesh APP`), PORT=CHANNEL:KIND[,NAME=VALUE…] for a new
+            one: item=buffer:queue,capacity=100.
+    """
+    return edit_node("rewire", node, ports, PLAIN, where, dry_run=dry_run, json=json)
+
+
+def add(node: str, slet: str, /, *given: str, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
+    """Add a node to a running application; it is open before the stream reaches it.
+
+    Args:
+        node: APP.NODE; the name is new.
+        slet: The slet, PLUGIN:NAME.
+        given: PORT=CHANNEL for every input, and NAME=VALUE for settings; an output that is not given gets a channel
+            of its own, called as the node.
+    """
+    return edit_node("add", node, (slet, *given), PLAIN, where, dry_run=dry_run, json=json)
+
+
+def suspend(node: str, /, *, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
+    """Hold items in front of a node, until `exop resume`; what is upstream waits when its queues are full.
+
+    Args:
+        node: APP.NODE.
+    """
+    return edit_node("suspend", node, (), PLAIN, where, dry_run=dry_run, json=json)
+
+
+def edit_node(
+    verb: str, target: str, words: Sequence[str], how: How, where: Where, *, dry_run: bool, json: bool
+) -> int:
+    """Plan one edit of APP.NODE, show it, and make it."""
+    edit = find_edit(verb)(words, how)
+    with find_application(target, where) as found:
+        return edit_found(found, edit, dry_run=dry_run, json=json)
+
+
+def edit_found(found: Found, edit: dict[str, object], *, dry_run: bool, json: bool) -> int:
+    """Plan one edit of the node that was found, show it, and make it."""
+    from exop.cli.outcome import show_and_make
+
+    if not found.node:
+        name = found.application
+        raise BuilderError(f"{name!r} names an application; write {name}.NODE, as `exop describe {name}` lists them")
+    plan = found.platform.plan_edits(found.application, [{"node": found.node, **edit}])
+    return show_and_make(plan, dry_run=dry_run, json=json)

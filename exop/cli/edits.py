@@ -1,0 +1,138 @@
+"""Edits of a running mesh as they stand on a command line, and as they are sent; their names are understood there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from exop.cli.building import parse
+from exop.cli.peers import is_local
+from exop.errors import BuilderError, suggest
+
+Data = dict[str, Any]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class How:
+    """How a replacement is made."""
+
+    lose_state: Annotated[
+        bool, Parameter(help="The successor begins with an empty state, where it cannot take over the old one.")
+    ] = False
+
+
+PLAIN: Final = How()
+
+
+def replace_edit(words: Sequence[str], how: How = PLAIN) -> Data:
+    """SLET [NAME=VALUE …]: another slet in the node's place."""
+    slet, *settings = _first(words, "replace", "SLET", "the slet that takes its place, PLUGIN:NAME")
+    return {"edit": "replace", "slet": _identity(slet), "settings": parse(settings), **vars(how)}
+
+
+def configure_edit(words: Sequence[str], how: How = PLAIN) -> Data:
+    """NAME=VALUE …: other settings."""
+    _first(words, "configure", "NAME=VALUE", "at least one setting")
+    return {"edit": "configure", "settings": parse(words)}
+
+
+def rewire_edit(words: Sequence[str], how: How = PLAIN) -> Data:
+    """PORT=CHANNEL …: other channels; CHANNEL:KIND makes a new one."""
+    _first(words, "rewire", "PORT=CHANNEL", "at least one port")
+    return {"edit": "rewire", "ports": {port: _channel(to) for port, to in parse(words).items()}}
+
+
+def add_edit(words: Sequence[str], how: How = PLAIN) -> Data:
+    """SLET [NAME=VALUE …]: one more node, with channels for its ports and values for its settings."""
+    slet, *given = _first(words, "add", "SLET", "the slet to add, PLUGIN:NAME")
+    return {"edit": "add", "slet": _identity(slet), "given": parse(given)}
+
+
+def plain_edit(verb: str) -> Callable[[Sequence[str], How], Data]:
+    """An edit that needs the name of the node alone."""
+
+    def made(words: Sequence[str], how: How = PLAIN) -> Data:
+        if words:
+            raise BuilderError(f"{verb} takes nothing but APP.NODE; what is {words[0]!r}?")
+        return {"edit": verb}
+
+    return made
+
+
+#: What makes the edit of each verb.
+EDITS: Final[dict[str, Callable[[Sequence[str], How], Data]]] = {
+    "replace": replace_edit,
+    "configure": configure_edit,
+    "rewire": rewire_edit,
+    "add": add_edit,
+    "suspend": plain_edit("suspend"),
+    "resume": plain_edit("resume"),
+    "remove": plain_edit("remove"),
+}
+
+
+def check_how(verb: str, how: How) -> None:
+    """Refuse options of a replacement for another verb.
+
+    Raises:
+        BuilderError: one was given.
+    """
+    given = [name for name, value in vars(how).items() if value != getattr(PLAIN, name)]
+    if verb != "replace" and given:
+        option = given[0].replace("_", "-")
+        raise BuilderError(f"--{option} says how a node is replaced; it does not go with {verb}")
+
+
+def _first(words: Sequence[str], verb: str, what: str, meaning: str) -> Sequence[str]:
+    if not words:
+        raise BuilderError(f"{what} is missing: exop {verb} APP.NODE {what} names {meaning}")
+    return words
+
+
+def _identity(slet: str) -> str:
+    """The name of a slet; what is written as a path names the plugin that the platform has loaded from there.
+
+    Raises:
+        BuilderError: it is written as a path, and names no slet.
+    """
+    path, colon, name = slet.rpartition(":")
+    if not colon and not is_local(slet):
+        raise BuilderError(f"{slet!r} names no slet; write PLUGIN:NAME, as `exop describe PLUGIN:NAME` has it")
+    if not is_local(slet):
+        return slet
+    place = Path(path if colon else slet)
+    if not place.exists():
+        raise BuilderError(f"{place} does not exist; name a slet by PLUGIN:NAME")
+    package = (place if place.is_dir() else place.parent).resolve()
+    if not colon or not (package / "__init__.py").is_file():
+        raise BuilderError(
+            f"{slet!r} is a file here, and code does not travel to a running platform; name a slet that it has "
+            f"(PLUGIN:NAME), put the code into a package that it loads (`exop serve --load FOLDER`), or name one of "
+            f"such a package as FOLDER:NAME"
+        )
+    return f"{package.name}:{name}"
+
+
+def _channel(text: str) -> str | Data:
+    """CHANNEL, or CHANNEL:KIND[,NAME=VALUE…] for a new one."""
+    name, colon, rest = text.partition(":")
+    if not colon:
+        return text
+    kind, *settings = rest.split(",")
+    return {"name": name, "kind": kind, "settings": parse(settings)}
+
+
+def find_edit(verb: str) -> Callable[[Sequence[str], How], Data]:
+    """What makes the edit of a verb.
+
+    Raises:
+        BuilderError: there is no such edit.
+    """
+    if verb not in EDITS:
+        raise BuilderError(f"{verb!r} is no edit and no topology file; {suggest(verb, EDITS, 'edit')}")
+    return EDITS[verb]

@@ -1,0 +1,84 @@
+"""What a running platform can be asked about changes: plan them, and carry out what was planned."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from exop.model.marks import marked
+from exop.model.mesh import Mesh
+from exop.remoting.declare import Request, operation
+from exop.remoting.edits import AnyEdit, edited
+from exop.remoting.offered import Changing, PlanLike
+from exop.remoting.planned import Changed, Planned, Shelf, as_data
+
+
+class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is said of one node for the next change alone (`exop.model.marks`)."""
+
+    lose_state: bool = False
+
+
+class Topology(Request, frozen=True):
+    """A mesh as TOML; `revision` is the one it was read at, 0 for a new one, none for whichever runs."""
+
+    toml: str
+    revision: int | None = 0
+    marks: Annotated[dict[str, Marks], msgspec.Meta(max_length=1000)] = msgspec.field(default_factory=dict)
+
+
+class Edits(Request, frozen=True):
+    """Edits of the mesh that runs."""
+
+    application: str
+    edits: Annotated[list[AnyEdit], msgspec.Meta(min_length=1, max_length=100)]
+
+
+class PlanNumber(Request, frozen=True):
+    """Names a plan that was made."""
+
+    plan: str
+
+
+class ChangeOperations:
+    """The operations by which one platform is changed."""
+
+    def __init__(self, platform: Changing) -> None:
+        self._platform = platform
+        self._plans: Shelf[PlanLike] = Shelf("plan")
+
+    @operation
+    def apply(self, request: Topology) -> Changed:
+        """Make a mesh what runs."""
+        return self._changed(self._platform.apply(self._mesh(request)))
+
+    @operation
+    def plan(self, request: Topology) -> Planned:
+        """What `apply` would do to a running application; the plan waits to be carried out."""
+        return self._planned(self._mesh(request))
+
+    @operation
+    def edit(self, request: Edits) -> Planned:
+        """What edits would do to a running application; the plan waits to be carried out."""
+        running = self._platform.mesh(request.application)
+        return self._planned(edited(running, request.edits, self._platform.catalog))
+
+    @operation
+    def carry_out(self, request: PlanNumber) -> Changed:
+        """Make a change that was planned."""
+        return self._changed(self._plans.take(request.plan).apply())
+
+    def _mesh(self, request: Topology) -> Mesh:
+        mesh = Mesh.from_toml(request.toml, self._platform.catalog.slets)
+        revision = self._platform.mesh(mesh.name).revision if request.revision is None else request.revision
+        return marked(mesh, {name: msgspec.to_builtins(one) for name, one in request.marks.items()}).at(revision)
+
+    def _planned(self, mesh: Mesh) -> Planned:
+        plan = self._platform.plan(mesh)
+        return as_data(self._plans.put(plan), plan)
+
+    def _changed(self, mesh: Mesh) -> Changed:
+        last = self._platform.status(mesh.name)["last_change"]
+        paused = last["paused_ms"] if last is not None and last["revision"] == mesh.revision else None
+        return Changed(mesh.name, mesh.revision, paused)

@@ -1,0 +1,185 @@
+"""Edits of a running mesh as a command line writes them: names and texts, understood where the slets are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Annotated
+
+import msgspec
+
+from exop.errors import MeshError, SettingError, UnknownName
+from exop.model.marks import MARKS
+from exop.model.mesh import ChannelSpec, Mesh, Node
+from exop.model.signature import OUT
+from exop.model.spec import SletSpec
+from exop.runtime.catalog import Catalog
+from exop.runtime.manager import channel_settings, make_channel
+
+#: Settings (or ports) by name, as text; `convert` reads them by the annotation of the setting.
+Texts = Annotated[dict[str, str], msgspec.Meta(max_length=200)]
+
+
+class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="edit"):
+    """One edit of one node."""
+
+    node: str
+
+    def on(self, mesh: Mesh, known: Catalog) -> Mesh:
+        """The edited mesh.
+
+        Raises:
+            MeshError: a name that nobody knows, a setting that does not fit, ports that cannot be joined.
+        """
+        raise NotImplementedError
+
+
+class Replace(Edit, frozen=True, tag="replace"):
+    """Put another slet in the node's place."""
+
+    slet: str
+    settings: Texts = {}
+    lose_state: bool = False
+
+    def on(self, mesh: Mesh, known: Catalog) -> Mesh:
+        """The mesh with the successor."""
+        spec = _slet(self.slet, known)
+        _check_no_marks(self.settings)
+        with _telling(spec):
+            return mesh.replace(self.node, spec, lose_state=self.lose_state, **self.settings)
+
+
+class Configure(Edit, frozen=True, tag="configure"):
+    """Change settings of the node."""
+
+    settings: Texts
+
+    def on(self, mesh: Mesh, known: Catalog) -> Mesh:
+        """The mesh with the new settings."""
+        _check_no_marks(self.settings)
+        with _telling(mesh.node(self.node).slet):
+            return mesh.configure(self.node, **self.settings)
+
+
+class Suspend(Edit, frozen=True, tag="suspend"):
+    """Hold items in front of the node."""
+
+    def on(self, mesh: Mesh, known: Catalog) -> Mesh:
+        """The mesh with the node suspended."""
+        return mesh.suspend(self.node)
+
+
+class Resume(Edit, frozen=True, tag="resume"):
+    """Let items into the node again."""
+
+    def on(self, mesh: Mesh, known: Catalog) -> Mesh:
+        """The mesh with the node working."""
+        return mesh.resume(self.node)
+
+
+class Remove(Edit, frozen=True, tag="remove"):
+    """Take the node away."""
+
+    def on(self, mesh: Mesh, known: Catalog) -> Mesh:
+        """The mesh without the node."""
+        return mesh.remove(self.node)
+
+
+class NewChannel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A channel that comes with an edit."""
+
+    name: str
+    kind: str
+    settings: Texts = {}
+
+    def spec(self, known: Catalog) -> ChannelSpec:
+        """What is asked for, with its settings converted.
+
+        Raises:
+            MeshError: no such kind, a setting that does not fit.
+        """
+        asked = ChannelSpec(self.name, self.kind, self.settings)
+        make_channel(known.kinds, asked)
+        complete = channel_settings(known.kinds[self.kind], asked)
+        return ChannelSpec(self.name, self.kind, {name: complete[name] for name in self.settings})
+
+
+class Rewire(Edit, frozen=True, tag="rewire"):
+    """Connect ports of the node to other channels: those of the mesh by name, or new ones."""
+
+    ports: Annotated[dict[str, str | NewChannel], msgspec.Meta(max_length=200)]
+
+    def on(self, mesh: Mesh, known: Catalog) -> Mesh:
+        """The mesh with the ports connected elsewhere."""
+        mesh.node(self.node)
+        ports = {port: to if isinstance(to, str) else to.spec(known) for port, to in self.ports.items()}
+        return mesh.rewire(self.node, **ports)
+
+
+class Add(Edit, frozen=True, tag="add"):
+    """Add a node; *given* names channels for ports and values for settings."""
+
+    slet: str
+    given: Texts = {}
+
+    def on(self, mesh: Mesh, known: Catalog) -> Mesh:
+        """The mesh with one more node; outputs that are not given get a channel of their own."""
+        spec = _slet(self.slet, known)
+        if self.node in mesh.nodes:
+            raise MeshError(f"{mesh.name} has a node {self.node!r} already; choose another name, or replace it")
+        ports = {port: self.given[port] for port in spec.ports if port in self.given}
+        for port in spec.inputs:
+            if port.name not in ports:
+                channels = ", ".join(mesh.channels)
+                raise MeshError(
+                    f"{self.node}.{port.name} is connected to nothing; give {port.name}=CHANNEL: {channels}"
+                )
+        fresh = {one.name: self.node if one.name == OUT else f"{self.node}.{one.name}" for one in spec.outputs}
+        fresh = {port: channel for port, channel in fresh.items() if port not in ports}
+        for channel in fresh.values():
+            if channel in mesh.channels:
+                raise MeshError(f"{mesh.name} has a channel {channel!r} already; call the node otherwise")
+        with _telling(spec):
+            settings = spec.configured(self.node, {k: text for k, text in self.given.items() if k not in spec.ports})
+        node = Node(self.node, spec, settings, {**ports, **fresh})
+        return mesh.add(node, *(ChannelSpec(channel) for channel in fresh.values()))
+
+
+AnyEdit = Replace | Configure | Suspend | Resume | Remove | Rewire | Add
+
+
+def edited(mesh: Mesh, edits: Sequence[AnyEdit], known: Catalog) -> Mesh:
+    """Carry out edits one after the other, on the value.
+
+    Raises:
+        MeshError: one of them cannot be.
+    """
+    for edit in edits:
+        mesh = edit.on(mesh, known)
+    return mesh
+
+
+def _slet(identity: str, known: Catalog) -> SletSpec:
+    if identity not in known.slets:
+        raise UnknownName(place="the platform", kind="slet", name=identity, known=known.slets)
+    return known.slets[identity]
+
+
+def _check_no_marks(settings: Mapping[str, str]) -> None:
+    """What is said of the change is no setting: it would be taken for the one where it is given as the other."""
+    for name in settings:
+        if name in MARKS:
+            raise MeshError(
+                f"{name} is no setting but says how the change is made; give it as --{name.replace('_', '-')}"
+            )
+
+
+@contextmanager
+def _telling(spec: SletSpec) -> Iterator[None]:
+    """A wrong setting is told with all the settings there are, and their types."""
+    try:
+        yield
+    except (SettingError, UnknownName) as error:
+        settings = ", ".join(map(str, spec.settings.values()))
+        error.add_note(f"the settings of {spec.identity}: {settings or 'it has none'}")
+        raise

@@ -1,0 +1,102 @@
+"""A plan as it crosses a border: what will happen, as data, and the number under which it waits on its platform."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from exop.errors import PlanError
+from exop.remoting.offered import PlanLike
+
+T = TypeVar("T")
+#: So many plans wait at a time; the oldest makes room.
+MOST_PLANS = 32
+
+
+class PlannedStep(msgspec.Struct, frozen=True):
+    """What happens to one node: the verb, what it becomes, what is done in order, how its state is handed over."""
+
+    verb: str
+    node: str
+    text: str
+    does: str
+    state: str | None = None
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """A plan as data; `anything` tells whether there is anything to do, `text` is what `print` shows."""
+
+    plan: str
+    application: str
+    revision: int
+    anything: bool
+    steps: list[PlannedStep]
+    channels_added: list[str]
+    channels_removed: list[str]
+    notes: list[str]
+    text: str
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """A change that was made: the revision that runs, and for how long the stream stood still."""
+
+    application: str
+    revision: int
+    paused_ms: float | None = None
+
+
+def as_data(number: str, plan: PlanLike) -> Planned:
+    """What crosses of a plan."""
+    steps = [
+        PlannedStep(one.verb, one.node, one.text, one.does, one.state.text if one.state else None) for one in plan.steps
+    ]
+    return Planned(
+        plan=number,
+        application=plan.after.name,
+        revision=plan.before.revision,
+        anything=bool(plan),
+        steps=steps,
+        channels_added=[f"{one.name} ({one.kind})" for one in plan.changes.channels_added],
+        channels_removed=[one.name for one in plan.changes.channels_removed],
+        notes=list(plan.notes),
+        text=str(plan),
+    )
+
+
+def plain(planned: Planned) -> dict[str, Any]:
+    """A plan as JSON has it."""
+    found: dict[str, Any] = msgspec.to_builtins(planned)
+    return found
+
+
+class Shelf(Generic[T]):
+    """Things that wait to be asked for by their number; bounded, the oldest makes room."""
+
+    def __init__(self, what: str, most: int = MOST_PLANS) -> None:
+        self._what = what
+        self._most = most
+        self._held: dict[str, T] = {}
+        self._lock = threading.Lock()
+
+    def put(self, one: T) -> str:
+        """Keep it, and return its number."""
+        number = secrets.token_hex(8)
+        with self._lock:
+            self._held[number] = one
+            while len(self._held) > self._most:
+                del self._held[next(iter(self._held))]
+        return number
+
+    def take(self, number: str) -> T:
+        """Give it out, once.
+
+        Raises:
+            PlanError: there is none of this number (any more).
+        """
+        with self._lock:
+            if number not in self._held:
+                raise PlanError(f"the platform has no {self._what} {number!r} (any more); make it again")
+            return self._held.pop(number)

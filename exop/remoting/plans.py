@@ -1,0 +1,92 @@
+"""A plan seen from another process: what will happen there, and `apply()`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from exop.errors import MeshError
+from exop.model.marks import marks_of, without_marks
+from exop.model.mesh import Mesh
+from exop.model.resolve import resolved
+from exop.runtime.catalog import known_slets
+
+if TYPE_CHECKING:
+    from exop.remoting.planned import Changed, Planned, PlannedStep
+    from exop.remoting.platform import RemotePlatform
+
+
+@dataclass(frozen=True)
+class RemotePlan:
+    """A change that waits on its platform: print it, or `apply()` it. Nothing has happened yet.
+
+    Attributes:
+        planned: The plan as data.
+        mesh: The mesh that it leads to, where it was made from one.
+    """
+
+    planned: Planned
+    platform: RemotePlatform
+    mesh: Mesh | None = None
+
+    def __str__(self) -> str:
+        return self.planned.text
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return self.planned.anything
+
+    @property
+    def steps(self) -> tuple[PlannedStep, ...]:
+        """What happens, node by node."""
+        return tuple(self.planned.steps)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is worth knowing beforehand: queues that come in between, what is lost, what takes long."""
+        return tuple(self.planned.notes)
+
+    def facts(self) -> dict[str, Any]:
+        """The plan as plain data; the number under which its platform keeps it is nobody else's business."""
+        from exop.remoting.planned import plain
+
+        return {name: value for name, value in plain(self.planned).items() if name != "plan"}
+
+    def apply(self) -> Mesh:
+        """Make the change; returns the mesh that runs then.
+
+        Raises:
+            StaleMesh: the application was changed after the plan was made.
+            PlanError: the change could not be made; everything is as it was.
+        """
+        changed = self.carry_out()
+        if self.mesh is None:
+            return self.platform.mesh(changed.application)
+        return without_marks(self.mesh).at(changed.revision)
+
+    def carry_out(self) -> Changed:
+        """Make the change, and tell what was made of it: the revision, and for how long the stream stood still.
+
+        Raises:
+            StaleMesh, PlanError: as `apply`.
+        """
+        return self.platform.carry_out(self.planned.plan)
+
+
+def as_topology(mesh: Mesh) -> Mapping[str, Any]:
+    """A mesh as it is sent: its topology, revision and marks.
+
+    Raises:
+        MeshError: a slet stands in no plugin, so the other platform could not find its code.
+    """
+    if any(node.slet.plugin is None for node in mesh.nodes.values()):
+        mesh = resolved(mesh, known_slets().slets, durable=False)
+    for node in mesh.nodes.values():
+        if node.slet.plugin is None:
+            raise MeshError(
+                f"{node.name}: the slet {node.slet.name!r} of {node.slet.factory.__module__} stands in no plugin, and "
+                f"code does not travel; offer it by a @hookimpl register_slets() in a package that the other platform "
+                f"has (installed there, or `exop serve --load FOLDER`)"
+            )
+    return {"toml": mesh.to_toml(), "revision": mesh.revision, "marks": marks_of(mesh)}

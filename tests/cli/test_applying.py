@@ -1,0 +1,78 @@
+"""`exop apply` and `exop plan` of a topology file whose application runs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from exop.cli import main
+from tests.cli.line import PACKAGE
+from tests.cli.shell import eventually, facts, running
+from tests.cli.test_editing import as_json, told
+
+
+@pytest.fixture
+def file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Path]:
+    """The topology of an application that runs on a platform in another process."""
+    folder = tmp_path / "line"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(PACKAGE)
+    with running("serve", "--load", folder, "--name", "served", stdout=None, stderr=None):
+        eventually(lambda: facts("ps"))
+        assert main(["apply", str(folder), f"output={tmp_path / 'out'}", "label=x"]) == 0
+        path = tmp_path / "line.toml"
+        path.write_text(told(capsys, "mesh", "line", "--format", "toml"))
+        yield path
+
+
+def test_an_edited_file_changes_what_runs(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Several edits are one plan, shown and made as a whole; the same file again is nothing to do."""
+    file.write_text(file.read_text().replace("line:tag", "line:shout").replace('label = "x"', 'label = "Z"'))
+    dry = told(capsys, "apply", file, "--dry-run")
+    assert "replace tag: line:tag → line:shout" in dry
+    assert facts("describe", "line")["revision"] == 1
+    assert told(capsys, "plan", "line", file) == dry == told(capsys, "plan", file)
+    assert "revision 2 runs" in told(capsys, "apply", file)
+    eventually(lambda: "Z! " in (tmp_path / "out").read_text())
+    assert told(capsys, "apply", file) == "line: revision 2: nothing to do\n"
+
+
+def test_a_builder_changes_what_runs(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a builder makes with other parameters is compared with what runs, too."""
+    planned = as_json(capsys, "plan", "./line", f"output={tmp_path / 'out'}", "label=Q")
+    assert [(one["verb"], one["text"]) for one in planned["steps"]] == [("configure", "label: 'x' → 'Q'")]
+
+
+def test_what_does_not_run_would_be_deployed(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The plan of an application that does not run says so; one that has finished is deployed anew."""
+    told(capsys, "remove", "line")
+    assert "line does not run on served" in told(capsys, "plan", file)
+    assert as_json(capsys, "plan", file) == {"application": "line", "platform": "served", "deployed": False}
+    file.write_text(
+        file.read_text().replace("[nodes.numbers.ports]", "[nodes.numbers.settings]\nto = 3\n[nodes.numbers.ports]")
+    )
+    assert told(capsys, "apply", file) == "line runs on served\n"
+    eventually(lambda: facts("ps")[0]["applications"]["line"]["state"] == "finished")
+    assert as_json(capsys, "apply", file) == {"application": "line", "platform": "served", "deployed": True}
+
+
+def test_bad_files(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is wrong with the file is told before anything changes, exit code 2."""
+    good = file.read_text()
+    for text, by, said in [
+        ("line:tag", "line:tga", "did you mean 'line:tag'?"),
+        ('item = "numbers"', 'item = "numbesr"', "did you mean 'numbers'?"),
+        ('name = "line"', 'name = "lines"', "describes 'lines', not 'line'"),
+        ("[application]", "[application", "no TOML"),
+    ]:
+        file.write_text(good.replace(text, by))
+        assert said in told(capsys, "plan", *([] if "TOML" in said else ["line"]), file, code=2), said
+    assert facts("describe", "line")["revision"] == 1
+
+
+def test_a_change_of_what_a_channel_is(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A channel keeps its kind while it runs: the plan says what to do instead."""
+    file.write_text(
+        file.read_text().replace('[channels.numbers]\nkind = "direct"', '[channels.numbers]\nkind = "queue"')
+    )
+    assert "add a new channel and rewire to it" in told(capsys, "apply", file, code=2)

@@ -1,0 +1,180 @@
+"""One node of an application that runs in another process is changed from the command line."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exop.cli import main
+from tests.cli.line import PACKAGE
+from tests.cli.shell import applications, eventually, facts, lines, running
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Iterator[Path]:
+    """An application that runs on a platform in another process; the file that it writes."""
+    folder = tmp_path / "line"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(PACKAGE)
+    output = tmp_path / "out"
+    with running("serve", "--load", folder, "--name", "served", stdout=None, stderr=None):
+        eventually(lambda: facts("ps"))
+        assert main(["apply", str(folder), f"output={output}"]) == 0
+        eventually(lambda: len(lines(output)) > 5)
+        yield output
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
+    """Run a command, and return what it printed: on stdout if it succeeds, else on stderr."""
+    capsys.readouterr()
+    assert main([str(one) for one in arguments]) == code, capsys.readouterr()
+    out, err = capsys.readouterr()
+    return err if code else out
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
+    """What a command prints with `--json`."""
+    return json.loads(told(capsys, *arguments, "--json"))
+
+
+def numbers(path: Path) -> list[int]:
+    """The numbers in the lines that were written whole."""
+    return [int(one.split()[1]) for one in path.read_text().splitlines(keepends=True) if one.endswith("\n")]
+
+
+def test_replace_hands_the_state_over_and_loses_nothing(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`replace` prints the plan and the pause; every number is written once, and the count goes on."""
+    text = told(capsys, "replace", "line.tag", "line:shout", "label=B")
+    title, step, does = text.splitlines()[:3]
+    assert title == "line: revision 1 → 2"
+    assert step == "  replace tag: line:tag → line:shout; the state (Seen) by reference"
+    assert does == "    open → pause → drain → memento → bind → release → close the old"
+    assert "line: revision 2 runs; the stream stood still for " in text
+    eventually(lambda: lines(line)[-1].startswith("B!"))
+    found = lines(line)[:-1]
+    assert numbers(line)[: len(found)] == list(range(1, len(found) + 1))
+    assert [int(one.split()[2]) for one in found] == list(range(1, len(found) + 1))
+
+
+def test_the_plan_as_data_and_nothing_happens(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`plan` and `--dry-run` say the same, as text and as JSON, and leave everything as it is."""
+    for command in (["plan", "replace", "line.tag", "line:shout"], ["replace", "line.tag", "line:shout", "--dry-run"]):
+        planned = as_json(capsys, *command)
+        (step,) = planned["steps"]
+        assert (step["verb"], step["node"], step["state"]) == ("replace", "tag", "the state (Seen) by reference")
+        assert (planned["made"], planned["anything"], planned["revision"]) == (False, True, 1)
+        assert "replace tag: line:tag → line:shout" in told(capsys, *command)
+    assert facts("describe", "line")["revision"] == 1
+
+
+def test_configure(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Settings arrive converted by their annotations; the same value once more is nothing to do."""
+    changed = as_json(capsys, "configure", "line.tag", "label=C", "limit=3")
+    assert (changed["made"], changed["now"]) == (True, 2)
+    assert changed["paused_ms"] >= 0
+    assert facts("describe", "line.tag")["settings"] == {"label": "C", "limit": 3}
+    eventually(lambda: lines(line)[-1].startswith("C "))
+    assert "nothing to do" in told(capsys, "configure", "line.tag", "label=C")
+
+
+def test_suspend_and_resume(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A suspended node lets nothing in; after `resume` the stream goes on where it was."""
+    assert "pause → hold items → release" in told(capsys, "suspend", "line.tag")
+    held = facts("describe", "line.tag")["metrics"]["items_in"]
+    assert facts("describe", "line.tag")["state"] == "suspended"
+    assert facts("describe", "line.tag")["metrics"]["items_in"] == held
+    assert "nothing to do" in told(capsys, "suspend", "line.tag")
+    told(capsys, "resume", "line.tag")
+    eventually(lambda: len(lines(line)) > held + 5)
+    assert numbers(line) == list(range(1, len(numbers(line)) + 1))
+
+
+def test_rewire_to_a_new_channel_and_back(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """PORT=CHANNEL:KIND makes a channel with its settings; one that nobody uses any more goes."""
+    told(capsys, "add", "line.more", "line:forgetful", "item=numbers")
+    text = told(capsys, "rewire", "line.more", "out=spare:queue,capacity=7")
+    assert "add the channel spare (queue)" in text
+    assert "remove the channel more" in text
+    assert facts("describe", "line")["channels"]["spare"]["capacity"] == 7
+
+
+def test_add_and_remove_a_node(line: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A branch is added, runs, and is taken away again; the application goes on."""
+    told(capsys, "add", "line.more", "line:forgetful", "item=numbers")
+    told(capsys, "add", "line.file", "stock:write_lines", "item=more", f"path={tmp_path / 'more'}")
+    eventually(lambda: len(lines(tmp_path / "more")) > 3)
+    assert "remove file: stock:write_lines" in told(capsys, "remove", "line.file")
+    told(capsys, "remove", "line.more")
+    assert list(facts("describe", "line")["nodes"]) == ["numbers", "tag", "sink"]
+    assert applications() == {"line": "running"}
+
+
+def test_a_change_that_fails_changes_nothing(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A successor that cannot be opened: exit code 1, the reason, and the old slet runs on."""
+    err = told(capsys, "replace", "line.tag", "line:unopened", "--lose-state", code=1)
+    assert "tag failed while opening: no engine here" in err
+    assert facts("describe", "line.tag")["slet"] == "line:tag"
+    capsys.readouterr()
+    assert main(["replace", "line.tag", "line:unopened", "--lose-state", "--json"]) == 1
+    failed = json.loads(capsys.readouterr().out)
+    assert (failed["made"], "no engine here" in failed["error"]) == (False, True)
+    before = len(lines(line))
+    eventually(lambda: len(lines(line)) > before)
+
+
+def test_bad_input(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every mistake is told in one line with what there is instead, exit code 2, and nothing is changed."""
+    said = {
+        ("replace", "line.tga", "line:shout"): "has no node 'tga'; did you mean 'tag'?",
+        ("replace", "lin.tag", "line:shout"): "did you mean 'line'?",
+        ("replace", "line", "line:shout"): "write line.NODE",
+        ("replace", "line.tag", "line:shuot"): "has no slet 'line:shuot'; did you mean 'line:shout'?",
+        ("replace", "line.tag", "shout"): "'shout' names no slet; write PLUGIN:NAME",
+        ("replace", "line.tag", "./nothing.py:shout"): "nothing.py does not exist",
+        ("replace", "line.tag", "out.py"): "does not exist",
+        ("replace", "line.tag", "line:forgetful"): "it keeps no state",
+        ("replace", "line.tag", "line:shout", "lable=B"): "has no setting 'lable'; did you mean 'label'?",
+        ("replace", "line.tag", "line:shout", "lose_state=1"): "--lose-state",
+        ("configure", "line.tag", "limit=many"): "the setting 'limit' does not fit: expected int, got 'many'",
+        ("configure", "line.tag", "limit"): "write NAME=VALUE",
+        ("configure", "line.tag"): "NAME=VALUE is missing",
+        ("rewire", "line.tag", "itm=numbers"): "has no port 'itm'; did you mean 'item'?",
+        ("rewire", "line.tag", "item=nubmers"): "has no channel 'nubmers'; did you mean 'numbers'?",
+        ("rewire", "line.tag", "item=x:kew"): "has no kind 'kew'; known: direct",
+        ("rewire", "line.tag", "item=x:queue,capacity=full"): "'capacity' does not fit",
+        ("rewire", "line.sink", "item=numbers:queue"): "add a new channel and rewire to it",
+        ("add", "line.tag", "line:shout", "item=numbers"): "has a node 'tag' already",
+        ("add", "line.new", "line:shout"): "new.item is connected to nothing; give item=CHANNEL",
+        ("remove", "line.tga"): "did you mean 'tag'?",
+        ("remove", "line.numbers"): "numbers",
+        ("suspend", "line.tga"): "did you mean 'tag'?",
+        ("plan", "suspend"): "APP.NODE is missing",
+        ("plan", "suspend", "line.tag", "now"): "takes nothing but APP.NODE",
+        ("plan", "suspend", "line.tag", "--lose-state"): "does not go with suspend",
+        ("plan", "replcae", "line.tag"): "is no folder, no file",
+    }
+    for arguments, cure in said.items():
+        err = told(capsys, *arguments, code=2)
+        assert cure in err, (arguments, err)
+        assert err.startswith("exop: ")
+    assert "the settings of line:tag: label: str = 'a', limit: int = 0" in told(
+        capsys, "configure", "line.tag", "lable=x", code=2
+    )
+    assert facts("describe", "line")["revision"] == 1
+
+
+def test_code_does_not_travel(line: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A slet in a file of the caller is refused with the ways to bring it there; one of a loaded package is named."""
+    (tmp_path / "own.py").write_text("from exop import slet\n")
+    err = told(capsys, "replace", "line.tag", "own.py:mine", code=2)
+    assert "code does not travel" in err
+    assert "exop serve --load FOLDER" in err
+    assert "line:tag → line:shout" in told(capsys, "plan", "replace", "line.tag", "./line:shout")
+
+
+def test_no_platform(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a platform the edit is refused, after what is wrong with the line itself."""
+    assert "no platform is running" in told(capsys, "replace", "line.tag", "line:shout", code=2)
+    assert "write NAME=VALUE" in told(capsys, "configure", "line.tag", "label", code=2)

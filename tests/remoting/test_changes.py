@@ -1,0 +1,165 @@
+"""Plans and changes of a platform in another process: what crosses, and what is refused."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from exop import Application, Platform, connect, slet
+from exop.errors import (
+    ComponentFailed,
+    MementoError,
+    MeshError,
+    PlanError,
+    RequestInvalid,
+    SettingError,
+    StaleMesh,
+    UnknownName,
+)
+from exop.model.mesh import Mesh
+from exop.remoting.planned import MOST_PLANS, Shelf
+from exop.remoting.platform import RemotePlatform
+from exop.stock.slets import count_up, pass_on, show
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Iterator[RemotePlatform]:
+    """A platform with an application of stock slets, seen over its socket."""
+    app = Application("numbers")
+    passed = app.add("pass", pass_on, item=app.add("numbers", count_up))
+    app.add("sink", "stock:write_lines", item=passed, path=tmp_path / "out")
+    with Platform(state=tmp_path / "state", name="there") as platform:
+        platform.apply(app.build())
+        with connect(tmp_path / "state") as remote:
+            yield remote
+
+
+def test_plan_and_apply(remote: RemotePlatform) -> None:
+    """A remote plan is printed, looked at and applied as a local one, and gives the mesh that runs."""
+    mesh = remote.mesh("numbers")
+    plan = remote.plan(mesh.configure("numbers", step=2))
+    assert bool(plan)
+    assert str(plan).startswith("numbers: revision 1 → 2\n  configure numbers: step: 1 → 2")
+    assert [(one.verb, one.node) for one in plan.steps] == [("configure", "numbers")]
+    assert remote.mesh("numbers").revision == 1
+    after = plan.apply()
+    assert (after.revision, after.node("numbers").settings["step"]) == (2, 2)
+    assert remote.mesh("numbers") == after
+    last = remote.status("numbers")["last_change"]
+    assert last["revision"] == 2
+    assert last["paused_ms"] > 0
+    assert not remote.plan(after)
+
+
+def test_notes_cross(remote: RemotePlatform) -> None:
+    """What a plan warns of is known on this side too."""
+    mesh = remote.mesh("numbers")
+    (note,) = remote.plan(mesh.remove("sink").remove("pass")).notes
+    assert note == "the state of sink (Written) goes with it"
+
+
+def test_an_outdated_mesh(remote: RemotePlatform) -> None:
+    """`StaleMesh` both when the plan is made, and when something was applied after it was."""
+    mesh = remote.mesh("numbers")
+    plan = remote.plan(mesh.configure("numbers", step=2))
+    remote.apply(mesh.configure("numbers", step=3))
+    with pytest.raises(StaleMesh, match="this mesh is revision 1, the running one 2"):
+        plan.apply()
+    with pytest.raises(StaleMesh):
+        remote.plan(mesh)
+    with pytest.raises(StaleMesh):
+        remote.apply(mesh.configure("numbers", step=4))
+
+
+def test_what_cannot_be_is_refused_there(remote: RemotePlatform) -> None:
+    """A plan that cannot be is an error of its own class; so is one that fails when it is made."""
+    mesh = remote.mesh("numbers")
+    with pytest.raises(MeshError, match="another name|no slet|is connected"):
+        remote.plan(mesh.remove("numbers").remove("pass").remove("sink"))
+    with pytest.raises(UnknownName, match="nobody"):
+        remote.plan(Mesh("nobody", mesh.nodes, mesh.channels, 1))
+    plan = remote.plan(mesh.configure("numbers", to=10**9))
+    with pytest.raises(PlanError, match="no plan 'x'"):
+        remote.carry_out("x")
+    plan.apply()
+    with pytest.raises(PlanError, match=r"\(any more\); make it again"):
+        plan.apply()
+
+
+def test_code_does_not_travel(remote: RemotePlatform) -> None:
+    """A slet that stands in no plugin is refused on this side, with what makes it travel."""
+
+    def own(item: int) -> int:
+        return item
+
+    mesh = remote.mesh("numbers").replace("pass", slet(own), lose_state=True)
+    with pytest.raises(MeshError, match="stands in no plugin, and code does not travel"):
+        remote.plan(mesh)
+    with pytest.raises(MeshError, match="code does not travel"):
+        remote.apply(mesh)
+
+
+def test_marks_travel(remote: RemotePlatform) -> None:
+    """What is said of the next change alone (to lose the state) is said on the other side too, and then forgotten."""
+    mesh = remote.mesh("numbers")
+    with pytest.raises(MementoError, match="it keeps no state"):
+        remote.plan(mesh.replace("sink", show))
+    plan = remote.plan(mesh.replace("sink", show, lose_state=True))
+    assert "the state (Written) is lost, as told" in str(plan)
+    after = plan.apply()
+    assert after.node("sink").lose_state is False
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ({"application": "numbers", "edits": []}, "length >= 1"),
+        ({"application": "numbers", "edits": [{"edit": "explode", "node": "pass"}]}, "Invalid value 'explode'"),
+        ({"application": "numbers", "edits": [{"edit": "suspend"}]}, "missing required field `node`"),
+        ({"application": "numbers", "edits": [{"edit": "suspend", "node": "pass", "x": 1}]}, "unknown field `x`"),
+        ({"application": "numbers", "edits": [{"edit": "configure", "node": "a", "settings": {"a": 1}}]}, "`str`"),
+        ({"application": "numbers", "edits": [{"edit": "suspend", "node": "pass"}] * 101}, "length <= 100"),
+    ],
+)
+def test_edits_are_checked_by_type(remote: RemotePlatform, request_: dict[str, object], said: str) -> None:
+    """An edit of another form is refused before it is looked at."""
+    with pytest.raises(RequestInvalid, match=said):
+        remote._client.call("edit", request_)
+
+
+def test_edits_as_text(remote: RemotePlatform) -> None:
+    """Several edits make one plan; their texts are converted by the annotations of the settings there."""
+    plan = remote.plan_edits(
+        "numbers",
+        [
+            {"edit": "configure", "node": "numbers", "settings": {"step": "5"}},
+            {"edit": "add", "node": "more", "slet": "stock:pass_on", "given": {"item": "numbers"}},
+            {"edit": "suspend", "node": "more"},
+        ],
+    )
+    assert {one.verb for one in plan.steps} == {"configure", "add"}
+    after = plan.apply()
+    assert after.node("numbers").settings["step"] == 5
+    assert after.node("more").suspended
+    with pytest.raises(SettingError, match="'step' does not fit") as caught:
+        remote.plan_edits("numbers", [{"edit": "configure", "node": "numbers", "settings": {"step": "five"}}])
+    assert "the settings of stock:count_up: " in caught.value.__notes__[0]
+
+
+def test_a_change_that_fails_there(remote: RemotePlatform) -> None:
+    """What could not be opened is told, and the old mesh runs on."""
+    given = {"item": "pass", "path": "/nowhere/at/all"}
+    plan = remote.plan_edits("numbers", [{"edit": "add", "node": "more", "slet": "stock:write_lines", "given": given}])
+    with pytest.raises(ComponentFailed, match="more failed while opening"):
+        plan.carry_out()
+    assert remote.mesh("numbers").revision == 1
+
+
+def test_the_shelf_is_bounded() -> None:
+    """What waits is given out once, and the oldest makes room."""
+    shelf = Shelf[int]("plan")
+    keys = [shelf.put(number) for number in range(MOST_PLANS + 1)]
+    assert shelf.take(keys[-1]) == MOST_PLANS
+    for gone in (keys[0], keys[-1], ""):
+        with pytest.raises(PlanError, match="the platform has no plan"):
+            shelf.take(gone)
