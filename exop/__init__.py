@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from exop.model.mesh import Mesh
     from exop.model.ports import InputPort, OutputPort
     from exop.model.slet import Slet, input_port, slet
+    from exop.model.tie import Committed, Tie
     from exop.platform import Platform
     from exop.registry import ServiceRegistry
     from exop.remoting.platform import connect
@@ -26,6 +27,7 @@ _HOMES = {
     "Application": "exop.app",
     "Batch": "exop.model.items",
     "Channel": "exop.runtime.channel",
+    "Committed": "exop.model.tie",
     "EndOfStream": "exop.model.items",
     "ExopError": "exop.errors",
     "InputPort": "exop.model.ports",
@@ -36,6 +38,7 @@ _HOMES = {
     "Punctuation": "exop.model.items",
     "ServiceRegistry": "exop.registry",
     "Slet": "exop.model.slet",
+    "Tie": "exop.model.tie",
     "connect": "exop.remoting.platform",
     "hookimpl": "exop.hooks",
     "input_port": "exop.model.slet",
@@ -46,6 +49,7 @@ __all__ = [
     "Application",
     "Batch",
     "Channel",
+    "Committed",
     "EndOfStream",
     "ExopError",
     "InputPort",
@@ -56,6 +60,7 @@ __all__ = [
     "Punctuation",
     "ServiceRegistry",
     "Slet",
+    "Tie",
     "connect",
     "hookimpl",
     "input_port",

@@ -89,6 +89,7 @@ class Platform:
             from exop.runtime.store import Store
 
             self._applications.store = Store(self.state)
+            self.components.engines = self._applications.store.engines
         self._running = True
         try:
             self._register_services()

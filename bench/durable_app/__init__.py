@@ -13,6 +13,8 @@ import numpy as np
 
 from exop import Application, InputPort, Memento, Punctuation, hookimpl, slet
 
+from .engine import Doubled, Summed, doubled_here
+
 #: A punctuation follows each so many numbers.
 STEP = 500
 
@@ -113,9 +115,9 @@ def either(item: Any) -> Any:
     return item
 
 
-SLETS = [numbers, keyed, keyed_again, counted, totals, means, pulled, either]
+SLETS = [numbers, keyed, keyed_again, counted, totals, means, pulled, either, Doubled, doubled_here, Summed]
 #: The files that hold the output; the order of lines in the last one is that of a merge, which nobody promises.
-OUTPUTS = ("keyed", "counted", "totals", "means", "pulled", "merged")
+OUTPUTS = ("keyed", "counted", "totals", "means", "pulled", "engine", "doubled", "merged")
 
 
 def durable_app(*, to: int, folder: Path, every: float | None = 0.02, megabytes: float = 0.01) -> Application:
@@ -131,6 +133,8 @@ def durable_app(*, to: int, folder: Path, every: float | None = 0.02, megabytes:
         "totals": app.add("totals", totals, number=_small(app, stream)),
         "means": app.add("means", means, window=_window(app, stream)),
         "pulled": app.add("pulled", pulled, entries=sums),
+        "engine": app.add("engine-totals", totals, number=app.add("engine", Summed, number=stream)),
+        "doubled": app.add("doubled-totals", totals, number=app.add("doubled", Doubled, number=stream)),
     }
     merged = app.channel("both")
     for name in ("means", "pulled"):

@@ -51,7 +51,8 @@ def check_durable(mesh: Mesh, *, has_state: bool) -> None:
     """Find what keeps a mesh that asks for checkpoints from having any.
 
     Raises:
-        MeshError: the platform has no state directory, or a slet drives itself: nobody knows what it has in hand.
+        MeshError: the platform has no state directory, or a slet drives itself without a `Tie`: nobody knows what it
+            has in hand.
     """
     if mesh.durable is None:
         return
@@ -61,11 +62,11 @@ def check_durable(mesh: Mesh, *, has_state: bool) -> None:
             f"checkpoints; give one, Platform(state=…) or --state DIR, or leave out app.durable()"
         )
     for node in mesh.nodes.values():
-        if node.slet.own_driver:
+        if node.slet.own_driver and (node.slet.tie is None or any(port.pulled for port in node.slet.inputs)):
             raise MeshError(
                 f"the application {mesh.name!r} is durable, and {node.name} ({node.slet.identity}) pushes from threads "
-                f"of its own, so that no checkpoint knows what it has in hand; leave out app.durable(), or take a slet "
-                f"that the platform drives"
+                f"of its own, so that no checkpoint knows what it has in hand; give it a Tie (and no port that it "
+                f"pulls), leave out app.durable(), or take a slet that the platform drives"
             )
 
 

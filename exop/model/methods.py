@@ -23,6 +23,7 @@ from exop.model.annotations import (
 from exop.model.memento import Memento
 from exop.model.ports import InputPort, OutputPort, PortSpec, PortType
 from exop.model.spec import Result, Setting
+from exop.model.tie import Tie
 
 
 @dataclass
@@ -33,10 +34,11 @@ class Fields:
     outputs: dict[str, PortType] = field(default_factory=dict)
     settings: dict[str, Setting] = field(default_factory=dict)
     state: tuple[str, type[Memento]] | None = None
+    tie: str | None = None
 
 
 def read_fields(cls: Any) -> Fields:
-    """Sort the fields: ports by their type, the memento, and settings; those with `init=False` are the slet's own.
+    """Sort the fields: ports by their type, the memento, the tie, settings; those with `init=False` are its own.
 
     Raises:
         SletError: a field without a type that can be resolved, a second memento, a private setting.
@@ -48,6 +50,8 @@ def read_fields(cls: Any) -> Fields:
             found.outputs[entry.name] = read_output(name, annotation)
         elif kind_of(annotation) is InputPort:
             found.inputs.append(read_input(name, entry.name, annotation))
+        elif kind_of(annotation) is Tie:
+            found.tie = entry.name
         elif is_memento(annotation):
             found.state = only_state(name, found.state, entry.name, annotation)
         elif entry.init:

@@ -118,6 +118,7 @@ def read_class(cls: type, *, own_driver: bool) -> SletSpec | None:
             outputs=tuple(PortSpec(port, "out", carried) for port, carried in outputs.items()),
             settings=fields.settings,
             state=fields.state,
+            tie=fields.tie,
             results=results,
             is_class=True,
             own_driver=own_driver,

@@ -11,6 +11,7 @@ from exop.errors import SletError
 from exop.model.memento import as_dataclass
 from exop.model.signature import read_class, read_function
 from exop.model.spec import POLICIES, Policy, SletSpec
+from exop.model.tie import Committed
 
 F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound=Callable[..., Any])
@@ -98,6 +99,12 @@ class Slet:
     def __exit__(self, *exc: object) -> None:
         return None
 
+    def ready(self) -> None:
+        """Return when the slet can work at once: for engines that have to warm up.
+
+        Called after `__enter__`, and before anything stands still for it.
+        """
+
     def quiesce(self) -> None:
         """Return when everything that was handed over has been put out: for slets with a driver of their own.
 
@@ -107,6 +114,24 @@ class Slet:
 
     def proceed(self) -> None:
         """Go on after `quiesce`: the change for which it was called was not made."""
+
+    def committed(self) -> Committed | None:
+        """How far the engine has come by its own account: for slets with a `Tie`, whose account is taken otherwise."""
+        return None
+
+    def inherit(self, predecessor: Any) -> None:
+        """Go on with the state inside of *predecessor*, a slet that has been quiesced: for engines that keep their own.
+
+        Called while nothing comes in; raising refuses the change, and the predecessor goes on.
+        """
+
+    @classmethod
+    def inherits(cls, before: Any, after: Any) -> str | None:
+        """Why the node *after*, of this class, cannot go on with the state inside of the node *before*; `None`: it can.
+
+        Asked when a change is planned: nothing is open.
+        """
+        return "its engine keeps it, and the platform cannot read it there"
 
     def metrics(self) -> dict[str, int | float | str]:
         """Figures of the slet's own, shown beside the platform's."""

@@ -32,6 +32,7 @@ class SletSpec:
     """A slet as the platform sees it, read from a function's or a class's signature.
 
     `factory` is that function or class; `plugin` the name of the plugin that registered it (`None`: embedded only).
+    `tie` names the field that is given the `Tie`.
     `results` gives the shape of what each input method (or the source, under `""`) returns.
     """
 
@@ -41,6 +42,7 @@ class SletSpec:
     outputs: tuple[PortSpec, ...] = ()
     settings: Mapping[str, Setting] = field(default_factory=dict)
     state: tuple[str, type[Memento]] | None = None
+    tie: str | None = None
     results: Mapping[str, Result] = field(default_factory=dict)
     is_class: bool = False
     own_driver: bool = False

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import threading
-import typing
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.lifecycle import Event, Lifecycle, State
 from exop.model.memento import Memento
 from exop.model.mesh import Node
-from exop.model.ports import PortSpec
 from exop.model.signature import OUT
 from exop.runtime.bind import atomic, bind_function
 from exop.runtime.channel import ControlMerge
@@ -21,10 +18,12 @@ from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.entry import NOWHERE, Entry, control_all
-from exop.runtime.failure import Kept, Trouble, source_broken
-from exop.runtime.making import Iteration, buffers, source_driver
+from exop.runtime.failure import Kept, Trouble
+from exop.runtime.making import make_parts
 from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput, flush_all
+from exop.runtime.tied.live import LiveTie
+from exop.runtime.tied.places import EnginePlaces
 from exop.runtime.unwind import Unwind, Work
 
 Changed = Callable[["Component"], None]
@@ -41,13 +40,16 @@ class Component:
         calls: For each input port, the slet bound to its state and settings.
         tried: The same behind its conversion: what a kept item is tried again with.
         to: For each output port, where it is bound to now.
+        tie: What ties an engine to the platform; others have none.
         pullers: The drivers by which an engine pulls.
         ended: The input ports whose stream has ended.
         hushed: Changes of the state are told later, by `announce`: the streams stand still meanwhile.
         over: The slet had ended when the checkpoint was taken that it goes on from.
     """
 
-    def __init__(self, component_id: str, application: str, node: Node, changed: Changed) -> None:
+    def __init__(
+        self, component_id: str, application: str, node: Node, changed: Changed, engines: EnginePlaces | None = None
+    ) -> None:
         self.id = component_id
         self.application = application
         self.node = node
@@ -69,11 +71,12 @@ class Component:
         self.pulled: dict[str, PulledInput] = {}
         self.pullers: list[Driver] = []
         self.ended: set[str] = set()
+        self.tie: LiveTie | None = None
         self._changed = changed
         self._open = self._shut = False
         self._turn = threading.RLock()
         self._ended_ports: set[str] = set()
-        self._make()
+        make_parts(self, engines)
         self.expect()
 
     def on(self, event: Event) -> None:
@@ -104,6 +107,8 @@ class Component:
             self.driver.start()
         elif isinstance(self.driver, EngineDriver):
             self.driver.begin()
+            if self.tie is not None:
+                self.tie.begin()
 
     @property
     def held(self) -> bool:
@@ -115,9 +120,12 @@ class Component:
         """Open the slet; it is ready when this returns."""
         self.on(Event.OPEN)
         try:
+            if self.tie is not None:
+                self.tie.open()
             if self.instance is not None:
                 self.instance.__enter__()
                 self._open = True
+                self.instance.ready()
             with self._turn:
                 if self.error is not None:  # an engine has reported meanwhile that it broke
                     raise self.error
@@ -131,9 +139,13 @@ class Component:
         """Close the slet, if it is open."""
         if Event.STOP in self.lifecycle.allowed():
             self.on(Event.STOP)
-        if self._open:
-            self._open = False
-            self.instance.__exit__(None, None, None)
+        try:
+            if self._open:
+                self._open = False
+                self.instance.__exit__(None, None, None)
+        finally:
+            if self.tie is not None:
+                self.tie.close()
 
     def failed(self, error: BaseException, kept: Kept | None = None, holder: Driver | None = None) -> None:
         """Note that the slet broke, and on which item; it stays where it is until somebody resumes it."""
@@ -162,7 +174,7 @@ class Component:
         if self.instance is not None:
             for name, value in node.settings.items():
                 setattr(self.instance, name, value)
-        self._bind()
+        self.bind_slet()
 
     def succeed(self, predecessor: Component, state: Memento | None) -> None:
         """Take the place of another component: its state, and how far its inputs had come. Nothing is in flight."""
@@ -183,7 +195,7 @@ class Component:
         self.state = state
         if self.instance is not None and self.spec.state:
             setattr(self.instance, self.spec.state[0], state)
-        self._bind()
+        self.bind_slet()
 
     def flush(self) -> None:
         """Let a slet that buffers what it writes hand that on: its memento is about to be taken."""
@@ -203,6 +215,8 @@ class Component:
         """Let a slet with a driver of its own put out what it was given."""
         if self.instance is not None:
             self.instance.quiesce()
+        if self.tie is not None:
+            self.tie.settle()
 
     def proceed(self) -> None:
         """Let it go on: it was not replaced after all."""
@@ -272,42 +286,7 @@ class Component:
     def _leaving(self) -> list[Entry]:
         return [self.to.get(port.name, NOWHERE) for port in self.spec.outputs]
 
-    def _make(self) -> None:
-        """Make the instance, its ports and its driver."""
-        spec, name = self.spec, f"{self.application}.{self.node.name}"
-        if spec.own_driver:
-            self.driver = EngineDriver(name, self._end_outputs)
-        elif spec.iterated:
-            flush = self.flush_outputs if any(buffers(spec, port) for port in spec.outputs) else None
-            self.driver = source_driver(
-                spec, name, Iteration(self._iterate, partial(source_broken, self), self.finish, flush)
-            )
-        for port in spec.outputs:
-            if isinstance(self.driver, EngineDriver):
-                self.outputs[port.name] = DrivenOutput(port, self.driver, self.failed, self._port_ended)
-            elif buffers(spec, port):
-                self.outputs[port.name] = BufferedOutput(port, self.failed)
-        for port in spec.inputs:
-            if port.pulled:
-                self.pulled[port.name] = self._pulled_input(port, f"{self.node.name}.{port.name}")
-        if spec.is_class:
-            declared = typing.get_type_hints(spec.factory, include_extras=True)
-            ports: dict[str, Any] = {**self.outputs, **self.pulled}
-            fields = {key: port for key, port in ports.items() if key in declared}
-            if spec.state:
-                fields[spec.state[0]] = self.state
-            self.instance = spec.factory(**self.node.settings, **fields)
-        self._bind()
-
-    def _pulled_input(self, port: PortSpec, name: str) -> PulledInput:
-        """An engine pulls by a driver for this port alone; a slet that is pushed to does not wait when it pulls."""
-        if self.spec.own_driver:
-            puller = Driver(f"{self.application}.{name}")
-            self.pullers.append(puller)
-            return PulledInput(port, name, puller, self._pulled_mark, own=True)
-        return PulledInput(port, name, self.driver if self.spec.iterated else None, self._pulled_mark)
-
-    def _bind(self) -> None:
+    def bind_slet(self) -> None:
         """Bind the slet to its state and settings."""
         for port in self.spec.inputs:
             if port.pulled:
@@ -320,7 +299,7 @@ class Component:
     def _function(self, **more: Any) -> Callable[..., Any]:
         return bind_function(self.spec, self.state, {**self.node.settings, **more})
 
-    def _iterate(self) -> Iterator[Any]:
+    def iterate(self) -> Iterator[Any]:
         """What the source driver iterates."""
         if self.instance is not None:
             return iter(self.instance)
@@ -328,16 +307,19 @@ class Component:
         found = self._function()(*pulled)
         return iter(found if found is not None else ())
 
-    def _end_outputs(self) -> None:
+    def end_outputs(self) -> None:
+        """End every output port."""
         for output in self.outputs.values():
             output.end()
 
-    def _port_ended(self, port: str) -> None:
+    def port_ended(self, port: str) -> None:
+        """An output port has ended; when all have, so has the slet."""
         self._ended_ports.add(port)
         if self._ended_ports >= {spec.name for spec in self.spec.outputs} and Event.END in self.lifecycle.allowed():
             self.on(Event.END)
 
-    def _pulled_mark(self, port: str, mark: Punctuation | EndOfStream) -> None:
+    def pulled_mark(self, port: str, mark: Punctuation | EndOfStream) -> None:
+        """A port that pulls has come to a control item; what was before it is dealt with."""
         if not self.spec.iterated:  # only what is pulled by an iterated slet is its stream; the rest it looks at
             return
         for one in self.merge.on(port, mark):

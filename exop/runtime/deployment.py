@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 from exop.errors import CheckpointError, ComponentFailed, PlanError
@@ -44,6 +45,7 @@ class Deployment:
         joined: What is connected: channels, each with the name of a port.
         loops: What watches the cycles; called by drivers that have nothing to do.
         leaving: Drivers of components that are just being replaced or removed.
+        retired: Folders of engines that were replaced, which the last checkpoint may still name.
         rank: How far downstream each driver (by `id`) begins.
         finished: Set when every component has ended.
         over: Called before that, when all have ended by themselves.
@@ -63,6 +65,7 @@ class Deployment:
         self.loops: list[Callable[[], Callable[[], None] | None]] = []
         self.rank: dict[int, int] = {}
         self.leaving: list[Driver] = []
+        self.retired: list[Path] = []
         self.finished = threading.Event()
         self.over: Callable[[], None] | None = None
         self.progress = threading.Condition()

@@ -2,14 +2,72 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from exop.model.ports import PortSpec
 from exop.model.signature import OUT
 from exop.model.spec import SletSpec
+from exop.runtime.drivers.base import Driver
+from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import Broken, SourceDriver
+from exop.runtime.failure import source_broken
+from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput
+from exop.runtime.tied.live import LiveTie
+from exop.runtime.tied.places import EnginePlaces
+
+if TYPE_CHECKING:
+    from exop.runtime.component import Component
+
+
+def make_parts(component: Component, engines: EnginePlaces | None) -> None:
+    """Make the instance of a component, its ports, its driver, and its tie; with *engines* it is durable."""
+    spec, name = component.spec, f"{component.application}.{component.node.name}"
+    if spec.own_driver:
+        component.driver = EngineDriver(name, component.end_outputs)
+    elif spec.iterated:
+        flush = component.flush_outputs if any(buffers(spec, port) for port in spec.outputs) else None
+        how = Iteration(component.iterate, partial(source_broken, component), component.finish, flush)
+        component.driver = source_driver(spec, name, how)
+    for port in spec.outputs:
+        if isinstance(component.driver, EngineDriver):
+            ended = component.port_ended
+            component.outputs[port.name] = DrivenOutput(port, component.driver, component.failed, ended)
+        elif buffers(spec, port):
+            component.outputs[port.name] = BufferedOutput(port, component.failed)
+    for port in spec.inputs:
+        if port.pulled:
+            component.pulled[port.name] = _pulled_input(component, port, f"{component.node.name}.{port.name}")
+    component.tie = tie_of(component, engines)
+    if spec.is_class:
+        component.instance = spec.factory(**component.node.settings, **_injected(component))
+    component.bind_slet()
+
+
+def _injected(component: Component) -> dict[str, Any]:
+    """What an instance is given beside its settings: the ports that it names, its memento, its tie."""
+    spec = component.spec
+    declared = typing.get_type_hints(spec.factory, include_extras=True)
+    ports: dict[str, Any] = {**component.outputs, **component.pulled}
+    fields = {key: port for key, port in ports.items() if key in declared}
+    if spec.state:
+        fields[spec.state[0]] = component.state
+    if spec.tie:
+        fields[spec.tie] = component.tie
+    return fields
+
+
+def _pulled_input(component: Component, port: PortSpec, name: str) -> PulledInput:
+    """An engine pulls by a driver for this port alone; a slet that is pushed to does not wait when it pulls."""
+    if component.spec.own_driver:
+        puller = Driver(f"{component.application}.{name}")
+        component.pullers.append(puller)
+        return PulledInput(port, name, puller, component.pulled_mark, own=True)
+    driver = component.driver if component.spec.iterated else None
+    return PulledInput(port, name, driver, component.pulled_mark)
 
 
 @dataclass(frozen=True)
@@ -44,3 +102,18 @@ def source_driver(spec: SletSpec, name: str, how: Iteration) -> SourceDriver:
 def buffers(spec: SletSpec, port: PortSpec) -> bool:
     """An output by which the slet pushes, beside (or instead of) what it returns."""
     return port.name != OUT or OUT in getattr(spec.factory, "__dataclass_fields__", ())
+
+
+def tie_of(component: Component, engines: EnginePlaces | None) -> LiveTie | None:
+    """What ties a slet with a driver of its own to the platform, if it asks for it; with *engines* by logs on disk."""
+    spec = component.spec
+    if spec.tie is None or not isinstance(component.driver, EngineDriver):
+        return None
+    forms = {port.name: port.type.form for port in spec.inputs if not port.pulled}
+    if engines is None:
+        return LiveTie(forms)
+    # The logs are paid for by those who are durable.
+    from exop.runtime.tied.durable import DurableTie
+
+    folder = partial(engines.folder, component.application, component.node.name)
+    return DurableTie(folder, forms, component.outputs, component.driver)

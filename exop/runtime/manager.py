@@ -17,6 +17,7 @@ from exop.model.signature import read_settings
 from exop.registry import Registration, ServiceRegistry
 from exop.runtime.channel import Channel
 from exop.runtime.component import Component
+from exop.runtime.tied.places import EnginePlaces
 
 SLET, CHANNEL, INPUT_PORT, OUTPUT_PORT = "Slet", "Channel", "InputPort", "OutputPort"
 
@@ -46,11 +47,14 @@ class ComponentManager:
         self._services: dict[str, list[Registration]] = {}
         self._ports: dict[tuple[str, str], Registration] = {}
         self.kinds: dict[str, type[Channel]] = {}
+        self.engines: EnginePlaces | None = None
 
-    def create(self, application: str, node: Node, changed: Callable[[Component], None]) -> Component:
+    def create(
+        self, application: str, node: Node, changed: Callable[[Component], None], *, durable: bool = False
+    ) -> Component:
         """Make an instance of a node's slet and register it with its ports; it is neither open nor connected.
 
-        *changed* is called after every change of its state.
+        *changed* is called after every change of its state. *durable*: it is part of a durable application.
         """
         number = next(self._numbers)
 
@@ -58,7 +62,8 @@ class ComponentManager:
             self._changed(one)
             changed(one)
 
-        component = Component(f"{application}/{node.name}#{number}", application, node, on_change)
+        engines = self.engines if durable else None
+        component = Component(f"{application}/{node.name}#{number}", application, node, on_change, engines)
         common = {names.APPLICATION: application, names.NODE: node.name, names.HOST: self._host}
         spec = node.slet
         whole = self._registry.register(
@@ -77,22 +82,25 @@ class ComponentManager:
         )
         self._services[component.id] = [whole]
         for port in (*spec.inputs, *spec.outputs):
-            registration = self._registry.register(
-                INPUT_PORT if port.direction == "in" else OUTPUT_PORT,
-                LivePort(component, port),
-                common
-                | {
-                    names.KIND: "port",
-                    names.NAME: port.name,
-                    names.PORT: f"{node.name}.{port.name}",
-                    names.INSTANCE: component.id,
-                    names.DIRECTION: port.direction,
-                    names.ITEM_TYPE: str(port.type),
-                },
-            )
-            self._services[component.id].append(registration)
-            self._ports[component.id, port.name] = registration
+            self._register_port(component, port, common)
         return component
+
+    def _register_port(self, component: Component, port: PortSpec, common: Mapping[str, Any]) -> None:
+        registration = self._registry.register(
+            INPUT_PORT if port.direction == "in" else OUTPUT_PORT,
+            LivePort(component, port),
+            {
+                **common,
+                names.KIND: "port",
+                names.NAME: port.name,
+                names.PORT: f"{component.node.name}.{port.name}",
+                names.INSTANCE: component.id,
+                names.DIRECTION: port.direction,
+                names.ITEM_TYPE: str(port.type),
+            },
+        )
+        self._services[component.id].append(registration)
+        self._ports[component.id, port.name] = registration
 
     def create_channel(self, application: str, spec: ChannelSpec) -> Channel:
         """Make a channel and register it.

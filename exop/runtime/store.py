@@ -16,6 +16,7 @@ from typing import IO
 from exop.errors import StateError
 from exop.model.mesh import Mesh
 from exop.runtime.durable.checkpoints import Checkpoints
+from exop.runtime.tied.places import EnginePlaces
 
 #: The version of the tables; a directory of another version is refused, never changed.
 VERSION = 1
@@ -66,6 +67,7 @@ class Store:
         try:
             self._database = self._opened(directory / "platform.sqlite")
             self.checkpoints = Checkpoints(directory / "checkpoints.sqlite")
+            self.engines = EnginePlaces(directory / "engines")
         except BaseException:
             self._lock.close()
             raise
@@ -77,6 +79,7 @@ class Store:
         """
         if anew:
             self.checkpoints.discard(mesh.name)
+            self.engines.discard(mesh.name)
         with self._transaction() as database:
             database.execute("DELETE FROM applications WHERE name = ?", (mesh.name,))
             database.execute(
@@ -105,6 +108,7 @@ class Store:
             database.execute("DELETE FROM applications WHERE name = ?", (application,))
         # In this order: killed in between, the platform does not begin anew what was to be removed.
         self.checkpoints.discard(application)
+        self.engines.discard(application)
 
     def remember_plugin(self, name: str, folder: Path) -> None:
         """Note a plugin that was loaded from a folder, so that its slets are found again."""

@@ -10,6 +10,7 @@ from exop.errors import SletError
 from exop.model.memento import Memento
 from exop.model.slet import Slet, spec_of
 from exop.model.spec import SletSpec
+from exop.model.tie import Tie
 from exop.testing.ports import CollectingOutput, GivenInput
 
 S = TypeVar("S", bound=Slet)
@@ -52,6 +53,8 @@ def _instance(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) ->
             fields[port.name] = GivenInput(port.name, given.get(port.name, ()))
     if spec.state:
         fields[spec.state[0]] = memento if memento is not None else spec.state[1]()
+    if spec.tie:
+        fields[spec.tie] = Tie({port.name: port.type.form for port in spec.inputs})
     settings = spec.configured(spec.name, {name: value for name, value in given.items() if name not in fields})
     declared = getattr(spec.factory, "__dataclass_fields__", fields)
     return spec.factory(**settings, **{name: value for name, value in fields.items() if name in declared})

@@ -143,6 +143,7 @@ class Applications:
         with self._turns[mesh.name]:
             mesh = resolved(mesh, self._catalog.slets, durable=True).at(snapshot.revision)
             check_durable(mesh, has_state=True)
+            self._tidy(snapshot)
             try:
                 self._follow(self._deployer.deploy(mesh, snapshot), self._closings)
             except ExopError as problem:
@@ -288,6 +289,14 @@ class Applications:
             self.store.set_active(deployment.name, active=False)
         except StateError as problem:  # told here: it is a driver's thread, and no business of the slet that ended last
             logger("exop.wiring").error("the end was not stored", application=deployment.name, error=str(problem))
+
+    def _tidy(self, snapshot: Snapshot) -> None:
+        """Remove the folders of engines that the checkpoint does not name: of a change that has not come to its end."""
+        from exop.runtime.durable.recovery import ties
+
+        if self.store is not None:
+            engines, name = self.store.engines, snapshot.application
+            engines.keep(name, [engines.folder(name, node, held["place"]) for node, held in ties(snapshot).items()])
 
     def _remember(self, mesh: Mesh, *, anew: bool = False) -> None:
         if self.store is not None:

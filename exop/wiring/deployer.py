@@ -91,7 +91,8 @@ class Deployer:
 
     def _made(self, deployment: Deployment, node: Node) -> Component:
         try:
-            return self._manager.create(deployment.name, node, deployment.changed)
+            durable = deployment.mesh.durable is not None
+            return self._manager.create(deployment.name, node, deployment.changed, durable=durable)
         except ExopError:
             raise
         except Exception as error:

@@ -53,7 +53,8 @@ class Successors:
         for step in self.plan.steps:
             if step.verb in ("add", "replace") and step.after is not None:
                 try:
-                    made = self.manager.create(name, step.after, self.deployment.changed)
+                    durable = self.plan.after.durable is not None
+                    made = self.manager.create(name, step.after, self.deployment.changed, durable=durable)
                 except ExopError:
                     raise
                 except Exception as error:
@@ -130,6 +131,8 @@ class Successors:
             if isinstance(component.driver, EngineDriver):
                 component.driver.halt()
             self.manager.destroy(component)
+            if component.tie is not None and component.tie.place is not None:
+                self.deployment.retired.append(component.tie.place)
 
 
 def _opens_late(step: Step) -> bool:

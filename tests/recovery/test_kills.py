@@ -26,6 +26,8 @@ def test_an_undisturbed_run_is_complete(wanted):
         "totals": 16,
         "means": 1599,
         "pulled": 8000,
+        "engine": 16,
+        "doubled": 16,
         "merged": 9599,
     }
     assert differences({**wanted, "totals": wanted["totals"][1:]}, wanted) > 0

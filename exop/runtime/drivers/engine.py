@@ -25,12 +25,14 @@ class EngineDriver(Driver):
         finish: Ends the stream of every output that the slet has not ended itself.
 
     Attributes:
+        sent: How many pushes have gone through, the one under way included.
         heir: Takes what the slet still pushes after it was replaced; without one that is dropped.
     """
 
     def __init__(self, name: str, finish: Callable[[], None]) -> None:
         super().__init__(name)
         self.heir: Callable[[Work], None] | None = None
+        self.sent = 0
         self._turn = threading.RLock()
         self._hand: Callable[[], Work] | None = None
         self._finish = finish
@@ -60,6 +62,7 @@ class EngineDriver(Driver):
                 probe = self._attended(work) if self.attention else False
                 if self.retired:
                     return
+                self.sent += 1
                 self.count += single
                 if probe:
                     self.probes += single

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from exop.errors import ExopError
@@ -12,6 +14,7 @@ from exop.logs import logger
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable.checkpoints import Checkpoints
 from exop.runtime.durable.failpoints import failpoint
+from exop.runtime.durable.recovery import ties
 from exop.runtime.durable.snapshot import Snapshot, capture
 
 #: How long a checkpoint that somebody waits for may take to find every driver at a safe point, in seconds.
@@ -65,6 +68,7 @@ class Checkpointer:
         """
         with self._turn, self._deployment.changing:
             failpoint("checkpoint-begin")
+            retired = list(self._deployment.retired)
             try:
                 snapshot = self._captured(patience, last=last)
                 failpoint("checkpoint-released")
@@ -76,6 +80,7 @@ class Checkpointer:
                 self.figures.failed += 1
                 self._note(str(problem))
                 raise
+            self._confirm(snapshot, retired)
             self.figures.taken += 1
             self.figures.bytes = snapshot.size
             self._note(None)
@@ -113,6 +118,19 @@ class Checkpointer:
             sync = getattr(component.instance, "sync", None)
             if callable(sync):
                 sync()
+
+            if component.tie is not None:
+                component.tie.sync()
+
+    def _confirm(self, snapshot: Snapshot, retired: list[Path]) -> None:
+        """It is committed: let go of what only the checkpoint before it had."""
+        for name, held in ties(snapshot).items():
+            tie = self._deployment.components[name].tie
+            if tie is not None:
+                tie.confirmed(held)
+        for folder in retired:
+            shutil.rmtree(folder, ignore_errors=True)
+            self._deployment.retired.remove(folder)
 
     def _run(self) -> None:
         deployment = self._deployment

@@ -13,15 +13,17 @@ from exop.runtime.channel import ControlMerge
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
+from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.snapshot import Snapshot
 from exop.runtime.failure import DeadLetter
 from exop.runtime.ports import BufferedOutput
+from exop.runtime.tied.durable import DurableTie
 from exop.runtime.unwind import Way, Work
 
 
 def restore_states(deployment: Deployment, snapshot: Snapshot) -> None:
-    """Give the components their mementos: before they are bound, so that they are bound to these.
+    """Give the components their mementos: before they are bound, so that they are bound to these; engines their place.
 
     Raises:
         StoredStateError: a memento cannot be taken over by the class that there is now.
@@ -32,6 +34,14 @@ def restore_states(deployment: Deployment, snapshot: Snapshot) -> None:
         if component.spec.state is not None and stored is not None:
             place = f"the memento of {deployment.name}.{name}"
             component.adopt(unpack(stored, component.spec.state[1], place))
+        if isinstance(component.tie, DurableTie):
+            component.tie.restore(decode(snapshot.parts["node", name])["tie"])
+
+
+def ties(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
+    """What a snapshot holds of the ties of engines, by node."""
+    nodes = {name: decode(stored) for (kind, name), stored in snapshot.parts.items() if kind == "node"}
+    return {name: held["tie"] for name, held in nodes.items() if "tie" in held}
 
 
 def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
@@ -80,6 +90,8 @@ def _node(deployment: Deployment, component: Component, held: dict[str, Any]) ->
         component.driver.over = component.over
         component.driver.hand = held["hand"]
         component.driver.work = deque(_work(deployment, held["work"]))
+    elif isinstance(component.driver, EngineDriver) and held.get("work"):
+        component.driver.take_on(_work(deployment, held["work"]))
 
 
 def _work(deployment: Deployment, held: Iterable[tuple[str, Way, Any]]) -> list[Work]:

@@ -16,6 +16,7 @@ from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.entry import NOWHERE
 from exop.runtime.ports import BufferedOutput
+from exop.runtime.tied.durable import DurableTie
 from exop.runtime.unwind import Work
 
 #: What a part is of (`memento`, `node`, `channel`, `queue`, `merge`, `worker`), and its name.
@@ -95,6 +96,8 @@ def _node(deployment: Deployment, component: Component) -> dict[str, Any]:
     }
     if isinstance(driver, SourceDriver):
         held |= {"hand": driver.hand, "work": _work(deployment, driver.work)}
+    if isinstance(component.tie, DurableTie):
+        held |= {"tie": component.tie.capture(), "work": _work(deployment, driver.work if driver is not None else ())}
     return held
 
 

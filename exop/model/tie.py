@@ -1,0 +1,152 @@
+"""`Tie`: what ties an engine with threads of its own to the platform: what it was given, and what it has put out."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from exop.model.items import CONTROL, EndOfStream
+from exop.model.ports import OutputPort
+
+#: What leaves: the port, and a payload for it (an item, a batch, a control item).
+Leaving = tuple[OutputPort[Any], Any]
+
+
+@dataclass(frozen=True)
+class Committed:
+    """How far an engine has come.
+
+    Attributes:
+        batch: The last batch that it has put out; -1: none.
+        inputs: For each input port, how many events are in that and in the batches before it. An event is an item, a
+            row of a batch, or a control item.
+        note: What else the engine wants to know of it: plain data.
+    """
+
+    batch: int = -1
+    inputs: Mapping[str, int] = field(default_factory=dict)
+    note: Any = None
+
+
+class Tie:
+    """Ties an engine to the platform; a slet with `own_driver=True` that has a field of this type is given one.
+
+    Input methods hand over by `take`, results leave by `put_out`, batch by batch. Both are counted, so that the
+    platform knows at any moment what the engine was given and has not put out: a successor takes that. In a durable
+    application both are in logs on disk as well, and what was there before a crash is not taken, or put out, again.
+
+    This one keeps in memory what was not put out yet.
+
+    Attributes:
+        directory: Where the engine keeps what it commits, in a durable application; otherwise `None`.
+        committed: How far it has come.
+        inherits: The slet is to go on with the state inside of its predecessor, which it is given by `inherit`.
+    """
+
+    directory: Path | None = None
+
+    def __init__(self, forms: Mapping[str, str] | None = None) -> None:
+        self.committed = Committed()
+        self.inherits = False
+        self._forms = dict(forms or {})
+        self._kept: dict[str, deque[tuple[int, Any]]] = {}
+        self._arrived: dict[str, int] = {}
+        self._leaving: deque[Leaving] = deque()
+
+    def take(self, port: str, payload: Any) -> Any | None:
+        """Note what has arrived at *port*; returns what of it is new: the rest was taken before a crash already.
+
+        `None` when nothing is new.
+        """
+        self._note(port, payload)
+        return payload
+
+    def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
+        """What *port* was given from event number *start* on, each payload with the number of its first event.
+
+        Without *start*, what is in no batch that was put out. What the engine does not need any more is not kept.
+        """
+        start = self.committed.inputs.get(port, 0) if start is None else start
+        for first, payload in list(self._kept.get(port, ())):
+            size = self.size(port, payload)
+            if first >= start:
+                yield first, payload
+            elif first + size > start:
+                yield start, _rest(payload, start - first)
+
+    def put_out(
+        self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
+    ) -> bool:
+        """Put out a batch: *inputs* tells how many events of each port are in it and those before it.
+
+        Call it before the engine commits the batch. `None` is no batch: something that is said in between, once.
+        Returns `False` when the batch was put out already, before a crash.
+        """
+        if batch is not None and batch <= self.committed.batch:
+            return False
+        # From here on the rest is the platform's: it takes over what is still leaving if the engine is stopped now.
+        self._leaving.extend(leaving)
+        self._commit(batch, inputs, note)
+        while self._leaving:
+            send(*self._leaving.popleft())
+        return True
+
+    def forget(self, port: str, event: int) -> None:
+        """The engine has committed: it will not ask for what stands before *event* again."""
+
+    def arrived(self, port: str) -> int:
+        """How many events have come to *port*."""
+        return self._arrived.get(port, 0)
+
+    def hurried(self) -> bool:
+        """The driver that hands over is wanted at its safe point: it is not to be kept waiting."""
+        return False
+
+    def settle(self, timeout: float | None = None) -> bool:
+        """Wait until all that was put out has left; `False` after *timeout* seconds."""
+        return True
+
+    def surrender(self) -> list[Leaving]:
+        """Give away what was put out and has not left; the engine has been stopped."""
+        found = list(self._leaving)
+        self._leaving.clear()
+        return found
+
+    def size(self, port: str, payload: Any) -> int:
+        """How many events a payload is."""
+        if isinstance(payload, CONTROL) or self._forms.get(port) == "item":
+            return 1
+        return int(payload.num_rows) if hasattr(payload, "num_rows") else len(payload)
+
+    def _note(self, port: str, payload: Any) -> None:
+        first = self._arrived.get(port, 0)
+        self._kept.setdefault(port, deque()).append((first, payload))
+        self._arrived[port] = first + self.size(port, payload)
+
+    def _commit(self, batch: int | None, inputs: Mapping[str, int], note: Any) -> None:
+        known = self.committed.batch if batch is None else batch
+        self.committed = Committed(known, {**self.committed.inputs, **inputs}, note)
+        for port, events in self.committed.inputs.items():
+            kept = self._kept.get(port)
+            while kept and kept[0][0] + self.size(port, kept[0][1]) <= events:
+                kept.popleft()
+
+
+def send(port: OutputPort[Any], payload: Any) -> None:
+    """Push a payload in the way that its kind asks for."""
+    if isinstance(payload, EndOfStream):
+        port.end()
+    elif isinstance(payload, CONTROL):
+        port.push(payload)
+    elif isinstance(payload, list) or hasattr(payload, "num_rows"):
+        port.push_batch(payload)
+    else:
+        port.push(payload)
+
+
+def _rest(payload: Any, done: int) -> Any:
+    """What is left of a batch of which so many rows are dealt with; of a record batch without a copy."""
+    return payload[done:] if isinstance(payload, list) else payload.slice(done)

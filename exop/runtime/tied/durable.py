@@ -1,0 +1,230 @@
+"""The tie of an engine in a durable application: what it is given and what it puts out are logs on disk."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from exop.errors import StoredStateError
+from exop.model.items import CONTROL
+from exop.model.ports import OutputPort
+from exop.model.tie import Committed, Leaving, send
+from exop.runtime.drivers.base import Halted
+from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.durable.failpoints import failpoint
+from exop.runtime.log.disk import DiskLog
+from exop.runtime.log.retention import Retention
+from exop.runtime.tied.live import LiveTie
+
+#: So many payloads may wait in memory to leave before the engine does.
+MOST: Final = 64
+#: The producer under which batches are appended.
+_BATCHES: Final = "batches"
+
+
+class DurableTie(LiveTie):
+    """Ties an engine that commits by itself to the checkpoints of its application.
+
+    - What arrives is appended to a log before the engine sees it. After a recovery what is before the tie is sent again
+      from the checkpoint on; what is in the log already is recognized by its number, and not taken again.
+    - What is put out is appended to a log, under the number of its batch, before the engine commits; it leaves from
+      there. After a recovery it leaves from where the checkpoint was: the engine is not asked for it again.
+    - A checkpoint holds only how far both have come (`capture`).
+
+    Args:
+        folder: Gives it a folder of its own: the one of this name, or a new one.
+        forms: The form of each input port.
+        outputs: The output ports by name.
+        driver: The driver by which it pushes.
+    """
+
+    def __init__(
+        self,
+        folder: Callable[[str | None], Path],
+        forms: Mapping[str, str],
+        outputs: Mapping[str, OutputPort[Any]],
+        driver: EngineDriver,
+    ) -> None:
+        super().__init__(forms)
+        self._folder = folder
+        self._outputs = dict(outputs)
+        self._names = {id(port): name for name, port in outputs.items()}
+        self._driver = driver
+        self._logs: dict[str, DiskLog] = {}
+        self._out: DiskLog | None = None
+        self._news = threading.Condition()
+        self._waiting: deque[tuple[str, Any]] = deque()
+        self._passed = self._skipped = self._base = 0
+        self._closed = self._sending = False
+        self._pump: threading.Thread | None = None
+
+    def restore(self, held: Mapping[str, Any]) -> None:
+        """Begin where a checkpoint was taken; called before it is opened."""
+        self.place = self._folder(held["place"])
+        self._arrived, self._base = dict(held["arrived"]), held["passed"]
+        self.committed = Committed(held["batch"], held["inputs"], held["note"])
+
+    def open(self) -> None:
+        """Open the logs, and find what is in them beyond the checkpoint.
+
+        Raises:
+            StateError, StoredStateError: they cannot be read, or are behind the checkpoint.
+        """
+        place = self.place = self.place or self._folder(None)
+        self.directory = place / "engine"
+        self.directory.mkdir(mode=0o700, exist_ok=True)
+        for port in self._forms:
+            self._logs[port] = DiskLog(place / f"in {port}")
+            self._check(f"the input {port!r}", self._logs[port].end, self._arrived.get(port, 0))
+        self._out = out = DiskLog(place / "out", Retention(fsync="append"))
+        self._check("the output", out.end, self._base)
+        for rows in out.read(self._base, out.end):
+            for port, payload, header in rows:
+                self._waiting.append((port, payload))
+                if header is not None:
+                    batch, inputs, note = header
+                    self.committed = Committed(batch, inputs, note)
+
+    def begin(self) -> None:
+        """Let leave what was put out; called once everything is open."""
+        if self._pump is None:
+            self._pump = threading.Thread(target=self._run, name=f"exop {self._driver.name} puts out", daemon=True)
+            self._pump.start()
+
+    def close(self) -> None:
+        """Close the logs; the engine is closed."""
+        with self._news:
+            self._closed = True
+            self._news.notify_all()
+        for log in self._all():
+            log.close()
+
+    def take(self, port: str, payload: Any) -> Any | None:
+        """Append what arrives to the log; returns what of it is new."""
+        log, size = self._logs[port], self.size(port, payload)
+        first = self._arrived.get(port, 0)
+        known = min(log.end - first, size)
+        fresh = None if known >= size else payload if known <= 0 else _cut(payload, known)
+        if fresh is not None:
+            log.append(fresh if self._forms[port] != "item" and not isinstance(fresh, CONTROL) else [fresh])
+        self._arrived[port] = first + size
+        return fresh
+
+    def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
+        """What *port* was given from event number *start* on, each payload with the number of its first event."""
+        log = self._logs[port]
+        at = self.committed.inputs.get(port, 0) if start is None else start
+        for batch in log.read(at, log.end):
+            alone = isinstance(batch, list) and (self._forms[port] == "item" or isinstance(batch[0], CONTROL))
+            for payload in batch if alone else (batch,):
+                yield at, payload
+                at += self.size(port, payload)
+
+    def put_out(
+        self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
+    ) -> bool:
+        """Append a batch to the log under its number, from which it leaves; returns when it is on the disk."""
+        if batch is not None and batch <= self.committed.batch:
+            return False
+        assert self._out is not None
+        number = self.committed.batch if batch is None else batch
+        header = (number, {**self.committed.inputs, **inputs}, note)
+        rows = [(self._names[id(port)], payload) for port, payload in leaving] or [("", None)]
+        entries = [(*row, header if place == 0 else None) for place, row in enumerate(rows)]
+        self._out.append(entries, key=None if batch is None else (_BATCHES, batch))
+        failpoint("engine-commit-before")
+        self.committed = Committed(*header)
+        with self._news:
+            self._waiting.extend(rows)
+            self._news.notify_all()
+            self._news.wait_for(lambda: len(self._waiting) < MOST or self._closed)
+        return True
+
+    def forget(self, port: str, event: int) -> None:
+        """The engine has committed: what stands before *event* may go."""
+        failpoint("engine-commit-after")
+        self._logs[port].trim(min(event, self._arrived.get(port, 0)))
+
+    def settle(self, timeout: float | None = None) -> bool:
+        """Wait until all that was put out has left."""
+        with self._news:
+            return self._news.wait_for(lambda: not (self._waiting or self._sending) or self._closed, timeout)
+
+    def surrender(self) -> list[Leaving]:
+        """Give away what has not left yet; the driver is parked."""
+        with self._news:
+            found = [(self._outputs[port], payload) for port, payload in self._waiting if port]
+            self._waiting.clear()
+            return found
+
+    def capture(self) -> dict[str, Any]:
+        """How far it has come, as plain data; nothing moves meanwhile, but the engine itself."""
+        known = self.committed
+        return {
+            "place": self.place.name if self.place is not None else "",
+            "arrived": dict(self._arrived),
+            "passed": self.passed,
+            "batch": known.batch,
+            "inputs": dict(known.inputs),
+            "note": known.note,
+        }
+
+    @property
+    def passed(self) -> int:
+        """How many entries of the output have left."""
+        return self._base + self._driver.sent + self._skipped
+
+    def sync(self) -> None:
+        """Bring to the disk what a checkpoint counts as there."""
+        for log in self._all():
+            log.sync()
+
+    def confirmed(self, held: Mapping[str, Any]) -> None:
+        """A checkpoint with this is committed: no recovery asks for what left before it."""
+        if self._out is not None:
+            self._out.trim(held["passed"])
+
+    def _run(self) -> None:
+        """The thread from which the output leaves; whatever happens to the engine, what was put out leaves."""
+        try:
+            while (entry := self._next()) is not None:
+                port, payload = entry
+                if port:
+                    send(self._outputs[port], payload)
+                else:
+                    self._skipped += 1
+                with self._news:
+                    self._sending = False
+                    self._news.notify_all()
+        except Halted:
+            return
+        except Exception as error:  # noqa: BLE001 (what is downstream failed: it is shown as this slet's failure)
+            for output in self._outputs.values():
+                output.fail(error)
+                return
+
+    def _next(self) -> tuple[str, Any] | None:
+        with self._news:
+            self._news.wait_for(lambda: self._waiting or self._closed)
+            if self._closed:
+                return None
+            self._sending = True
+            return self._waiting.popleft()
+
+    def _all(self) -> list[DiskLog]:
+        return [*self._logs.values(), *([self._out] if self._out is not None else [])]
+
+    def _check(self, what: str, end: int, known: int) -> None:
+        if end < known:
+            raise StoredStateError(
+                what=f"{what} of the engine in {self.place}",
+                problem=f"it ends at {end}, and the checkpoint was taken at {known}",
+                cure="restore the whole state directory from one copy",
+            )
+
+
+def _cut(payload: Any, known: int) -> Any:
+    return payload[known:] if isinstance(payload, list) else payload.slice(known)
