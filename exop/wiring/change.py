@@ -219,7 +219,7 @@ class Change:
             hands.pass_on(driver, in_hand)
         for driver in self.deployment.drivers():
             if driver.work:
-                driver.work.extend(hands.pass_on(driver, driver.surrender()))
+                driver.work.extend(hands.pass_on(driver, driver.unload()))
         for driver in self.deployment.drivers():
             if len(driver.work) > 1:
                 hands.put_in_order(driver)

@@ -43,7 +43,7 @@ def _relieve(deployment: Deployment, worker: Worker) -> None:
     worker.serve(())
     if heir is None or not worker.work:
         return
-    heir.take_on(worker.surrender())
+    heir.take_on(worker.unload())
     for component in deployment.components.values():
         if worker in component.trouble.holders:  # whoever resumes it wakes the heir
             component.trouble.holders.append(heir)

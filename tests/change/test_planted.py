@@ -1,7 +1,7 @@
 """Mistakes that a change could make are put into it on purpose: the checks of `test_any_change` catch each of them."""
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -39,14 +39,14 @@ def drain_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def retry_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is in hand is given to its new driver, and kept by the one that had it."""
-    surrender = Driver.surrender
+    unload = Driver.unload
 
-    def keeping(self: Driver, pushed: Iterable[Work] = ()) -> list[Work]:
-        found = surrender(self, pushed)
+    def keeping(self: Driver) -> list[Work]:
+        found = unload(self)
         self.work.extend(found)
         return found
 
-    monkeypatch.setattr(Driver, "surrender", keeping)
+    monkeypatch.setattr(Driver, "unload", keeping)
 
 
 def bound_too_late(monkeypatch: pytest.MonkeyPatch) -> None:

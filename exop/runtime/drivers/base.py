@@ -79,13 +79,10 @@ class Driver:
         self.name = name
         self.busy = False
         self.attention = True
-        self.sleeping = False
-        self.halting = False
+        self.sleeping = self.halting = False
         self.parked = self.draining = False
         self.retired = self.anew = self.ending = self.probing = False
-        self.count = 0
-        self.rows = 0
-        self.probes = 0
+        self.count = self.rows = self.probes = 0
         self.origin = 0.0
         self.idle: Callable[[], Callable[[], None] | None] | None = None
         self.told: Callable[[], None] = _unheard
@@ -146,14 +143,18 @@ class Driver:
             self.retired = self.attention = True
         self._signal.put(None)
 
+    def unload(self) -> list[Work]:
+        """Give away what was left to do, to be given out anew; the driver is parked, and goes on after that."""
+        found = [*self.work]
+        self.work.clear()
+        return found
+
     def surrender(self, pushed: Iterable[Work] = ()) -> list[Work]:
-        """Give away what is in hand, to be done by somebody else; the driver is parked.
+        """Give away all that is in hand, to be done by somebody else: the driver is parked, and will leave.
 
         *pushed* is what its slet has pushed since the last safe point.
         """
-        found = [*self.work, *pushed]
-        self.work.clear()
-        return found
+        return [*self.unload(), *pushed]
 
     def take_on(self, work: Iterable[Work]) -> None:
         """Do this as soon as possible, behind what is in hand already; the driver is parked, or not started yet."""
