@@ -17,6 +17,11 @@
   x NotStorable               a value that no checkpoint can hold
   x CheckpointError           no checkpoint could be taken; the application runs on, the one before it stands
   x PluginError               a plugin could not be loaded; carries its name
+  x BundleError               a bundle cannot be what it says, or cannot do what it is asked now
+    + ArchiveRefused            what was sent is no archive of a bundle, or a dangerous one
+    + RequirementMissing        what a bundle requires is not there; each is named
+    + BundleInUse               it cannot be stopped or uninstalled: its users are named
+    + BundleBroken              its code could not be loaded: file and line
   x RegistryError
     + FilterSyntaxError         carries text and position
     + ServiceGone               the service was unregistered meanwhile
@@ -163,6 +168,44 @@ class PluginError(ExopError):
     """A plugin could not be loaded: `plugin`, `problem`."""
 
     template = "the plugin {plugin!r} could not be loaded: {problem}"
+
+
+class BundleError(ExopError):
+    """A bundle is wrong, or cannot do what it is asked now: `bundle`, `problem`, `cure`."""
+
+    template = "the bundle {bundle} {problem}; {cure}"
+
+
+class ArchiveRefused(BundleError):
+    """What was sent is no archive of a bundle, or a dangerous one: `archive`, `problem`, `cure`."""
+
+    template = "{archive} is refused: {problem}; {cure}"
+
+
+class RequirementMissing(BundleError):
+    """What a bundle requires is not there: `bundle`, `missing` (each with its cure)."""
+
+    def compose(self) -> str:
+        """Name all that is missing."""
+        return f"the bundle {self.facts['bundle']} lacks {'; '.join(self.facts['missing'])}"
+
+
+class BundleInUse(BundleError):
+    """A bundle cannot be stopped or uninstalled while somebody uses it: `bundle`, `event`, `users`."""
+
+    def compose(self) -> str:
+        """Name the users."""
+        facts = self.facts
+        return (
+            f"the bundle {facts['bundle']} cannot be {facts['event']}: it is used by {', '.join(facts['users'])}; "
+            f"replace or remove these first"
+        )
+
+
+class BundleBroken(BundleError):
+    """The code of a bundle could not be loaded: `bundle`, `file`, `line`, `problem`."""
+
+    template = "{file}:{line}: the code of the bundle {bundle} could not be loaded: {problem}"
 
 
 class RegistryError(ExopError):

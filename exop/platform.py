@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -21,6 +22,7 @@ from exop.runtime.status import application_status
 from exop.wiring import Applications, Plan, WiringController
 
 if TYPE_CHECKING:
+    from exop.bundle.bundles import Bundles
     from exop.remoting import ControlServer
     from exop.runtime.store import Store, StoredApplication
 
@@ -66,6 +68,8 @@ class Platform:
         self._applications = Applications(self.name, self.catalog, self.components, self.wiring)
         self._control = control if control is not None else state is not None
         self._server: ControlServer | None = None
+        self._bundles: Bundles | None = None
+        self._making = threading.Lock()
         self.failed_to_restart: dict[str, ExopError] = {}
         self._running = False
 
@@ -93,6 +97,8 @@ class Platform:
         self._running = True
         try:
             self._register_services()
+            if self.state is not None and (self.state / "bundles").is_dir():
+                self.bundles.restore()
             if self._applications.store is not None:
                 self._restart(self._applications.store)
             if self._control:
@@ -117,6 +123,9 @@ class Platform:
         try:
             self._applications.close()
         finally:
+            if self._bundles is not None:
+                self._bundles.close()
+                self._bundles = None
             self.wiring.close()
             if self._applications.store is not None:
                 self._applications.store.close()
@@ -133,6 +142,25 @@ class Platform:
         if self._applications.store is not None:
             self._applications.store.remember_plugin(name, self.plugins.folders[name])
         return name
+
+    @property
+    def bundles(self) -> Bundles:
+        """What is installed, started, updated, stopped and uninstalled while the platform runs.
+
+        Raises:
+            PlanError: the platform is not running.
+            StateError: the state directory cannot be used.
+        """
+        # Archives and versions are paid for by those who have bundles.
+        from exop.bundle.bundles import Bundles
+        from exop.bundle.ground import Ground
+
+        self._check_running()
+        ground = Ground(self.name, self.state, self.registry, self.catalog, self._applications, self._gather)
+        with self._making:
+            if self._bundles is None:
+                self._bundles = Bundles(ground)
+        return self._bundles
 
     def slets(self) -> dict[str, SletSpec]:
         """The slets that plugins offer, by identity (`plugin:name`)."""
@@ -226,6 +254,7 @@ class Platform:
             "pid": os.getpid(),
             "state": str(self.state) if self.state else None,
             "plugins": self.plugins.names(),
+            "bundles": self._bundles.states() if self._bundles is not None else {},
             "broken_plugins": {name: str(error) for name, error in self.plugins.broken.items()},
             "failed_to_restart": {name: str(error) for name, error in self.failed_to_restart.items()},
             "applications": {name: self.status(name) for name in self.applications()},

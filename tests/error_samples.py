@@ -57,6 +57,41 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"component": "lr.sink", "state": "created", "event": "start", "allowed": "open, destroy"},
         "lr.sink is created: it cannot start; possible now: open, destroy",
     ),
+    "BundleError": (
+        {
+            "bundle": "speeds@1.0.0",
+            "problem": "is installed already, with other files",
+            "cure": "give it another version",
+        },
+        "the bundle speeds@1.0.0 is installed already, with other files; give it another version",
+    ),
+    "ArchiveRefused": (
+        {"archive": "speeds.zip", "problem": "the path '../a.py' leads out of it", "cure": "make it anew"},
+        "speeds.zip is refused: the path '../a.py' leads out of it; make it anew",
+    ),
+    "RequirementMissing": (
+        {"bundle": "speeds@1.0.0", "missing": ["exop >=2 (this is 0.1.0)", "the bundle numbers>=1 (install it)"]},
+        "the bundle speeds@1.0.0 lacks exop >=2 (this is 0.1.0); the bundle numbers>=1 (install it)",
+    ),
+    "BundleInUse": (
+        {"bundle": "speeds@1.0.0", "event": "stopped", "users": ["road.averages", "the bundle jams@1.0.0"]},
+        (
+            "the bundle speeds@1.0.0 cannot be stopped: it is used by road.averages, the bundle jams@1.0.0; "
+            "replace or remove these first"
+        ),
+    ),
+    "BundleBroken": (
+        {
+            "bundle": "speeds@1.0.0",
+            "file": "speeds/slets.py",
+            "line": 7,
+            "problem": "NameError: name 'x' is not defined",
+        },
+        (
+            "speeds/slets.py:7: the code of the bundle speeds@1.0.0 could not be loaded: "
+            "NameError: name 'x' is not defined"
+        ),
+    ),
     "StateError": ({"text": "state/ is in use"}, "state/ is in use"),
     "PluginError": (
         {"plugin": "spark", "problem": "ImportError: no module named pyspark"},

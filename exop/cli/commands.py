@@ -9,6 +9,14 @@ from typing import Final
 from cyclopts import Group
 
 from exop.cli.applying import apply, plan
+from exop.cli.bundling import (
+    install_bundle,
+    list_bundles,
+    new_bundle,
+    start_bundle,
+    stop_bundle,
+    uninstall_bundle,
+)
 from exop.cli.changing import end, remove, resume
 from exop.cli.checking import check, doctor
 from exop.cli.describing import describe
@@ -20,18 +28,24 @@ GROUPS: Final = {
     "run": Group("Run applications", sort_key=1),
     "look": Group("Look at what runs", sort_key=2),
     "change": Group("Change what runs", sort_key=3),
-    "check": Group("Check beforehand", sort_key=4),
+    "bundle": Group("Ship code", sort_key=4),
+    "check": Group("Check beforehand", sort_key=5),
 }
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command: what carries it out, and under which names."""
+    """One command: what carries it out, and under which names; `item list` is the command `list` below `item`."""
 
     function: Callable[..., int]
     names: tuple[str, ...]
     group: str
 
+
+#: What the commands of a group are about.
+FAMILIES: Final = {
+    "bundle": "Bundles: install, start, update, stop and uninstall code on a running platform.",
+}
 
 COMMANDS: Final = (
     Command(run, ("run",), "run"),
@@ -50,6 +64,12 @@ COMMANDS: Final = (
     Command(resume, ("resume",), "change"),
     Command(end, ("end",), "change"),
     Command(remove, ("remove", "stop"), "change"),
+    Command(new_bundle, ("bundle new",), "bundle"),
+    Command(install_bundle, ("bundle install",), "bundle"),
+    Command(start_bundle, ("bundle start",), "bundle"),
+    Command(stop_bundle, ("bundle stop",), "bundle"),
+    Command(uninstall_bundle, ("bundle uninstall",), "bundle"),
+    Command(list_bundles, ("bundle list",), "bundle"),
     Command(check, ("check",), "check"),
     Command(doctor, ("doctor",), "check"),
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
-from exop.cli.commands import COMMANDS, GROUPS
+from exop.cli.commands import COMMANDS, FAMILIES, GROUPS, Command
 from exop.cli.report import DONE, INTERRUPTED, MISTAKE, PIPE_CLOSED, say, tell
 from exop.errors import ExopError
 
@@ -68,8 +68,21 @@ def make_app() -> App:
         help_format="markdown",
     )
     for command in COMMANDS:
-        app.command(command.function, name=command.names, group=GROUPS[command.group])
+        family, _, name = command.names[0].rpartition(" ")
+        if family:
+            _family(app, family, command).command(command.function, name=name)
+        else:
+            app.command(command.function, name=command.names, group=GROUPS[command.group])
     return app
+
+
+def _family(app: App, name: str, first: Command) -> App:
+    """The command that has others below it; made with the first of them."""
+    if name not in app:
+        group = GROUPS[first.group]
+        below = App(name=name, help=FAMILIES[name], group=group, default_parameter=PLAIN, result_action="return_value")
+        app.command(below)
+    return app[name]
 
 
 def add_plugin_commands(app: App, plugins: Plugins) -> None:

@@ -57,7 +57,7 @@ def reference() -> str:
     add_common_options(app)
     parts = [INTRODUCTION, "## Options of every command", "", *_table(app.meta), ""]
     for name in _names(app):
-        parts += [*_command(app[name], name), ""]
+        parts += [*_command(_at(app, name), name), ""]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -65,7 +65,14 @@ def _names(app: App) -> Iterator[str]:
     """The commands in the order of their table, each once."""
     from exop.cli.commands import COMMANDS
 
-    yield from (command.names[0] for command in COMMANDS if command.names[0] in app)
+    yield from (command.names[0] for command in COMMANDS if command.names[0].split()[0] in app)
+
+
+def _at(app: App, name: str) -> App:
+    """The command of this name, in its group if it has one."""
+    for word in name.split():
+        app = app[word]
+    return app
 
 
 def _command(command: App, name: str) -> Iterator[str]:

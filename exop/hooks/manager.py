@@ -66,6 +66,12 @@ class Plugins:
         except (ValueError, pluggy.PluginValidationError) as problem:
             raise PluginError(plugin=name, problem=" ".join(str(problem).split())) from problem
 
+    def unregister(self, name: str) -> None:
+        """Take one plugin out again, if it is there: nobody asks it any more."""
+        if self._manager.has_plugin(name):
+            self._manager.unregister(name=name)
+        self.broken.pop(name, None)
+
     def load_folder(self, folder: Path) -> str:
         """Load a package folder (an application, a one-off plugin) under its folder's name, and return that name.
 

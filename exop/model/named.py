@@ -50,3 +50,10 @@ def named(name: str) -> Any:
             what=f"a value of {qualified}", problem=str(problem), cure=f"install the code that has {name}"
         ) from None
     return found
+
+
+def forget(package: str) -> None:
+    """Forget the classes of a package whose modules are no more."""
+    for kind in [one for one in _names if one.__module__ == package or one.__module__.startswith(f"{package}.")]:
+        del _names[kind]
+    named.cache_clear()

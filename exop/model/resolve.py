@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import re
+import shlex
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,11 +32,23 @@ def resolved(mesh: Mesh, slets: Mapping[str, SletSpec], *, durable: bool) -> Mes
         for node in nodes.values():
             if node.slet.plugin is None:
                 raise MeshError(
-                    f"{node.name}: the slet {node.slet.name!r} of {node.slet.factory.__module__} stands in no plugin, "
-                    f"so a platform with a state directory could not find its code again; offer it by a @hookimpl "
-                    f"register_slets() in a package and run that (`exop run FOLDER`), or run without a state directory"
+                    f"{node.name}: the slet {node.slet.name!r} of {node.slet.factory.__module__} stands in no plugin "
+                    f"and no bundle, so a platform with a state directory could not find its code again; make a bundle "
+                    f"of it: `{bundle_line(node.slet)}`; or offer it by a @hookimpl register_slets() in a package; "
+                    f"or run without a state directory"
                 )
     return dataclasses.replace(mesh, nodes=nodes)
+
+
+def bundle_line(slet: SletSpec) -> str:
+    """The command that makes a bundle of an embedded slet: of its file, where it stands in one."""
+    name = re.sub(r"[^a-z0-9]+", "-", slet.name.lower()).strip("-")
+    code = getattr(inspect.unwrap(slet.factory), "__code__", None)
+    module = sys.modules.get(slet.factory.__module__)
+    file = code.co_filename if code is not None else getattr(module, "__file__", None)
+    named = name if name[:1].isalpha() else f"slet-{name}".rstrip("-")
+    # A notebook's cell and an interpreter's line say "<stdin>", or the like: there is no file to take it from.
+    return f"exop bundle new {named}" + (f" --from {shlex.quote(file)}" if file and file.endswith(".py") else "")
 
 
 def _named(node: Node, by_factory: Mapping[Callable[..., Any], SletSpec]) -> Node:

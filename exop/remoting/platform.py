@@ -11,6 +11,7 @@ from exop.errors import ComponentFailed, PeerUnreachable, UnknownName
 from exop.hooks import Plugins
 from exop.model.marks import without_marks
 from exop.model.mesh import Mesh
+from exop.remoting.bundles_client import RemoteBundles
 from exop.remoting.client import ControlClient
 from exop.remoting.finding import find_platforms
 from exop.remoting.plans import RemotePlan, as_topology
@@ -34,11 +35,12 @@ def serve(platform: Served) -> ControlServer:
 
     def table() -> Mapping[str, Operation]:
         # Typed requests cost 20 ms to declare: the first peer pays them, not the platform that starts.
+        from exop.remoting.bundles import BundleOperations
         from exop.remoting.changes import ChangeOperations
         from exop.remoting.declare import operations
         from exop.remoting.served import Operations
 
-        return operations(Operations(platform), ChangeOperations(platform))
+        return operations(Operations(platform), ChangeOperations(platform), BundleOperations(platform))
 
     server = ControlServer(table, address, name=platform.name)
     server.start()
@@ -147,6 +149,11 @@ class RemotePlatform:
     def resume(self, application: str, node: str) -> None:
         """Let items into a suspended node again; the one that it is suspended on is tried first."""
         self._client.call("resume", {"application": application, "node": node})
+
+    @property
+    def bundles(self) -> RemoteBundles:
+        """What is installed there, as `Platform.bundles`: a folder travels as an archive, for the owner alone."""
+        return RemoteBundles(self._client)
 
     def end(self, application: str) -> None:
         """Ask the sources of an application to end; what is under way is still processed."""

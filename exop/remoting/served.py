@@ -13,6 +13,7 @@ from exop.remoting.paging import Page, PageRequest, page
 
 if TYPE_CHECKING:
     from exop.registry import ServiceRegistry
+    from exop.remoting.bundles import Bundled
 
 
 class Served(Changing, Protocol):
@@ -26,6 +27,8 @@ class Served(Changing, Protocol):
     def end(self, application: str) -> None: ...
     def remove(self, application: str, timeout: float = 5.0) -> bool: ...
     def load(self, folder: str) -> str: ...
+    @property
+    def bundles(self) -> Bundled: ...
 
 
 class OfApplication(Request, frozen=True):

@@ -24,9 +24,16 @@ class Catalog:
         self.plugins = plugins
         self.slets: dict[str, SletSpec] = {}
         self.kinds: dict[str, type[Channel]] = {}
+        self._owners: dict[str, str] = {}
 
     def gather(self) -> None:
-        """Ask every plugin (again)."""
+        """Ask every plugin (again); what was offered by one that is there no more is no longer known.
+
+        The tables are replaced, never changed: others may be reading them.
+        """
+        there = set(self.plugins.names())
+        self.slets = {identity: spec for identity, spec in self.slets.items() if spec.plugin in there}
+        self.kinds = {name: kind for name, kind in self.kinds.items() if self._owners[name] in there}
         for plugin, kind in self._offers("register_channels"):
             self._take(plugin, self._add_kind, kind)
         for plugin, thing in self._offers("register_slets"):
@@ -47,9 +54,13 @@ class Catalog:
         return found
 
     def _add_kind(self, plugin: str, kind: type[Channel]) -> None:
-        if self.kinds.setdefault(kind.kind, kind) is not kind:
-            problem = f"the channel kind {kind.kind!r} is there already ({self.kinds[kind.kind].__module__}); rename it"
+        # Those of a bundle are known by its version, too: two versions of it are there side by side.
+        name = f"{plugin}:{kind.kind}" if "@" in plugin else kind.kind
+        if self.kinds.get(name, kind) is not kind:
+            problem = f"the channel kind {name!r} is there already ({self.kinds[name].__module__}); rename it"
             raise PluginError(plugin=plugin, problem=problem)
+        self.kinds = {**self.kinds, name: kind}
+        self._owners[name] = plugin
 
     def _add_slet(self, plugin: str, thing: Any) -> None:
         spec = spec_of(thing).of(plugin)
@@ -57,7 +68,7 @@ class Catalog:
             raise PluginError(
                 plugin=plugin, problem=f"it offers two slets as {spec.identity!r}; give one another name="
             )
-        self.slets[spec.identity] = spec
+        self.slets = {**self.slets, spec.identity: spec}
 
     def _offers(self, hook: str) -> Iterator[tuple[str, Any]]:
         for plugin, offered in self.plugins.ask(hook):

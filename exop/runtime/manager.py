@@ -78,7 +78,8 @@ class ComponentManager:
                 names.ROLE: str(spec.role),
                 names.STATE: str(component.status),
                 names.ORIGIN: spec.plugin or "embedded",
-            },
+            }
+            | ({names.VERSION: version} if (version := (spec.plugin or "").partition("@")[2]) else {}),
         )
         self._services[component.id] = [whole]
         for port in (*spec.inputs, *spec.outputs):

@@ -34,7 +34,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     """`exop --help` names all commands and the exit codes, and succeeds."""
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
-    assert all(name in out for command in commands.COMMANDS for name in command.names)
+    assert all(name.split()[0] in out for command in commands.COMMANDS for name in command.names)
     assert "Exit codes" in out
 
 

@@ -1,0 +1,158 @@
+"""Reading an archive that somebody has sent: checked as a whole before one byte of it is written."""
+
+from __future__ import annotations
+
+import io
+import stat
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import PurePosixPath
+from typing import Final, NoReturn
+
+from exop.bundle.manifest import MANIFEST, Manifest, read_manifest
+from exop.errors import ArchiveRefused, BundleError
+from exop.remoting.parcel import LARGEST_ARCHIVE, LARGEST_CONTENT, MOST_FILES, belongs, names
+
+#: How often a file may be larger than what it takes in the archive; beyond that it is a bomb. Small files may be more.
+_RATIO: Final = 200
+_SMALL: Final = 1_000_000
+_LONGEST_PATH: Final = 240
+_CURE: Final = "make it anew, e.g. with `exop bundle install FOLDER`"
+_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+#: What the zip module raises for bytes that somebody made up.
+_DAMAGED: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
+_COMPILED: Final = (".pyc", ".pyo", ".so", ".pyd", ".dylib")
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A bundle as it has come: its manifest, its files, and a digest that is the same for the same files."""
+
+    manifest: Manifest
+    files: Mapping[str, bytes]
+    digest: str
+
+
+def read_archive(data: bytes, name: str) -> Archive:
+    """Read a zip archive with a `bundle.toml` at its top, or in its only folder; *name* is named in errors.
+
+    Raises:
+        ArchiveRefused: it is too large, damaged, or holds what no bundle holds: absolute paths, paths that lead out of
+            it, links, two files of one name, encrypted or compiled files, a bomb.
+        BundleError: its manifest is wrong, or names files that are not there.
+    """
+    if len(data) > LARGEST_ARCHIVE:
+        _refuse(name, f"it has {len(data)} bytes, the bound is {LARGEST_ARCHIVE}")
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            files = _read(name, archive)
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+        OSError,
+    ) as problem:
+        _refuse(name, f"it is no zip archive, or it is damaged ({problem})")
+    files = _without_head(files)
+    if MANIFEST not in files:
+        _refuse(name, f"it holds no {MANIFEST}")
+    return checked(files, name)
+
+
+def checked(files: Mapping[str, bytes], name: str) -> Archive:
+    """The bundle that these files are; what its manifest does not name is left out.
+
+    Raises:
+        BundleError: the manifest is wrong, or names modules or files that are not there.
+    """
+    try:
+        text = files[MANIFEST].decode("utf-8")
+    except UnicodeDecodeError:
+        raise BundleError(bundle=name, problem=f"has a {MANIFEST} that is no UTF-8", cure="save it as UTF-8") from None
+    manifest = read_manifest(text, name)
+    files = {path: content for path, content in files.items() if belongs(path, manifest.files)}
+    for offer in (*manifest.slets, *manifest.channels, *manifest.builders):
+        path = offer.module.replace(".", "/")
+        if f"{path}.py" not in files and f"{path}/__init__.py" not in files:
+            problem = f"offers {str(offer)!r}, and has no module {path}.py"
+            raise BundleError(bundle=manifest.key, problem=problem, cure=f"add the module, or mend its {MANIFEST}")
+    for pattern in manifest.files:
+        if not any(names(pattern, file) for file in files):
+            problem = f"names the files {pattern!r}, and has none"
+            raise BundleError(bundle=manifest.key, problem=problem, cure=f"add them, or mend its {MANIFEST}")
+    return Archive(manifest, files, digest_of(files))
+
+
+def digest_of(files: Mapping[str, bytes]) -> str:
+    """A digest of names and contents, whatever their order."""
+    total = sha256()
+    for path in sorted(files):
+        total.update(f"{len(path.encode())}:{path}:{len(files[path])}:".encode())
+        total.update(files[path])
+    return total.hexdigest()
+
+
+def _read(name: str, archive: zipfile.ZipFile) -> dict[str, bytes]:
+    entries = [one for one in archive.infolist() if not one.is_dir()]
+    if len(entries) > MOST_FILES:
+        _refuse(name, f"it holds {len(entries)} files, the bound is {MOST_FILES}")
+    taken: set[str] = set()
+    for entry in entries:
+        _check_entry(name, entry)
+        # Names that differ in case alone are one file on some disks.
+        if entry.filename.casefold() in taken:
+            _refuse(name, f"two of its files are called {entry.filename!r}")
+        taken.add(entry.filename.casefold())
+    for path in taken:
+        if any(str(parent) in taken for parent in PurePosixPath(path).parents):
+            _refuse(name, f"{path!r} stands in what is a file itself")
+    total, files = 0, {}
+    for entry in entries:
+        # What an entry says of its size may be a lie: one byte more than that is never read.
+        with archive.open(entry) as stream:
+            content = stream.read(min(entry.file_size, LARGEST_CONTENT - total) + 1)
+        total += len(content)
+        if len(content) != entry.file_size or total > LARGEST_CONTENT:
+            _refuse(name, f"unpacked it is larger than {LARGEST_CONTENT} bytes, or than it says")
+        files[entry.filename] = content
+    return files
+
+
+def _check_entry(name: str, entry: zipfile.ZipInfo) -> None:
+    path = entry.filename
+    # zipfile cuts a name at a NUL and turns the separators of other systems; what was written tells the intention.
+    written = entry.orig_filename
+    parts = path.split("/")
+    if path != written or "\\" in path or not path.isprintable() or len(path) > _LONGEST_PATH:
+        _refuse(name, f"it holds a file called {written!r:.300}")
+    if path.startswith("/") or ":" in path or any(part in ("", ".", "..") for part in parts):
+        _refuse(name, f"the path {path!r} leads out of it")
+    kind = stat.S_IFMT(entry.external_attr >> 16)
+    if kind not in (0, stat.S_IFREG):
+        _refuse(name, f"{path!r} is no plain file (a link, or a device)")
+    if entry.flag_bits & 0x1:
+        _refuse(name, f"{path!r} is encrypted")
+    if entry.compress_type not in _METHODS:
+        _refuse(name, f"{path!r} is compressed in a way that bundles do not use")
+    if path.endswith(_COMPILED) or "__pycache__" in parts:
+        _refuse(name, f"{path!r} is compiled; a bundle holds sources")
+    if entry.file_size > max(_SMALL, _RATIO * entry.compress_size):
+        _refuse(name, f"{path!r} would become {entry.file_size} bytes out of {entry.compress_size}")
+
+
+def _without_head(files: dict[str, bytes]) -> dict[str, bytes]:
+    """The files of the only folder there is, where an archive was made of a folder and not of what is in it."""
+    heads = {path.split("/")[0] for path in files}
+    if MANIFEST in files or len(heads) != 1 or not all("/" in path for path in files):
+        return files
+    return {path.partition("/")[2]: content for path, content in files.items()}
+
+
+def _refuse(name: str, problem: str) -> NoReturn:
+    raise ArchiveRefused(archive=name, problem=problem, cure=_CURE)

@@ -1,0 +1,307 @@
+"""The bundles of one platform: installed, started, stopped, uninstalled, listed; one after the other."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from exop.bundle.archive import Archive, read_archive
+from exop.bundle.code import Code, load_code
+from exop.bundle.ground import Ground
+from exop.bundle.manifest import Manifest
+from exop.bundle.modules import Sources, unload
+from exop.bundle.offers import register_offers
+from exop.bundle.requirements import best, missing
+from exop.bundle.shelf import Shelf
+from exop.bundle.users import users_of
+from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing, UnknownName
+from exop.logs import logger
+from exop.registry import Registration
+from exop.remoting.parcel import pack
+
+State = Literal["installed", "resolved", "started"]
+#: Plain facts about one bundle, and about several. (Inside of the class, `list` is a method.)
+Facts: TypeAlias = dict[str, Any]
+Rows: TypeAlias = list[Facts]
+Manifests: TypeAlias = list[Manifest]
+Names: TypeAlias = list[str]
+#: Asked before anything of an archive is kept, with what it says of itself and its digest; raises to refuse it.
+Admission = Callable[[Manifest, str], None]
+
+
+@dataclass
+class Bundle:
+    """One version of a bundle that is installed here; `code` is there while it is started.
+
+    Attributes:
+        wires: The keys of the bundles that its code imports from, by the name under which it does.
+        problem: Why it could not be started the last time.
+    """
+
+    archive: Archive
+    folder: Path
+    code: Code | None = None
+    wires: Mapping[str, str] = field(default_factory=dict)
+    services: list[Registration] = field(default_factory=list)
+    problem: str = ""
+
+    @property
+    def manifest(self) -> Manifest:
+        """What it says of itself."""
+        return self.archive.manifest
+
+    @property
+    def key(self) -> str:
+        """`name@version`."""
+        return self.manifest.key
+
+
+Versions: TypeAlias = list[Bundle]
+
+
+class Bundles:
+    """`platform.bundles`: deployable units that come and go while the platform runs.
+
+        platform.bundles.install("bundles/speeds")
+        platform.bundles.start("speeds")
+        platform.apply(platform.mesh("road").replace("averages", platform.slets()["speeds@1.0.0:average"]))
+
+    Every method returns plain facts, as `list` does; the same object stands on a `RemotePlatform`.
+
+    Args:
+        ground: What it needs of the platform.
+        admission: Asked before a bundle is kept: where signatures or rights would be checked.
+
+    Raises:
+        StateError: the state directory cannot be used.
+    """
+
+    def __init__(self, ground: Ground, admission: Admission | None = None) -> None:
+        self._ground = ground
+        self._admission = admission
+        self._turn = threading.RLock()
+        self._shelf = Shelf(ground.state / "bundles" if ground.state is not None else None)
+        self._known: dict[str, Bundle] = {}
+        for archive, folder in self._shelf.read():
+            self._known[archive.manifest.key] = Bundle(archive, folder)
+
+    @property
+    def broken(self) -> dict[str, BundleError]:
+        """What is kept in the state directory and cannot be read any more, with the reason."""
+        return self._shelf.broken
+
+    def install(self, path: str | os.PathLike[str]) -> Facts:
+        """Keep the bundle of a folder, or of a zip archive; its code is not touched yet. Returns its facts.
+
+        Raises:
+            ArchiveRefused: it is none, or a dangerous one.
+            BundleError: its manifest is wrong, or another one of this name and version is installed.
+            StateError: it cannot be written.
+        """
+        return self.install_archive(pack(Path(path)), str(path))
+
+    def install_archive(self, data: bytes, name: str) -> Facts:
+        """As `install`, of an archive as bytes; *name* is named in errors."""
+        archive = read_archive(data, name)
+        with self._turn:
+            known = self._known.get(archive.manifest.key)
+            if known is not None and known.archive.digest != archive.digest:
+                cure = f"give this one another version, or uninstall that one: `exop bundle uninstall {known.key}`"
+                raise BundleError(bundle=known.key, problem="is installed already, with other files", cure=cure)
+            if known is None:
+                if self._admission is not None:
+                    self._admission(archive.manifest, archive.digest)
+                known = Bundle(archive, self._shelf.put(archive))
+                self._known[known.key] = known
+                self._shelf.broken.pop(known.key, None)
+            return self._facts(known)
+
+    def start(self, name: str) -> Facts:
+        """Import a bundle and offer its slets and channels; bundles that it requires are started before it.
+
+        *name* is `name@version`, or the name alone: the highest version.
+
+        Raises:
+            UnknownName: none is installed under this name.
+            RequirementMissing: what it requires is not there; all that is missing is named.
+            BundleBroken: its code could not be loaded: file and line. The platform goes on as before.
+        """
+        with self._turn:
+            one = self.find(name)
+            try:
+                self._start(one, {}, ())
+            except BundleError as problem:
+                one.problem = str(problem)
+                raise
+            return self._facts(one)
+
+    def stop(self, name: str) -> Facts:
+        """Withdraw what a bundle offers, and its code; it stays installed.
+
+        Raises:
+            UnknownName: none is installed under this name; or it does not say which of several that are started.
+            BundleInUse: components, channels or other bundles use it; they are named.
+        """
+        with self._turn:
+            one = self.find(name, started=True)
+            self._stop(one, "stopped")
+            return self._facts(one)
+
+    def uninstall(self, name: str) -> Facts:
+        """Stop a bundle, if it is started, and remove it.
+
+        Raises:
+            UnknownName: none is installed under this name; or it does not say which of several versions.
+            BundleInUse: components, channels, other bundles or stored applications use it; they are named.
+            StateError: it cannot be removed.
+        """
+        with self._turn:
+            one = self.find(name, sole=True)
+            self._stop(one, "uninstalled")
+            self._shelf.remove(one.key)
+            del self._known[one.key]
+            return self._facts(one) | {"state": "uninstalled"}
+
+    def list(self) -> Rows:
+        """What is installed, by name and version: `bundle`, `state`, what it offers, what is `missing`, who uses it."""
+        with self._turn:
+            rows = [self._facts(one) for one in self._sorted()]
+        broken = [{"bundle": key, "state": "broken", "problem": str(error)} for key, error in self.broken.items()]
+        return rows + broken
+
+    def states(self) -> dict[str, str]:
+        """The state of each bundle that is installed."""
+        with self._turn:
+            started = {one.key: "started" if one.code is not None else "installed" for one in self._sorted()}
+        return started | dict.fromkeys(self.broken, "broken")
+
+    def restore(self) -> None:
+        """Start what was started when the state directory was left; what fails is noted, and the others start."""
+        for key, wires in self._shelf.started().items():
+            try:
+                with self._turn:
+                    self._start(self.find(key), {wire.partition("@")[0]: wire for wire in wires}, ())
+            except ExopError as problem:
+                if key in self._known:
+                    self._known[key].problem = str(problem)
+                logger("exop.bundle").error("a bundle was not started again", bundle=key, problem=str(problem))
+
+    def close(self) -> None:
+        """Take the code of all bundles out of Python; what is installed and started stays so in the state directory."""
+        with self._turn:
+            for one in reversed(self._sorted()):
+                self._withdraw(one)
+            self._shelf.close()
+
+    def find(self, name: str, *, started: bool = False, sole: bool = False) -> Bundle:
+        """The bundle that *name* means: a version of it, or the highest one (of the started ones, if there are any).
+
+        Raises:
+            UnknownName: there is none, or there are several and one must be named (*started*, *sole*).
+        """
+        if name in self._known:
+            return self._known[name]
+        versions = [one for one in self._sorted() if one.manifest.name == name]
+        running = [one for one in versions if one.code is not None]
+        fitting = (running or versions) if started else versions
+        if not fitting or (len(fitting) > 1 and (started or sole)):
+            place, known = f"the platform {self._ground.name!r}", [one.key for one in fitting] or self._known
+            raise UnknownName(place=place, kind="bundle", name=name, known=known)
+        return fitting[-1]
+
+    def started(self, name: str) -> Versions:
+        """The started versions of a bundle, the oldest first."""
+        return [one for one in self._sorted() if one.manifest.name == name and one.code is not None]
+
+    def _start(self, one: Bundle, wanted: Mapping[str, str], above: tuple[str, ...]) -> None:
+        if one.code is not None:
+            return
+        if one.key in above:
+            problem = f"requires itself: {' → '.join([*above, one.key])}"
+            raise BundleError(bundle=one.key, problem=problem, cure="take one of the requirements out")
+        lacking = missing(one.manifest, self._manifests())
+        if lacking:
+            raise RequirementMissing(bundle=one.key, missing=lacking)
+        wires = dict(self._wire(one, wanted))
+        for key in wires.values():
+            self._start(self._known[key], {}, (*above, one.key))
+        packages = {name: self._known[key].code.namespace.name for name, key in wires.items()}  # type: ignore[union-attr]
+        one.code, one.wires, one.problem = load_code(one.manifest, _sources(one), packages), wires, ""
+        try:
+            self._ground.plugins.register(one.key, one.code)
+            self._ground.gather()
+            one.services = register_offers(self._ground.registry, self._ground.name, one.manifest, one.code)
+            self._remember()
+        except BaseException:
+            self._withdraw(one)
+            raise
+
+    def _wire(self, one: Bundle, wanted: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """The bundles that it imports from: those of before, else those that are started, else the highest."""
+        for needed in one.manifest.bundles:
+            before = self._known.get(wanted.get(needed.name, ""))
+            running = [other.manifest for other in self.started(needed.name)]
+            preferred = ([before.manifest] if before is not None else [], running, self._manifests())
+            found = next(one for one in (best(needed, there) for there in preferred) if one is not None)
+            yield found.package, found.key
+
+    def _stop(self, one: Bundle, event: str) -> None:
+        """Withdraw a bundle unless it is used."""
+        users = self.users(one)
+        if users:
+            raise BundleInUse(bundle=one.key, event=event, users=users)
+        if one.code is not None:
+            self._withdraw(one)
+            self._remember()
+
+    def users(self, one: Bundle) -> Names:
+        """Who uses a bundle: nodes and channels of applications, stored applications, other bundles."""
+        others = [other.key for other in self._sorted() if other.code and one.key in other.wires.values()]
+        return users_of(self._ground, one.key, one.code) + [f"the bundle {key}" for key in others]
+
+    def _withdraw(self, one: Bundle) -> None:
+        for registration in one.services:
+            registration.unregister()
+        one.services = []
+        if one.code is None:
+            return
+        self._ground.plugins.unregister(one.key)
+        self._ground.gather()
+        unload(one.code.namespace)
+        one.code, one.wires = None, {}
+
+    def _remember(self) -> None:
+        self._shelf.remember({o.key: tuple(o.wires.values()) for o in self._sorted() if o.code is not None})
+
+    def _manifests(self) -> Manifests:
+        return [one.manifest for one in self._known.values()]
+
+    def _sorted(self) -> Versions:
+        return sorted(self._known.values(), key=lambda one: (one.manifest.name, one.manifest.version))
+
+    def _facts(self, one: Bundle) -> Facts:
+        lacking = missing(one.manifest, self._manifests())
+        manifest = one.manifest
+        state: State = "started" if one.code is not None else "installed" if lacking else "resolved"
+        slets = sorted(self._ground.offered(one.key)) if one.code is not None else [str(o) for o in manifest.slets]
+        return {
+            "bundle": one.key,
+            "name": manifest.name,
+            "version": str(manifest.version),
+            "state": state,
+            "description": manifest.description,
+            "slets": slets,
+            "channels": [str(offer) for offer in manifest.channels],
+            "missing": lacking,
+            "imports_from": list(one.wires.values()),
+            "used_by": self.users(one),
+        } | ({"problem": one.problem} if one.problem else {})
+
+
+def _sources(one: Bundle) -> Sources:
+    modules = {path: content for path, content in one.archive.files.items() if path.endswith(".py")}
+    return Sources(one.folder, modules, one.archive.digest)

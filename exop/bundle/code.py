@@ -1,0 +1,135 @@
+"""The code of one version of a bundle: imported into its own namespace, and offered like that of any plugin."""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from exop.bundle.manifest import Manifest, Offer
+from exop.bundle.modules import Namespace, Sources, load, package_name, unload
+from exop.errors import BundleBroken, ExopError, suggest
+from exop.hooks import hookimpl
+from exop.model.slet import spec_of
+from exop.runtime.channel import Channel
+
+#: What a module may raise while it is imported: anything, also that it wants to leave the process.
+RAISED: Final = (Exception, SystemExit)
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a started bundle offers: a plugin like any other, with the bundle's `name@version` as its name."""
+
+    namespace: Namespace
+    slets: tuple[Any, ...] = ()
+    channels: tuple[type[Channel], ...] = ()
+    builders: tuple[Callable[..., Any], ...] = ()
+
+    @hookimpl
+    def register_slets(self) -> list[Any]:
+        """The slets that the manifest names."""
+        return list(self.slets)
+
+    @hookimpl
+    def register_channels(self) -> list[type[Channel]]:
+        """The channel kinds that the manifest names."""
+        return list(self.channels)
+
+    @hookimpl
+    def register_builders(self) -> list[Callable[..., Any]]:
+        """The application builders that the manifest names."""
+        return list(self.builders)
+
+
+def load_code(manifest: Manifest, sources: Sources, wires: Mapping[str, str]) -> Code:
+    """Import what a bundle offers; *wires* gives the package behind each name that it imports other bundles by.
+
+    Raises:
+        BundleBroken: a module raised, or does not have what the manifest names; nothing of it stays loaded.
+        BundleError: another platform of this process has loaded other sources as this version.
+    """
+    name = package_name(manifest.package, str(manifest.version))
+    aliases = {manifest.package: name, **wires}
+    namespace = load(Namespace(name, sources, aliases, tuple(sorted(wires.values()))), manifest.key)
+    try:
+        return Code(
+            namespace,
+            tuple(_slet(manifest, namespace, offer) for offer in manifest.slets),
+            tuple(_channel(manifest, namespace, offer) for offer in manifest.channels),
+            tuple(_found(manifest, namespace, offer) for offer in manifest.builders),
+        )
+    except BaseException:
+        unload(namespace)
+        raise
+
+
+def import_module(bundle: str, namespace: Namespace, module: str) -> ModuleType:
+    """Import one module of a bundle (`""`: the package itself).
+
+    Raises:
+        BundleBroken: it raised: with the innermost line of the bundle on the way there.
+    """
+    try:
+        return importlib.import_module(f"{namespace.name}.{module}" if module else namespace.name)
+    except RAISED as problem:
+        file, line = place_of(problem, namespace.sources.folder)
+        told = str(problem) if isinstance(problem, ExopError) else f"{type(problem).__name__}: {_message(problem)}"
+        raise BundleBroken(bundle=bundle, file=file, line=line, problem=told) from problem
+
+
+def place_of(error: BaseException, folder: Path) -> tuple[str, int]:
+    """The innermost line in *folder* on the way of an error; the folder itself where there is none."""
+    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_relative_to(folder):
+        return error.filename, error.lineno or 1
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if Path(frame.filename).is_relative_to(folder):
+            return frame.filename, frame.lineno or 1
+    return str(folder), 1
+
+
+def _message(error: BaseException) -> str:
+    return error.msg if isinstance(error, SyntaxError) else str(error)
+
+
+def _slet(manifest: Manifest, namespace: Namespace, offer: Offer) -> Any:
+    found = _found(manifest, namespace, offer)
+    try:
+        spec = spec_of(found)
+    except ExopError as problem:
+        raise _broken(manifest, namespace, offer, str(problem)) from problem
+    before = manifest.slets[: manifest.slets.index(offer)]
+    if spec.name in [spec_of(_found(manifest, namespace, one)).name for one in before]:
+        raise _broken(manifest, namespace, offer, f"two slets are called {spec.name!r}; give one another name=")
+    return found
+
+
+def _channel(manifest: Manifest, namespace: Namespace, offer: Offer) -> type[Channel]:
+    found = _found(manifest, namespace, offer)
+    if not (isinstance(found, type) and issubclass(found, Channel)):
+        raise _broken(manifest, namespace, offer, f"{offer.attribute} is no sub-class of exop.Channel")
+    return found
+
+
+def _found(manifest: Manifest, namespace: Namespace, offer: Offer) -> Any:
+    module = _module(manifest, namespace, offer)
+    if not hasattr(module, offer.attribute):
+        known = [name for name, value in vars(module).items() if not name.startswith("_") and callable(value)]
+        problem = f"{offer.module} has no {offer.attribute!r}; {suggest(offer.attribute, known)}"
+        raise _broken(manifest, namespace, offer, problem)
+    return getattr(module, offer.attribute)
+
+
+def _module(manifest: Manifest, namespace: Namespace, offer: Offer) -> ModuleType:
+    return import_module(manifest.key, namespace, offer.module)
+
+
+def _broken(manifest: Manifest, namespace: Namespace, offer: Offer, problem: str) -> BundleBroken:
+    module = _module(manifest, namespace, offer)
+    code = getattr(getattr(module, offer.attribute, None), "__code__", None)
+    file, line = (code.co_filename, code.co_firstlineno) if code is not None else (module.__file__, 1)
+    return BundleBroken(bundle=manifest.key, file=str(file), line=line, problem=problem)

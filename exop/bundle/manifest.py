@@ -1,0 +1,183 @@
+"""`bundle.toml`: what a bundle says of itself, as a value."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from exop.errors import BundleError, RegistryError, suggest
+from exop.model.properties import freeze
+
+MANIFEST: Final = "bundle.toml"
+_NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_OFFER: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
+#: The keys, each with what it holds.
+_KEYS: Final = {
+    "name": "text",
+    "version": "text",
+    "description": "text",
+    "slets": "texts",
+    "channels": "texts",
+    "builders": "texts",
+    "files": "texts",
+    "requires": "a table",
+    "properties": "a table",
+}
+_REQUIRES: Final = {"exop": "text", "bundles": "texts", "distributions": "texts"}
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One thing that a bundle offers: an attribute of one of its modules."""
+
+    module: str
+    attribute: str
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.attribute}"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a bundle is called, needs and offers.
+
+    Attributes:
+        exop: The releases of ExoP that it works with.
+        bundles: Other bundles that it imports from.
+        distributions: Python distributions that must be installed.
+        files: Patterns of the files beside its modules that belong to it.
+        properties: What its services are registered with, beside what the platform says of them.
+    """
+
+    name: str
+    version: Version
+    description: str = ""
+    slets: tuple[Offer, ...] = ()
+    channels: tuple[Offer, ...] = ()
+    builders: tuple[Offer, ...] = ()
+    files: tuple[str, ...] = ()
+    exop: SpecifierSet = field(default_factory=SpecifierSet)
+    bundles: tuple[Requirement, ...] = ()
+    distributions: tuple[Requirement, ...] = ()
+    properties: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """`name@version`: the name of this version on every platform."""
+        return f"{self.name}@{self.version}"
+
+    @property
+    def package(self) -> str:
+        """The name by which its modules import each other, and those of other bundles import them."""
+        return self.name.replace("-", "_")
+
+
+def read_manifest(text: str, place: str) -> Manifest:
+    """Read a `bundle.toml`; *place* is named in errors.
+
+    Raises:
+        BundleError: it is no TOML, a key is unknown, missing or of another kind, a version or requirement is none.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise BundleError(
+            bundle=place, problem=f"has a {MANIFEST} that is no TOML: {problem}", cure="mend it"
+        ) from None
+    _check(place, "key", document, _KEYS)
+    for key in ("name", "version"):
+        if key not in document:
+            raise _wrong(place, f"has no {key}", f'write {key} = "…" in its {MANIFEST}')
+    name = document["name"]
+    if not _NAME.fullmatch(name):
+        raise _wrong(place, f"is called {name!r}", "use small letters, digits and '-', beginning with a letter")
+    requires = document.get("requires", {})
+    _check(place, "key of [requires]", requires, _REQUIRES)
+    return Manifest(
+        name,
+        _version(place, document["version"]),
+        document.get("description", ""),
+        _offers(place, "slets", document),
+        _offers(place, "channels", document),
+        _offers(place, "builders", document),
+        files=tuple(_pattern(place, text) for text in document.get("files", ())),
+        exop=_specifier(place, requires.get("exop", "")),
+        bundles=tuple(_requirement(place, text) for text in requires.get("bundles", ())),
+        distributions=tuple(_requirement(place, text) for text in requires.get("distributions", ())),
+        properties=_properties(place, document.get("properties", {})),
+    )
+
+
+def _check(place: str, what: str, table: Mapping[str, Any], known: Mapping[str, str]) -> None:
+    for key, value in table.items():
+        if key not in known:
+            raise _wrong(place, f"has the unknown {what} {key!r} in its {MANIFEST}", suggest(key, known, "key"))
+        fits = {
+            "text": isinstance(value, str),
+            "texts": isinstance(value, list) and all(isinstance(one, str) for one in value),
+            "a table": isinstance(value, dict),
+        }
+        if not fits[known[key]]:
+            wanted = {"text": "a text", "texts": "a list of texts"}.get(known[key], known[key])
+            raise _wrong(place, f"has {key} = {value!r} in its {MANIFEST}", f"write {wanted}")
+
+
+def _version(place: str, text: str) -> Version:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        raise _wrong(place, f"has the version {text!r}", 'write one like "1.2.0"') from None
+
+
+def _specifier(place: str, text: str) -> SpecifierSet:
+    try:
+        return SpecifierSet(text)
+    except InvalidSpecifier:
+        raise _wrong(place, f"requires exop {text!r}", 'write a range like ">=0.1,<1"') from None
+
+
+def _requirement(place: str, text: str) -> Requirement:
+    try:
+        found = Requirement(text)
+    except InvalidRequirement:
+        raise _wrong(place, f"requires {text!r}", 'write a name and a range, like "numbers>=1,<2"') from None
+    if found.url or found.extras or found.marker:
+        raise _wrong(place, f"requires {text!r}", "a name and a range of versions alone can be required")
+    return found
+
+
+def _offers(place: str, key: str, document: Mapping[str, Any]) -> tuple[Offer, ...]:
+    return tuple(_offer(place, key, text) for text in document.get(key, ()))
+
+
+def _offer(place: str, key: str, text: str) -> Offer:
+    found = _OFFER.fullmatch(text)
+    if found is None:
+        raise _wrong(place, f"offers {text!r} among its {key}", 'write "module:name", like "slets:average"')
+    return Offer(found[1], found[2])
+
+
+def _pattern(place: str, text: str) -> str:
+    path = PurePosixPath(text)
+    if not text or path.is_absolute() or ".." in path.parts:
+        raise _wrong(place, f"names the files {text!r}", "write paths or patterns inside the bundle's folder")
+    return text
+
+
+def _properties(place: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        return freeze(given)
+    except RegistryError as problem:
+        raise _wrong(place, f"has a property that cannot be: {problem}", "mend its [properties]") from None
+
+
+def _wrong(place: str, problem: str, cure: str) -> BundleError:
+    return BundleError(bundle=place, problem=problem, cure=cure)

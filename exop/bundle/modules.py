@@ -1,0 +1,224 @@
+"""The modules of bundles in Python: each version in a package of its own, `exop_bundles.NAME_vVERSION`.
+
+Python keeps all modules of a process in one place (`sys.modules`), so this file has the one table that is not a
+platform's own: which packages are loaded, from which sources, and for how many platforms.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import linecache
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import decode_source
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, Final
+
+from exop.errors import BundleError
+from exop.model import named
+
+ROOT: Final = "exop_bundles"
+_lock = threading.RLock()
+_loaded: Final[dict[str, Namespace]] = {}
+
+
+def package_name(package: str, version: str) -> str:
+    """The package of one version of a bundle: 1.2.0 of `speeds` has the modules `exop_bundles.speeds_v1_2_0.…`."""
+    plain = version.replace("!", "_epoch_").replace("+", "_local_").replace(".", "_")
+    return f"{ROOT}.{package}_v{plain}"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The modules of a folder as they were when it was read: what is written to it later changes nothing."""
+
+    folder: Path
+    files: Mapping[str, bytes]
+    digest: str
+
+    def find(self, module: str) -> tuple[str, bool] | None:
+        """The file of a module (`""`: of the package itself), and whether it is a package; `None`: there is none."""
+        path = module.replace(".", "/")
+        inside = f"{path}/__init__.py" if path else "__init__.py"
+        if inside in self.files:
+            return inside, True
+        if path and f"{path}.py" in self.files:
+            return f"{path}.py", False
+        if not path or any(file.startswith(f"{path}/") for file in self.files):
+            return "", True
+        return None
+
+
+@dataclass
+class Namespace:
+    """The package of one version of a bundle, while it is loaded.
+
+    Attributes:
+        name: Of the package.
+        aliases: What absolute imports of its modules mean: its own name, and those of the bundles that it requires.
+        wires: The packages that it imports from.
+    """
+
+    name: str
+    sources: Sources
+    aliases: Mapping[str, str]
+    wires: tuple[str, ...] = ()
+    users: int = 1
+    builtins: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.builtins = {**vars(builtins), "__import__": self.imported}
+
+    def resolve(self, name: str) -> str | None:
+        """The full name of a module that *name* means in this bundle; `None`: it is none of a bundle's.
+
+        What stands in the bundle's own folder comes first, but never before Python's own modules.
+        """
+        head = name.partition(".")[0]
+        if head in sys.stdlib_module_names:
+            return None
+        if self.sources.find(head) is not None:
+            return f"{self.name}.{name}"
+        parts = name.split(".")
+        for length in range(len(parts), 0, -1):
+            target = self.aliases.get(".".join(parts[:length]))
+            if target is not None:
+                return ".".join([target, *parts[length:]])
+        return None
+
+    def imported(
+        self,
+        name: str,
+        globals: Mapping[str, Any] | None = None,  # noqa: A002 (the names that Python gives them)
+        locals: Mapping[str, Any] | None = None,  # noqa: A002
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> Any:
+        """What an `import` in a module of this bundle gives: stands in for Python's `__import__` there."""
+        target = self.resolve(name) if level == 0 else None
+        if target is None:
+            return __import__(name, globals, locals, fromlist or (), level)
+        if fromlist:
+            return __import__(target, globals, locals, fromlist, 0)
+        found = importlib.import_module(target)
+        return self._head(name, found)
+
+    def _head(self, name: str, found: ModuleType) -> ModuleType:
+        """What `import a.b` binds: the module `a`; one that is no bundle's is stood for by a copy that has our `b`."""
+        head, _, rest = name.partition(".")
+        own = self.resolve(head)
+        if own is not None or not rest:
+            return sys.modules[own] if own else found
+        made = ModuleType(head)
+        made.__dict__.update(vars(sys.modules[head]) if head in sys.modules else {})
+        *between, last = rest.split(".")
+        place = made
+        for one in between:
+            inner = ModuleType(f"{place.__name__}.{one}")
+            setattr(place, one, inner)
+            place = inner
+        setattr(place, last, found)
+        return made
+
+
+class _Loader(SourceFileLoader):
+    """Executes what was read when the bundle was loaded; no compiled file is read or written beside it."""
+
+    def __init__(self, fullname: str, path: str, source: bytes, namespace: Namespace) -> None:
+        super().__init__(fullname, path)
+        self._source = source
+        self._namespace = namespace
+
+    def get_code(self, fullname: str) -> CodeType:
+        code: CodeType = self.source_to_code(self._source, self.path)
+        return code
+
+    def get_source(self, fullname: str) -> str:
+        return decode_source(self._source)
+
+    def exec_module(self, module: ModuleType) -> None:
+        # Imports of its functions are resolved by the bundle, too: they look up `__import__` here.
+        module.__dict__["__builtins__"] = self._namespace.builtins
+        super().exec_module(module)
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules of loaded bundles for Python; there as long as there are any."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        head, _, rest = fullname.partition(".")
+        if head != ROOT:
+            return None
+        if not rest:
+            return ModuleSpec(ROOT, None, is_package=True)
+        package, _, module = rest.partition(".")
+        namespace = _loaded.get(f"{ROOT}.{package}")
+        found = namespace.sources.find(module) if namespace is not None else None
+        if namespace is None or found is None:
+            # Nobody else may find it: a file that was added later is no part of what was loaded.
+            raise ModuleNotFoundError(f"no bundle that is loaded has the module {fullname!r}", name=fullname)
+        file, is_package = found
+        if not file:
+            spec = ModuleSpec(fullname, None, is_package=True)
+        else:
+            place = str(namespace.sources.folder / file)
+            loader = _Loader(fullname, place, namespace.sources.files[file], namespace)
+            spec = ModuleSpec(fullname, loader, origin=place, is_package=is_package)
+            spec.has_location = True
+        if is_package:
+            inside = module.replace(".", "/")
+            spec.submodule_search_locations = [str(namespace.sources.folder / inside)]
+        return spec
+
+
+_finder: Final = _Finder()
+
+
+def load(namespace: Namespace, bundle: str) -> Namespace:
+    """Make a bundle's modules importable; returns the namespace that is loaded.
+
+    Platforms of one process that load the same version with the same sources share its modules.
+
+    Raises:
+        BundleError: another platform of this process has loaded other sources as this version.
+    """
+    with _lock:
+        known = _loaded.get(namespace.name)
+        if known is not None:
+            if known.sources.digest != namespace.sources.digest or known.wires != namespace.wires:
+                problem = "is loaded in this process with other sources, by another platform"
+                raise BundleError(bundle=bundle, problem=problem, cure="give this one another version")
+            known.users += 1
+            return known
+        if _finder not in sys.meta_path:
+            sys.meta_path.insert(0, _finder)
+        _loaded[namespace.name] = namespace
+        return namespace
+
+
+def unload(namespace: Namespace) -> None:
+    """Take a bundle's modules out of Python when nobody else in the process uses them."""
+    with _lock:
+        namespace.users -= 1
+        if namespace.users > 0:
+            return
+        _loaded.pop(namespace.name, None)
+        for name in [one for one in sys.modules if one == namespace.name or one.startswith(f"{namespace.name}.")]:
+            del sys.modules[name]
+        root = sys.modules.get(ROOT)
+        if root is not None:
+            vars(root).pop(namespace.name.rpartition(".")[2], None)
+        if not _loaded:
+            sys.modules.pop(ROOT, None)
+            sys.meta_path.remove(_finder)
+        for file in [one for one in linecache.cache if one.startswith(f"{namespace.sources.folder}/")]:
+            del linecache.cache[file]
+        named.forget(namespace.name)

@@ -1,0 +1,150 @@
+"""Where the installed bundles of a platform are: each unpacked in a folder of its name and version, put there whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from exop.bundle.archive import Archive, checked
+from exop.errors import ArchiveRefused, BundleError, StateError
+from exop.remoting.parcel import files_of
+
+#: What is being written, or removed, when the process is killed; removed when the shelf is used again.
+_UNFINISHED: Final = ".unfinished-"
+_STARTED: Final = "started.json"
+
+
+class Shelf:
+    """The bundles in a folder of the state directory; without one, in a temporary folder that goes with the platform.
+
+    Attributes:
+        broken: What stands there and can no longer be read, with the reason.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._temporary = folder is None
+        self.broken: dict[str, BundleError] = {}
+        with _written(folder or "the directory for temporary files"):
+            self.folder = Path(tempfile.mkdtemp(prefix="exop-bundles-")) if folder is None else folder.resolve()
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for left in self.folder.glob(f"{_UNFINISHED}*"):
+                shutil.rmtree(left, ignore_errors=True)
+
+    def put(self, archive: Archive) -> Path:
+        """Keep a bundle; it is there as a whole when this returns, or not at all.
+
+        Raises:
+            StateError: it cannot be written.
+        """
+        home = self.folder / archive.manifest.key
+        with _written(self.folder):
+            unfinished = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.folder))
+            try:
+                for path, content in archive.files.items():
+                    place = unfinished / path
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    _write(place, content)
+                for root, _, _ in os.walk(unfinished):
+                    _sync(Path(root))
+                unfinished.rename(home)
+                _sync(self.folder)
+            except BaseException:
+                shutil.rmtree(unfinished, ignore_errors=True)
+                raise
+        return home
+
+    def remove(self, key: str) -> None:
+        """Remove a bundle.
+
+        Raises:
+            StateError: it cannot be removed.
+        """
+        with _written(self.folder):
+            # Renamed first: killed in between, what is left is no half of a bundle.
+            doomed = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.folder))
+            (self.folder / key).rename(doomed / "bundle")
+        shutil.rmtree(doomed, ignore_errors=True)
+
+    def read(self) -> Iterator[tuple[Archive, Path]]:
+        """The bundles that are kept; one that cannot be read is noted in `broken`."""
+        for home in sorted(self.folder.iterdir()):
+            if not home.is_dir() or home.name.startswith("."):
+                continue
+            try:
+                archive = checked({str(path): (home / path).read_bytes() for path in files_of(home)}, home.name)
+                if archive.manifest.key != home.name:
+                    cure = "uninstall it, and install it again"
+                    raise ArchiveRefused(archive=str(home), problem=f"it holds {archive.manifest.key}", cure=cure)
+            except (BundleError, KeyError, OSError) as problem:
+                error = problem if isinstance(problem, BundleError) else None
+                cure = f"remove the folder {home}, and install it again"
+                self.broken[home.name] = error or BundleError(
+                    bundle=home.name, problem=f"cannot be read: {problem}", cure=cure
+                )
+                continue
+            yield archive, home
+
+    def remember(self, started: Mapping[str, tuple[str, ...]]) -> None:
+        """Note which bundles are started, in their order, each with those that it imports from.
+
+        Raises:
+            StateError: it cannot be written.
+        """
+        if self._temporary:
+            return
+        with _written(self.folder):
+            unfinished = self.folder / f".{_STARTED}"
+            _write(unfinished, json.dumps({key: list(wires) for key, wires in started.items()}, indent=2).encode())
+            unfinished.rename(self.folder / _STARTED)
+            _sync(self.folder)
+
+    def started(self) -> dict[str, tuple[str, ...]]:
+        """The bundles that were started when the directory was left, each with those that it imported from.
+
+        Raises:
+            StateError: what was noted cannot be read.
+        """
+        try:
+            found = json.loads((self.folder / _STARTED).read_text(encoding="utf-8"))
+            return {str(key): tuple(str(wire) for wire in wires) for key, wires in found.items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, AttributeError, TypeError) as problem:
+            raise StateError(
+                f"{self.folder / _STARTED} cannot be read ({problem}); remove it, and start the bundles again"
+            ) from problem
+
+    def close(self) -> None:
+        """Let go of the folder; a temporary one goes."""
+        if self._temporary:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def _written(place: object) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise StateError(f"{place} cannot be used for bundles: {problem.strerror or problem}") from problem
+
+
+def _write(place: Path, content: bytes) -> None:
+    with place.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    """Bring to the disk which names a folder has: a power failure must not take them away."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

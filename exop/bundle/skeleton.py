@@ -1,0 +1,99 @@
+"""`exop bundle new`: a folder that is a bundle, with a slet to begin with, or with those of a script."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Final
+
+from exop.bundle.closure import needed, parts_of, slets_in
+from exop.bundle.manifest import MANIFEST, Manifest, read_manifest
+from exop.errors import BundleError
+
+_MANIFEST: Final = """\
+name = "{name}"
+version = "0.1.0"
+description = "{description}"
+slets = [{slets}]
+
+[requires]
+exop = ">=0.1"
+"""
+_SLETS: Final = '''\
+"""The slets of the bundle: plain functions."""
+
+from exop import Memento, slet
+
+
+class Total(Memento):
+    """What has been added up so far."""
+
+    sum: int = 0
+
+
+@slet
+def add_up(number: int, total: Total, *, factor: int = 1) -> int:
+    """Add up the numbers, each times *factor*."""
+    total.sum += number * factor
+    return total.sum
+'''
+_TEST: Final = '''\
+"""Run with pytest in this folder."""
+
+from slets import Total, add_up
+
+
+def test_numbers_are_added_up():
+    total = Total()
+    assert [add_up(number, total, factor=2) for number in (1, 2, 3)] == [2, 6, 12]
+'''
+
+
+def make_skeleton(folder: Path, script: Path | None = None) -> Manifest:
+    """Make the folder of a new bundle, and return its manifest; with *script* it has the slets of that file.
+
+    Raises:
+        BundleError: the folder is there already, its name cannot be a bundle's, or the script has no slet.
+    """
+    name = name_from(folder.resolve().name)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BundleError(bundle=name, problem=f"cannot be made: {folder} is there already", cure="name another folder")
+    if script is None:
+        files = {"slets.py": _SLETS, "test_slets.py": _TEST}
+        slets, description = ["add_up"], "Adds up numbers"
+    else:
+        source, slets = _taken(name, script)
+        files, description = {"slets.py": source}, f"The slets of {script.name}"
+    offers = ", ".join(f'"slets:{slet}"' for slet in slets)
+    text = _MANIFEST.format(name=name, description=description.replace('"', "'"), slets=offers)
+    manifest = read_manifest(text, name)
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, content in {MANIFEST: text, **files}.items():
+        (folder / path).write_text(content, encoding="utf-8")
+    return manifest
+
+
+def name_from(text: str) -> str:
+    """The nearest name that a bundle can have: `Linear_Road` becomes `linear-road`."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "bundle"
+
+
+def _taken(name: str, script: Path) -> tuple[str, list[str]]:
+    """The slets of a script, and the text of a module with them and all that they need of it."""
+    try:
+        text = script.read_text(encoding="utf-8")
+        tree = ast.parse(text, str(script))
+    except (OSError, UnicodeDecodeError, SyntaxError) as problem:
+        raise BundleError(bundle=name, problem=f"cannot be made of {script}: {problem}", cure="mend that") from problem
+    slets = slets_in(tree)
+    if not slets:
+        cure = "mark a function with @slet, or write a class below Slet, at the top of the file"
+        raise BundleError(bundle=name, problem=f"cannot be made of {script}: it defines no slet", cure=cure)
+    pieces = [f'"""The slets of {script.name}."""']
+    lines = text.splitlines()
+    for part in needed(parts_of(tree), slets):
+        first = min([part.node.lineno, *(one.lineno for one in getattr(part.node, "decorator_list", ()))])
+        gap = "\n\n" if isinstance(part.node, (ast.FunctionDef, ast.ClassDef)) else ""
+        pieces.append(gap + "\n".join(lines[first - 1 : part.node.end_lineno]))
+    return "\n".join(pieces) + "\n", slets

@@ -1,0 +1,73 @@
+"""What a running platform can be asked about its bundles; an archive travels as bytes of bounded size."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+from exop.remoting.declare import Request, operation
+from exop.remoting.parcel import LARGEST_ARCHIVE
+
+#: An archive, and room for its name.
+_LARGEST_REQUEST: Final = LARGEST_ARCHIVE + 10_000
+
+
+class Bundled(Protocol):
+    """What the bundles of a platform offer; `exop.bundle.bundles.Bundles` tells what each does."""
+
+    def install_archive(self, data: bytes, name: str) -> dict[str, Any]: ...
+    def start(self, name: str) -> dict[str, Any]: ...
+    def stop(self, name: str) -> dict[str, Any]: ...
+    def uninstall(self, name: str) -> dict[str, Any]: ...
+    def list(self) -> list[dict[str, Any]]: ...
+
+
+class HasBundles(Protocol):
+    """A platform, as far as its bundles go."""
+
+    @property
+    def bundles(self) -> Bundled: ...
+
+
+class OfBundle(Request, frozen=True):
+    """Names a bundle: `name@version`, or its name."""
+
+    bundle: str
+
+
+class Parcel(Request, frozen=True):
+    """A bundle's archive; `name` is what errors call it."""
+
+    archive: bytes
+    name: str
+
+
+class BundleOperations:
+    """The operations on the bundles of one platform; each answers what is so then, as plain facts."""
+
+    def __init__(self, platform: HasBundles) -> None:
+        self._platform = platform
+
+    @operation(max_request=_LARGEST_REQUEST)
+    def install_bundle(self, request: Parcel) -> dict[str, Any]:
+        """Keep a bundle; its code is not touched yet."""
+        return self._platform.bundles.install_archive(request.archive, request.name)
+
+    @operation
+    def start_bundle(self, request: OfBundle) -> dict[str, Any]:
+        """Import a bundle, and offer its slets and channels."""
+        return self._platform.bundles.start(request.bundle)
+
+    @operation
+    def stop_bundle(self, request: OfBundle) -> dict[str, Any]:
+        """Withdraw what a bundle offers."""
+        return self._platform.bundles.stop(request.bundle)
+
+    @operation
+    def uninstall_bundle(self, request: OfBundle) -> dict[str, Any]:
+        """Stop a bundle and remove it."""
+        return self._platform.bundles.uninstall(request.bundle)
+
+    @operation
+    def bundles(self) -> list[dict[str, Any]]:
+        """What is installed."""
+        return self._platform.bundles.list()

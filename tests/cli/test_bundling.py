@@ -1,0 +1,49 @@
+"""`exop bundle …`: from a skeleton to a started bundle and back, on a platform in another process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shell import eventually, exop, facts, running
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[Path]:
+    """The state directory of a platform that runs."""
+    state = tmp_path / "state"
+    with running("serve", "--state", state):
+        eventually((state / "control.sock").exists)
+        yield state
+
+
+def test_a_bundle_is_made_installed_started_and_removed(state: Path, tmp_path: Path) -> None:
+    """Each command tells what is so then, in words and as JSON."""
+    folder = tmp_path / "speeds"
+    assert (
+        exop("bundle", "new", folder).stdout
+        == f"speeds@0.1.0 in {folder}; next: exop bundle install {folder} --start\n"
+    )
+    assert exop("bundle", "list", "--state", state).stdout.startswith("no bundle is installed")
+    assert exop("bundle", "install", folder, "--state", state).stdout == "speeds@0.1.0: resolved\n"
+    assert facts("bundle", "start", "speeds", "--state", state)["state"] == "started"
+    listed = exop("bundle", "list", "--state", state).stdout.splitlines()
+    assert listed[1].split() == ["speeds@0.1.0", "started", "add_up", "-"]
+    assert facts("bundle", "stop", "speeds", "--state", state)["state"] == "resolved"
+    assert exop("bundle", "uninstall", "speeds", "--state", state).stdout == "speeds@0.1.0: uninstalled\n"
+    refused = exop("bundle", "start", "speeds", "--state", state)
+    assert refused.returncode == 2
+    assert "has no bundle 'speeds'" in refused.stderr
+
+
+def test_a_broken_bundle_is_told_by_file_and_line(state: Path, tmp_path: Path) -> None:
+    """Exit code 2, one line; the list remembers why."""
+    folder = tmp_path / "speeds"
+    exop("bundle", "new", folder)
+    (folder / "slets.py").write_text("\nimport nowhere\n")
+    refused = exop("bundle", "install", folder, "--start", "--state", state)
+    assert refused.returncode == 2
+    assert "speeds@0.1.0/slets.py:2: the code of the bundle speeds@0.1.0 could not be loaded" in refused.stderr
+    assert "No module named 'nowhere'" in exop("bundle", "list", "--state", state).stdout
