@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from exop.model.items import EndOfStream, Punctuation
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 Push = Callable[[Any], None]
 Control = Callable[[Punctuation | EndOfStream], None]
+#: What makes the ways of an entry, by the name of its attribute: a `Push`, or for the probe an `Entry`.
+Late = Mapping[str, Callable[[], Any]]
 
 
 class Entry:
@@ -46,14 +48,55 @@ class Entry:
         self.probe: Entry = probe or self
         self.link = link
 
+    def stand_at(self, place: str) -> None:
+        """Name the place where the entry, and its probe, lead."""
+        self.place = self.probe.place = place
+
+
+class LateEntry(Entry):
+    """An entry whose ways are made when they are first read.
+
+    Of the slets in a chain only the first is entered from outside, hardly ever by a batch, and every so often with
+    instruments; nobody waits for the other ways while a change keeps the stream.
+
+    Args:
+        control: The way of control items.
+        late: What makes `push`, `push_batch` and `probe`; without the last, the entry is its own probe.
+    """
+
+    __slots__ = ("_late",)
+
+    def __init__(self, control: Control, late: Late, *, link: Link | None = None) -> None:
+        self.control = self.show = self.pass_on = control
+        self.place = ""
+        self.link = link
+        self._late = late
+        if "probe" not in late:
+            self.probe = self
+
+    def __getattr__(self, name: str) -> Any:
+        """A way that was not made yet: no other attribute is missing."""
+        make = self._late.get(name)
+        if make is None:
+            raise AttributeError(name=name, obj=self)
+        made = make()
+        if isinstance(made, Entry):
+            made.place = made.place or self.place
+        setattr(self, name, made)
+        return made
+
+    def stand_at(self, place: str) -> None:
+        """Name the place; a probe that is made later gets it then."""
+        self.place = place
+        if "probe" not in self._late:
+            self.probe.place = place
+
 
 def _discard(_: Any) -> None:
     """An output that nobody reads: what leaves there is dropped."""
 
 
 NOWHERE = Entry(_discard, _discard, _discard)
-
-_WAYS: tuple[Way, ...] = ("push", "push_batch", "control")
 
 
 def fan_out(targets: Sequence[Entry], *, probing: bool = True) -> Entry:
@@ -62,14 +105,20 @@ def fan_out(targets: Sequence[Entry], *, probing: bool = True) -> Entry:
         return NOWHERE
     if len(targets) == 1:
         return targets[0]
-    probe = fan_out([target.probe for target in targets], probing=False) if probing else None
-    push, to_all, control = (_to_all(targets, way) for way in _WAYS)
 
-    def push_batch(batch: Any) -> None:
-        with Shared(batch):
-            to_all(batch)
+    def push_batch() -> Push:
+        to_all = _to_all(targets, "push_batch")
 
-    return Entry(push, push_batch, control, probe=probe)
+        def push_shared(batch: Any) -> None:
+            with Shared(batch):
+                to_all(batch)
+
+        return push_shared
+
+    late: dict[str, Callable[[], Any]] = {"push": lambda: _to_all(targets, "push"), "push_batch": push_batch}
+    if probing:
+        late["probe"] = lambda: fan_out([target.probe for target in targets], probing=False)
+    return LateEntry(_to_all(targets, "control"), late)
 
 
 def _to_all(targets: Sequence[Entry], way: Way) -> Callable[[Any], None]:

@@ -8,7 +8,7 @@ slets as globals. Each slet is called inside its own `try`, which costs nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
@@ -49,21 +49,31 @@ class Link:
     item: Any = dict
 
 
-def fused(first: Link) -> tuple[Push, Push]:
-    """The fused ways in, for one item and for a batch, through *first* and the slets directly behind it."""
+def fused(first: Link) -> Push:
+    """The fused way in for one item, through *first* and the slets directly behind it."""
+    links = _chain(first)
+    return _made(_item_code(tuple(link.result for link in links)), links, {"tail": links[-1].to.push})
+
+
+def fused_batch(first: Link) -> Push:
+    """The fused way in for a batch: through slets that give exactly one item for each, and a last one of any shape."""
+    links = _chain(first)
+    whole = next((number + 1 for number, link in enumerate(links) if link.result != "one"), len(links))
+    links = links[:whole]
+    code = _batch_code(tuple(link.result for link in links))
+    return _made(code, links, {"tail_batch": links[-1].to.push_batch, "to_items": to_items, "item": first.item})
+
+
+def _chain(first: Link) -> list[Link]:
     links = [first]
     while len(links) < LONGEST and links[-1].to.link is not None:
         links.append(links[-1].to.link)
-    shapes = tuple(link.result for link in links)
-    whole = next((number + 1 for number, shape in enumerate(shapes) if shape != "one"), len(shapes))
-    return _made(_item_code(shapes), links), _made(_batch_code(shapes[:whole]), links[:whole])
+    return links
 
 
-def _made(code: CodeType, links: Sequence[Link]) -> Push:
+def _made(code: CodeType, links: Sequence[Link], tail: Mapping[str, Any]) -> Push:
     """Run generated code with the slets of one chain as its globals."""
-    last = links[-1].to
-    names: dict[str, Any] = {"tail": last.push, "tail_batch": last.push_batch, "NOTHING": NOTHING}
-    names |= {"to_items": to_items, "item": links[0].item, "in_turn": in_turn, "Unwind": Unwind}
+    names: dict[str, Any] = {**tail, "NOTHING": NOTHING, "in_turn": in_turn, "Unwind": Unwind}
     for number, link in enumerate(links):
         names |= {f"call{number}": link.call, f"stuck{number}": link.stuck, f"resend{number}": link.resend}
         names[f"aside{number}"] = link.aside

@@ -13,9 +13,9 @@ from exop.model.ports import PortSpec
 from exop.model.signature import OUT
 from exop.runtime.convert import to_columns, to_items, weight
 from exop.runtime.drivers.base import current_driver
-from exop.runtime.entry import NOWHERE, Entry, Push, in_turn
+from exop.runtime.entry import NOWHERE, Entry, Late, LateEntry, Push, in_turn
 from exop.runtime.failure import anchor, aside_at, stuck_at
-from exop.runtime.fuse import Link, fused, sender
+from exop.runtime.fuse import Link, fused, fused_batch, sender
 from exop.runtime.unwind import Unwind, Way, Work
 
 if TYPE_CHECKING:
@@ -28,18 +28,25 @@ def way_into(component: Component, port: PortSpec) -> Entry:
     to = component.to.get(OUT, NOWHERE)
     if component.held:
         return _holding(component, port)
-    plain = _way(component, port, call, to)
-    timed = component.metrics.timed(call, lazy=component.spec.results.get(port.name) == "many")
-    plain.probe = _probing(component, _way(component, port, timed, to.probe))
-    return plain
+
+    def probe() -> Entry:
+        timed = component.metrics.timed(call, lazy=component.spec.results.get(port.name) == "many")
+        return _probing(component, _way(component, port, timed, to.probe, {}))
+
+    return _way(component, port, call, to, {"probe": probe})
 
 
-def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry) -> Entry:
-    """The way in for the shape of this port: fused with what follows where only single items are meant."""
-    metrics, form = component.metrics, port.type.form
+def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry, late: Late) -> Entry:
+    """The way in for the shape of this port: fused with what follows where only single items are meant.
+
+    Its ways are made when they are needed; so is what *late* has of it, the probe.
+    """
     if _is_plain(component, port):
         result = component.spec.results[port.name]
-        resend, _ = sender(result, to, batches=False)
+
+        def resend(found: Any) -> None:
+            sender(result, to, batches=False)[0](found)
+
         link = Link(
             call=call,
             result=result,
@@ -47,13 +54,18 @@ def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: E
             stuck=stuck_at(component, port),
             aside=aside_at(component, port),
             resend=resend,
-            metrics=metrics,
+            metrics=component.metrics,
             anchor=anchor(component, port),
             item=port.type.item,
         )
-        push, push_batch = fused(link)
-        return _seeing(component, port, Entry(push, push_batch, push, link=link), push)
-    push = _careful(component, port, call, to)
+        ways = {"push": lambda: fused(link), "push_batch": lambda: fused_batch(link)}
+        return _seeing(component, port, LateEntry(NOWHERE.control, {**ways, **late}, link=link))
+    return _seeing(component, port, _by_shape(component, port, _careful(component, port, call, to), late))
+
+
+def _by_shape(component: Component, port: PortSpec, push: Push, late: Late) -> Entry:
+    """The ways in by *push*, which takes what the port's form says: items, or batches."""
+    metrics, form = component.metrics, port.type.form
     if form == "item":
 
         def push_items(batch: Any) -> None:
@@ -62,7 +74,7 @@ def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: E
             metrics.batches += 1
             in_turn(entry, items)
 
-        entry = _seeing(component, port, Entry(push, push_items, push), push)
+        entry = LateEntry(push, {"push": lambda: push, "push_batch": lambda: push_items, **late})
         return entry
 
     def push_one(one: Any) -> None:
@@ -77,7 +89,7 @@ def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: E
         metrics.batches += 1
         push(batch)
 
-    return _seeing(component, port, Entry(push_one, push_whole, push), push)
+    return LateEntry(push, {"push": lambda: push_one, "push_batch": lambda: push_whole, **late})
 
 
 def _is_plain(component: Component, port: PortSpec) -> bool:
@@ -151,9 +163,9 @@ def _rows(payload: Any) -> int:
     return int(getattr(payload, "num_rows", 1))
 
 
-def _seeing(component: Component, port: PortSpec, entry: Entry, push: Push) -> Entry:
+def _seeing(component: Component, port: PortSpec, entry: Entry) -> Entry:
     """Give an entry its control items: shown to a slet whose port's type names them, then merged and passed on."""
-    spec, merge, name = component.spec, component.merge, port.name
+    spec, merge, name, push = component.spec, component.merge, port.name, entry.control
     sees_time = any(one.type.punctuation for one in spec.inputs)
     passes_on = not spec.own_driver and not sees_time
     entry.place = f"{component.node.name}.{name}"

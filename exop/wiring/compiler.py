@@ -9,7 +9,7 @@ from exop.runtime.channel import Channel, ControlMerge, Outlet
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
-from exop.runtime.entry import NOWHERE, Entry
+from exop.runtime.entry import NOWHERE, Control, Entry, Late, LateEntry
 from exop.runtime.unwind import Unwind
 from exop.runtime.ways import way_into
 from exop.wiring.circuit import Circuit, Join
@@ -79,8 +79,7 @@ class Compiler:
                 unwound.then(entry, "control", merge.left_over())
                 raise
 
-        probe = Entry(entry.probe.push, entry.probe.push_batch, control, place=me)
-        return self._at(Entry(entry.push, entry.push_batch, control, probe=probe), me)
+        return self._at(_controlled(entry, control, {"probe": lambda: _controlled(entry.probe, control, {})}), me)
 
     def _merge(self, channel: str) -> ControlMerge | None:
         """Where the producers of a channel meet; once there, it stays: it knows who has ended."""
@@ -96,8 +95,8 @@ class Compiler:
         """Name what stands at a place, so that work which was left behind finds it again."""
         if entry is NOWHERE:  # it is everybody's, and has no place
             entry = Entry(entry.push, entry.push_batch, entry.control)
-        entry.place = entry.place or place
-        entry.probe.place = entry.place
+        if not entry.place:
+            entry.stand_at(place)
         self._places[entry.place] = entry
         return entry
 
@@ -160,3 +159,8 @@ class Compiler:
         queue = self._queue(edge_key(name, join))
         port.connect(channel, queue)
         return Outlet(join.name, self._at(queue.entry(()), f"queue {queue.name}"))
+
+
+def _controlled(entry: Entry, control: Control, late: Late) -> Entry:
+    """The same way in with another way for control items; *late* has its probe."""
+    return LateEntry(control, {"push": lambda: entry.push, "push_batch": lambda: entry.push_batch, **late})
