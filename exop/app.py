@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -87,13 +87,26 @@ class Application:
         """
         self._mesh = replace(self._mesh, durable=every)
 
-    def add(self, name: str, slet: Any, /, *, on_error: Policy | None = None, **given: Any) -> ChannelRef:
+    def add(
+        self,
+        name: str,
+        slet: Any,
+        /,
+        *,
+        on_error: Policy | None = None,
+        timeout: float | None = None,
+        dead_letters: int | None = None,
+        **given: Any,
+    ) -> ChannelRef:
         """Add a slet under a name; keyword arguments give its ports their channels and its settings their values.
 
         Args:
             name: The node's name.
             slet: A `@slet` function, a `Slet` class, or the identity of one that a plugin offers (`plugin:name`).
             on_error: What happens to an item for which it raises; the slet's own choice by default.
+            timeout: An item that takes longer, in seconds, is reported; the slet's own choice by default, 0: none is.
+                A slet that has a setting of this name is given that.
+            dead_letters: So many failed items are kept at the most, when `on_error` is `dead-letter`; likewise.
             given: `port=channel` for inputs and outputs, `setting=value` for all else.
 
         Returns:
@@ -105,7 +118,8 @@ class Application:
             SettingError: a value that does not fit.
             WiringError: two ports that do not fit.
         """
-        return self._add(name, self._resolve(slet), on_error, given, None)
+        care = Care(on_error, timeout, dead_letters)
+        return self._add(name, self._resolve(slet), care, given, None)
 
     def output(self, node: str, port: str = OUT) -> ChannelRef:
         """The channel of one output port of a node.
@@ -161,9 +175,8 @@ class Application:
         finally:
             platform.remove(self.name)
 
-    def _add(
-        self, name: str, spec: SletSpec, on_error: Policy | None, given: dict[str, Any], host: str | None
-    ) -> ChannelRef:
+    def _add(self, name: str, spec: SletSpec, care: Care, given: dict[str, Any], host: str | None) -> ChannelRef:
+        care, given = care.without(spec, given)
         settings = {key: value for key, value in given.items() if key not in spec.ports}
         complete = spec.configured(name, settings)
         ports = {port: self._channel_of(name, port, given[port]) for port in spec.ports if port in given}
@@ -181,9 +194,9 @@ class Application:
                 if ports[port.name] in self._mesh.channels:
                     raise MeshError(f"{self.name} has a channel {ports[port.name]!r} already; call the node otherwise")
                 fresh.append(ChannelSpec(ports[port.name]))
-        if on_error is not None and on_error not in POLICIES:
-            raise UnknownName(place=name, kind="policy", name=on_error, known=POLICIES)
-        mesh = self._mesh.add(Node(name, spec, complete, ports, host, on_error=on_error), *fresh)
+        if care.on_error is not None and care.on_error not in POLICIES:
+            raise UnknownName(place=name, kind="policy", name=care.on_error, known=POLICIES)
+        mesh = self._mesh.add(Node(name, spec, complete, ports, host, **vars(care)), *fresh)
         for channel in set(ports.values()):
             check_join(mesh, channel, self._known_kinds(mesh.channels[channel].kind))
         self._mesh = mesh
@@ -231,7 +244,35 @@ class _Placed:
     application: Application
     host: str
 
-    def add(self, name: str, slet: Any, /, *, on_error: Policy | None = None, **given: Any) -> ChannelRef:
+    def add(
+        self,
+        name: str,
+        slet: Any,
+        /,
+        *,
+        on_error: Policy | None = None,
+        timeout: float | None = None,
+        dead_letters: int | None = None,
+        **given: Any,
+    ) -> ChannelRef:
         """As `Application.add`, placed on this host."""
-        app = self.application
-        return app._add(name, app._resolve(slet), on_error, given, self.host)
+        app, care = self.application, Care(on_error, timeout, dead_letters)
+        return app._add(name, app._resolve(slet), care, given, self.host)
+
+
+@dataclass(frozen=True)
+class Care:
+    """What a node says about items that make trouble, where it differs from its slet."""
+
+    on_error: Policy | None = None
+    timeout: float | None = None
+    dead_letters: int | None = None
+
+    def without(self, spec: SletSpec, given: Mapping[str, Any]) -> tuple[Care, dict[str, Any]]:
+        """What is meant for the node, and what for the slet: its own settings and ports come first."""
+        own = {
+            name: getattr(self, name)
+            for name in ("timeout", "dead_letters")
+            if getattr(self, name) is not None and (name in spec.settings or name in spec.ports)
+        }
+        return replace(self, **dict.fromkeys(own)), {**given, **own}

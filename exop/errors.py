@@ -15,6 +15,7 @@
   x StateError                the state directory cannot be used (in use, of another version, not writable)
     + StoredStateError          what was stored cannot be read: damaged, newer, or of code that is not there
   x NotStorable               a value that no checkpoint can hold
+  x NoSuchItem                a failed item that is not there
   x CheckpointError           no checkpoint could be taken; the application runs on, the one before it stands
   x PluginError               a plugin could not be loaded; carries its name
   x BundleError               a bundle cannot be what it says, or cannot do what it is asked now
@@ -156,6 +157,12 @@ class NotStorable(ExopError):
 
     defaults: ClassVar[Mapping[str, Any]] = {"place": "a stored value"}
     template = "{place}: {value} cannot be stored: {problem}; {cure}"
+
+
+class NoSuchItem(ExopError):
+    """A failed item that is not there: `node`, `what`, `cure`."""
+
+    template = "{node} has no {what}: {cure}; `exop item list {node}` shows what there is"
 
 
 class CheckpointError(ExopError):

@@ -15,10 +15,12 @@ from exop.model.mesh import Mesh
 from exop.model.properties import HOST, KIND, NAME
 from exop.model.spec import SletSpec
 from exop.registry import ServiceRegistry
+from exop.runtime import repair
 from exop.runtime.catalog import Catalog
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
 from exop.runtime.status import application_status
+from exop.runtime.trouble import FailedItem
 from exop.wiring import Applications, Plan, WiringController
 
 if TYPE_CHECKING:
@@ -216,6 +218,33 @@ class Platform:
             LifecycleError: it is not suspended.
         """
         self._applications.resume(application, node)
+
+    def kept_item(self, application: str, node: str) -> FailedItem | None:
+        """The item that a node is suspended on, with its memento, settings and traceback; `None` if it is not.
+
+        `to_bytes()` of it is a file for `exop.testing.replay`.
+
+        Raises:
+            UnknownName: no such application, or node.
+        """
+        return repair.kept(self.deployment(application), node)
+
+    def dead_letters(self, application: str, node: str) -> list[FailedItem]:
+        """The items of a node that were set aside (`on_error="dead-letter"`), the oldest first.
+
+        Raises:
+            UnknownName: no such application, or node.
+        """
+        return repair.dead_letters(self.deployment(application), node)
+
+    def retry_dead_letters(self, application: str, node: str) -> int:
+        """Have all dead letters of a node tried again, in their order, behind what is under way; returns how many.
+
+        Raises:
+            UnknownName: no such application, or node.
+            PlanError: the stream has ended there.
+        """
+        return repair.retry_dead_letters(self.deployment(application), node)
 
     def checkpoint(self, application: str) -> None:
         """Take a checkpoint of a durable application now; it is written when this returns.

@@ -49,6 +49,10 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"value": "a lock", "problem": "it is no data", "cure": "make it in __enter__", "place": "averages.speeds"},
         "averages.speeds: a lock cannot be stored: it is no data; make it in __enter__",
     ),
+    "NoSuchItem": (
+        {"node": "lr.sink", "what": "dead letter 7", "cure": "give a number from 1 to 3"},
+        ("lr.sink has no dead letter 7: give a number from 1 to 3; `exop item list lr.sink` shows what there is"),
+    ),
     "CheckpointError": (
         {"application": "lr", "problem": "the disk is full", "cure": "make room"},
         "lr: no checkpoint was taken: the disk is full; the application runs on; make room",

@@ -21,6 +21,7 @@ from exop.cli.changing import end, remove, resume
 from exop.cli.checking import check, doctor
 from exop.cli.describing import describe
 from exop.cli.editing import add, configure, replace, rewire, suspend
+from exop.cli.items import export_item, list_items, retry_items
 from exop.cli.looking import mesh, ps, services
 from exop.cli.running import run, serve
 
@@ -45,6 +46,7 @@ class Command:
 #: What the commands of a group are about.
 FAMILIES: Final = {
     "bundle": "Bundles: install, start, update, stop and uninstall code on a running platform.",
+    "item": "Look at failed items of a node, take them out, have them tried again.",
 }
 
 COMMANDS: Final = (
@@ -70,6 +72,9 @@ COMMANDS: Final = (
     Command(stop_bundle, ("bundle stop",), "bundle"),
     Command(uninstall_bundle, ("bundle uninstall",), "bundle"),
     Command(list_bundles, ("bundle list",), "bundle"),
+    Command(list_items, ("item list",), "change"),
+    Command(export_item, ("item export",), "change"),
+    Command(retry_items, ("item retry",), "change"),
     Command(check, ("check",), "check"),
     Command(doctor, ("doctor",), "check"),
 )

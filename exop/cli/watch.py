@@ -16,7 +16,7 @@ from exop.errors import ComponentFailed, UnknownName
 from exop.logs import is_json, logger
 from exop.model.filter import where
 from exop.model.properties import APPLICATION, KIND, NAME, STATE
-from exop.runtime.shown import shown
+from exop.runtime.shown import described, shown
 
 if TYPE_CHECKING:
     from exop.platform import Platform
@@ -134,7 +134,7 @@ class Watch:
 
     def _show(self, component: Component, *, waits: bool) -> None:
         name, kept, error = component.node.name, component.trouble.kept, component.error
-        title = f"{self.application}.{name} has failed: {type(error).__name__}: {error}"
+        title = f"{self.application}.{name} has failed: {described(error) if error is not None else ''}"
         if is_json():
             facts = {"port": kept.port, "item": shown(kept.item), "traceback": kept.text} if kept else {}
             logger("exop.run").error(title, application=self.application, node=name, waits=waits, **facts)

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from exop.errors import MeshError, UnknownName
 from exop.model.slet import spec_of
-from exop.model.spec import Policy, SletSpec
+from exop.model.spec import Policy, SletSpec, unfit_bounds
 
 DIRECT = "direct"
 
@@ -54,9 +54,14 @@ class Node:
     suspended: bool = False
     on_error: Policy | None = None
     lose_state: bool = False
+    timeout: float | None = None
+    dead_letters: int | None = None
 
     def __post_init__(self) -> None:
         checked_name("a node", self.name)
+        problem = unfit_bounds(self.timeout, self.dead_letters)
+        if problem is not None:
+            raise MeshError(f"{self.name}: {problem}")
         object.__setattr__(self, "settings", _frozen(self.settings))
         object.__setattr__(self, "ports", _frozen(self.ports))
 
@@ -64,6 +69,16 @@ class Node:
     def policy(self) -> Policy:
         """What happens to an item for which the slet raises."""
         return self.on_error or self.slet.on_error
+
+    @property
+    def patience(self) -> float | None:
+        """How many seconds an item may take before that is reported; `None`: as long as it likes."""
+        return (self.slet.timeout if self.timeout is None else self.timeout) or None
+
+    @property
+    def letters(self) -> int:
+        """How many failed items are kept at the most, when they are set aside."""
+        return self.slet.dead_letters if self.dead_letters is None else self.dead_letters
 
     def inputs(self) -> dict[str, str]:
         """The channel of each input port."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, TypeVar, dataclass_transform, overload
 from exop.errors import SletError
 from exop.model.memento import as_dataclass
 from exop.model.signature import read_class, read_function
-from exop.model.spec import POLICIES, Policy, SletSpec
+from exop.model.spec import DEAD_LETTERS, POLICIES, Policy, SletSpec, unfit_bounds
 from exop.model.tie import Committed
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -20,10 +20,15 @@ M = TypeVar("M", bound=Callable[..., Any])
 @overload
 def slet(function: F) -> F: ...
 @overload
-def slet(*, name: str | None = None, atomic: bool = False, on_error: Policy = "suspend") -> Callable[[F], F]: ...
 def slet(
-    function: F | None = None, *, name: str | None = None, atomic: bool = False, on_error: Policy = "suspend"
-) -> F | Callable[[F], F]:
+    *,
+    name: str | None = None,
+    atomic: bool = False,
+    on_error: Policy = "suspend",
+    timeout: float | None = None,
+    dead_letters: int = DEAD_LETTERS,
+) -> Callable[[F], F]: ...
+def slet(function: F | None = None, *, name: str | None = None, **care: Any) -> F | Callable[[F], F]:
     """Make a function a slet; it stays the function it was.
 
     The positional parameter is the input port, a parameter typed as a `Memento` the state, keyword-only parameters
@@ -32,8 +37,10 @@ def slet(
     Args:
         function: The function, when used without parentheses.
         name: The slet's name; the function's own by default.
-        atomic: A second try of an item starts from a copy of the memento of before it.
-        on_error: What happens to an item for which the slet raises; an application may say otherwise.
+        care: What happens to an item that makes trouble; an application may say otherwise. `on_error`: the policy when
+            the slet raises; `timeout`: an item that takes longer, in seconds, is reported; `dead_letters`: so many
+            items are kept at the most by the policy of that name. And `atomic`, which an application cannot choose: a
+            second try of an item starts from a copy of the memento of before it.
 
     Raises:
         SletError: the signature is no slet; the message tells what to write instead.
@@ -41,8 +48,8 @@ def slet(
 
     def mark(plain: F) -> F:
         spec = read_function(plain)
-        _known_policy(spec.name, on_error)
-        spec = replace(spec, name=name or spec.name, atomic=atomic, on_error=on_error)
+        _check_care(spec.name, care)
+        spec = replace(spec, name=name or spec.name, **care)
         plain.__slet__ = spec  # type: ignore[attr-defined]
         return plain
 
@@ -64,33 +71,27 @@ class Slet:
     class with `__iter__` is driven by the platform: an α-slet, or a slet that pulls its inputs. `__enter__` opens (and
     returns only when the slet is ready), `__exit__` closes.
 
-    Class keywords: `own_driver=True` (pushes from threads of its own), `atomic`, `on_error` and `name` as in `@slet`.
+    Class keywords: `own_driver=True` (pushes from threads of its own), and all those of `@slet`.
     A subclass inherits them, all but the name.
     """
 
     #: The slet keeps state that is in no memento (an engine's own): it is never replaced without being told to lose it.
     keeps_own_state: ClassVar[bool] = False
     __slet__: ClassVar[SletSpec | None] = None
-    __slet_options__: ClassVar[Mapping[str, Any]] = {"own_driver": False, "atomic": False, "on_error": "suspend"}
+    __slet_options__: ClassVar[Mapping[str, Any]] = {}
 
-    def __init_subclass__(
-        cls,
-        *,
-        name: str | None = None,
-        own_driver: bool | None = None,
-        atomic: bool | None = None,
-        on_error: Policy | None = None,
-        **more: Any,
-    ) -> None:
+    def __init_subclass__(cls, *, name: str | None = None, own_driver: bool | None = None, **more: Any) -> None:
+        care = {key: more.pop(key) for key in _CARE if key in more}
         super().__init_subclass__(**more)
-        given = {"own_driver": own_driver, "atomic": atomic, "on_error": on_error}
+        given = {**care, "own_driver": own_driver}
         options = {**cls.__slet_options__, **{key: value for key, value in given.items() if value is not None}}
         cls.__slet_options__ = options
-        _known_policy(cls.__qualname__, options["on_error"])
+        care = {key: options[key] for key in _CARE if key in options}
+        _check_care(cls.__qualname__, care)
         as_dataclass(cls, "slet", eq=False, repr=False)
-        spec = read_class(cls, own_driver=options["own_driver"])
+        spec = read_class(cls, own_driver=options.get("own_driver", False))
         if spec is not None:
-            spec = replace(spec, name=name or spec.name, atomic=options["atomic"], on_error=options["on_error"])
+            spec = replace(spec, name=name or spec.name, **care)
         cls.__slet__ = spec
 
     def __enter__(self) -> Self:
@@ -157,7 +158,21 @@ def spec_of(thing: Any) -> SletSpec:
     raise SletError(slet=name, problem="it was never marked", cure="put @slet above the function, or derive from Slet")
 
 
-def _known_policy(name: str, policy: str) -> None:
+#: What `@slet` and the class keywords say about items that make trouble.
+_CARE = ("atomic", "on_error", "timeout", "dead_letters")
+
+
+def _check_care(name: str, care: Mapping[str, Any]) -> None:
+    strange = [key for key in care if key not in _CARE]
+    if strange:
+        raise SletError(
+            slet=name, problem=f"@slet has no option {', '.join(strange)}", cure=f"use name, {', '.join(_CARE)}"
+        )
+    policy = care.get("on_error", "suspend")
     if policy not in POLICIES:
         cure = f"use one of {', '.join(POLICIES)}"
         raise SletError(slet=name, problem=f"on_error={policy!r} is no policy", cure=cure)
+    problem = unfit_bounds(care.get("timeout"), care.get("dead_letters"))
+    if problem is not None:
+        problem, _, cure = problem.partition("; ")
+        raise SletError(slet=name, problem=problem, cure=cure)

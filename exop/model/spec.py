@@ -12,11 +12,13 @@ from exop.model.memento import Memento
 from exop.model.ports import PortSpec
 from exop.model.settings import Setting, configured
 
-__all__ = ["POLICIES", "Policy", "Result", "Role", "Setting", "SletSpec", "configured"]
+__all__ = ["DEAD_LETTERS", "POLICIES", "Policy", "Result", "Role", "Setting", "SletSpec", "configured"]
 
 Result = Literal["none", "one", "optional", "many"]
 Policy = Literal["suspend", "retry", "dead-letter", "skip"]
 POLICIES: tuple[str, ...] = ("suspend", "retry", "dead-letter", "skip")
+#: So many items of a slet are kept as dead letters, unless it says otherwise.
+DEAD_LETTERS = 1000
 
 
 class Role(StrEnum):
@@ -33,7 +35,8 @@ class SletSpec:
 
     `factory` is that function or class; `plugin` the name of the plugin that registered it (`None`: embedded only).
     `tie` names the field that is given the `Tie`.
-    `results` gives the shape of what each input method (or the source, under `""`) returns.
+    `results` gives the shape of what each input method (or the source, under `""`) returns. `timeout` is how many
+    seconds an item may take before that is reported, `dead_letters` how many failed items are kept at the most.
     """
 
     name: str
@@ -49,6 +52,8 @@ class SletSpec:
     iterated: bool = False
     atomic: bool = False
     on_error: Policy = "suspend"
+    timeout: float | None = None
+    dead_letters: int = DEAD_LETTERS
     plugin: str | None = None
 
     @property
@@ -95,4 +100,18 @@ class SletSpec:
     @property
     def _key(self) -> tuple[object, ...]:
         """The same code under the same name and policies is the same slet, however often it was read."""
-        return self.factory, self.name, self.plugin, self.atomic, self.on_error
+        care = self.on_error, self.timeout, self.dead_letters
+        return self.factory, self.name, self.plugin, self.atomic, care
+
+
+def unfit_bounds(timeout: object, dead_letters: object) -> str | None:
+    """What is wrong with a time-out per item, or with a number of dead letters; `None` if nothing is."""
+    if timeout is not None and not (_is_number(timeout) and 0 <= timeout < float("inf")):  # type: ignore[operator]
+        return f"timeout={timeout!r} is no number of seconds; give one above 0, or 0 for none"
+    if dead_letters is not None and not (isinstance(dead_letters, int) and dead_letters >= 0):
+        return f"dead_letters={dead_letters!r} is no number of items; give 0 or more"
+    return None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -17,6 +17,8 @@ _NODE_KEYS: Final[dict[str, type]] = {
     "host": str,
     "suspended": bool,
     "on_error": str,
+    "timeout": float,
+    "dead_letters": int,
     "ports": dict,
     "settings": dict,
     "unset": list,
@@ -107,6 +109,8 @@ def _node(name: str, table: Mapping[str, Any], catalog: Mapping[str, SletSpec]) 
         table.get("host"),
         table.get("suspended", False),
         policy,
+        timeout=table.get("timeout"),
+        dead_letters=table.get("dead_letters"),
     )
 
 
@@ -131,8 +135,9 @@ def _known(place: str, kind: str, table: Iterable[str], known: Iterable[str]) ->
 
 
 def _typed(place: str, key: str, value: Any, wanted: type) -> Any:
-    if type(value) is not wanted:
-        names = {str: "text", bool: "true or false", dict: "a table", list: "a list"}
+    if type(value) is not wanted and not (wanted is float and type(value) is int):
+        names = {str: "text", bool: "true or false", dict: "a table", list: "a list", int: "a whole number"}
+        names[float] = "a number"
         raise MeshError(f"{place}: {key} = {value!r} is no {names[wanted].removeprefix('a ')}; write {names[wanted]}")
     return value
 
@@ -157,6 +162,9 @@ def _node_table(mesh: Mesh, node: Node) -> dict[str, Any]:
         table["suspended"] = True
     if node.on_error:
         table["on_error"] = node.on_error
+    for key in ("timeout", "dead_letters"):
+        if getattr(node, key) is not None:
+            table[key] = getattr(node, key)
     settings, unset = _settings(mesh, node.name, given)
     if unset:
         table["unset"] = unset

@@ -17,6 +17,7 @@ from exop.remoting.finding import find_platforms
 from exop.remoting.plans import RemotePlan, as_topology
 from exop.remoting.service import ControlServer
 from exop.runtime.catalog import Catalog
+from exop.runtime.trouble import FailedItem
 
 if TYPE_CHECKING:
     from exop.remoting.declare import Operation
@@ -38,9 +39,12 @@ def serve(platform: Served) -> ControlServer:
         from exop.remoting.bundles import BundleOperations
         from exop.remoting.changes import ChangeOperations
         from exop.remoting.declare import operations
+        from exop.remoting.repairs import RepairOperations
         from exop.remoting.served import Operations
 
-        return operations(Operations(platform), ChangeOperations(platform), BundleOperations(platform))
+        return operations(
+            Operations(platform), ChangeOperations(platform), RepairOperations(platform), BundleOperations(platform)
+        )
 
     server = ControlServer(table, address, name=platform.name)
     server.start()
@@ -154,6 +158,36 @@ class RemotePlatform:
     def bundles(self) -> RemoteBundles:
         """What is installed there, as `Platform.bundles`: a folder travels as an archive, for the owner alone."""
         return RemoteBundles(self._client)
+
+    def kept_item(self, application: str, node: str) -> FailedItem | None:
+        """The item that a node is suspended on; `None` if it is not. Its class must be known here too."""
+        if self.failed_items(application, node)["kept"] is None:
+            return None
+        return FailedItem.from_bytes(self.export_item(application, node))
+
+    def dead_letters(self, application: str, node: str) -> list[FailedItem]:
+        """The items of a node that were set aside, the oldest first. Their classes must be known here too."""
+        count = int(self.failed_items(application, node)["count"])
+        return [FailedItem.from_bytes(self.export_item(application, node, number + 1)) for number in range(count)]
+
+    def retry_dead_letters(self, application: str, node: str) -> int:
+        """Have all dead letters of a node tried again; returns how many."""
+        request = {"application": application, "node": node}
+        return int(self._client.call("retry_dead_letters", request, timeout=60.0))
+
+    def failed_items(self, application: str, node: str) -> dict[str, Any]:
+        """The kept item and the first dead letters of a node, in words, and how many there are."""
+        return dict(self._client.call("failed_items", {"application": application, "node": node}))
+
+    def export_item(self, application: str, node: str, dead_letter: int | None = None) -> bytes:
+        """The kept item of a node, or one of its dead letters, as the content of a file for `exop.testing.replay`.
+
+        Raises:
+            NoSuchItem: there is no such item.
+            NotStorable: it is of a type that cannot be stored.
+        """
+        request = {"application": application, "node": node, "dead_letter": dead_letter}
+        return bytes(self._client.call("failed_item", request))
 
     def end(self, application: str) -> None:
         """Ask the sources of an application to end; what is under way is still processed."""

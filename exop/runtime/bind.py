@@ -65,8 +65,13 @@ def atomic(call: Callable[[Any], Any], state: Memento, *, lazy: bool) -> Callabl
             result = call(item)
             return [*result] if lazy else result
         except BaseException:
-            state.__dict__.clear()
-            state.__dict__.update(before.__dict__)
+            put_back(state, before)
             raise
 
     return careful_call
+
+
+def put_back(state: Memento, before: Memento) -> None:
+    """Make a memento what it was before; it stays the same object, which the slet has."""
+    state.__dict__.clear()
+    state.__dict__.update(before.__dict__)

@@ -18,12 +18,12 @@ from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.entry import NOWHERE, Entry, control_all
-from exop.runtime.failure import Kept, Trouble
 from exop.runtime.making import make_parts
 from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput, flush_all
 from exop.runtime.tied.live import LiveTie
 from exop.runtime.tied.places import EnginePlaces
+from exop.runtime.trouble import Kept, Trouble
 from exop.runtime.unwind import Unwind, Work
 
 Changed = Callable[["Component"], None]

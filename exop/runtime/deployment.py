@@ -23,6 +23,7 @@ from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.entry import Entry
+from exop.runtime.shown import described, message
 
 #: How often every driver measures one item, in seconds.
 SAMPLING = 0.05
@@ -134,7 +135,7 @@ class Deployment:
                 if driver.held_by is not None and not driver.work and not isinstance(driver, SourceDriver):
                     raise CheckpointError(application=self.name, problem=driver.held_by, cure="repair that first")
             for name, crash in self.crashed():
-                problem = f"the driver {name} has crashed: {crash!r}"
+                problem = f"the driver {name} has crashed: {described(crash)}"
                 raise CheckpointError(application=self.name, problem=problem, cure="restart it from the last one")
             yield
 
@@ -175,7 +176,7 @@ class Deployment:
                 for driver in self.drivers():  # an engine that is open already may wait in a push
                     driver.halt()
                 self.close()
-                raise ComponentFailed(node=component.node.name, phase="opening", problem=str(error)) from error
+                raise ComponentFailed(node=component.node.name, phase="opening", problem=message(error)) from error
 
     def start(self) -> None:
         """Let the items flow: everything behind the sources first, the sources last.
@@ -219,7 +220,7 @@ class Deployment:
         if self.finished.is_set():
             return True
         for name, crash in self.crashed():
-            raise ComponentFailed(node=name, phase="driving", problem=repr(crash)) from crash
+            raise ComponentFailed(node=name, phase="driving", problem=described(crash)) from crash
         for component in self.failures():
             raise _failure(component, "running")
         for name, trouble in self.troubles():
@@ -315,7 +316,7 @@ class Deployment:
 
 
 def _failure(component: Component, phase: str) -> ComponentFailed:
-    problem = f"{type(component.error).__name__}: {component.error}"
+    problem = described(component.error) if component.error is not None else "it is not known why"
     failed = ComponentFailed(node=component.node.name, phase=phase, problem=problem)
     failed.__cause__ = component.error
     return failed
@@ -330,4 +331,6 @@ def _closed(component: Component) -> None:
 
 
 def _report(component: Component, error: Exception) -> None:
-    logger("exop.runtime").error("closing failed", node=component.node.name, component=component.id, error=repr(error))
+    logger("exop.runtime").error(
+        "closing failed", node=component.node.name, component=component.id, error=described(error)
+    )

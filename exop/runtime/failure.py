@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import traceback
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from exop import errors
 from exop.model.items import CONTROL
 from exop.model.ports import PortSpec
+from exop.runtime.bind import put_back
 from exop.runtime.convert import weight
-from exop.runtime.drivers.base import Driver, Halted, current_driver
+from exop.runtime.drivers.base import Halted, current_driver
 from exop.runtime.entry import NOWHERE, Entry, Push
+from exop.runtime.shown import described, shown
+from exop.runtime.trouble import Kept, set_aside
 from exop.runtime.unwind import Unwind, Way, Work
 
 if TYPE_CHECKING:
@@ -22,53 +22,6 @@ if TYPE_CHECKING:
 #: `retry`: so many further tries, after so many seconds (doubled each time), then the slet is suspended.
 TRIES = 3
 BACK_OFF = 0.1
-
-
-@dataclass(frozen=True)
-class DeadLetter:
-    """An item that was set aside: the port that it came in by, the item, and the traceback."""
-
-    port: str
-    item: Any
-    error: str
-
-
-@dataclass
-class Kept:
-    """The item on which a slet is suspended, and why."""
-
-    port: str
-    item: Any
-    error: BaseException
-
-    @property
-    def text(self) -> str:
-        """The traceback, as Python prints it; an earlier try of the item is no part of it."""
-        told = traceback.TracebackException.from_exception(self.error)
-        part: traceback.TracebackException | None = told
-        while part is not None:
-            if part.__context__ is not None and part.__context__.exc_type is Unwind:
-                part.__context__ = None
-            part = part.__cause__ or part.__context__
-        return "".join(told.format())
-
-
-@dataclass
-class Trouble:
-    """The failed items of one component.
-
-    Attributes:
-        kept: The item on which it is suspended.
-        dead: The items that were set aside.
-        holders: The drivers that wait for it.
-        tries: How often it was iterated in vain, since it had yielded so much (`sent`).
-    """
-
-    kept: Kept | None = None
-    dead: deque[DeadLetter] = field(default_factory=deque)
-    holders: list[Driver] = field(default_factory=list)
-    tries: int = 0
-    sent: int = -1
 
 
 def aside_at(component: Component, port: PortSpec) -> Callable[[Any, BaseException], bool]:
@@ -81,12 +34,12 @@ def aside_at(component: Component, port: PortSpec) -> Callable[[Any, BaseExcepti
             raise error
         component.forget_outputs()
         component.metrics.errors += 1
-        error.add_note(f"in the slet {component.node.name!r}, port {name!r}, for the item {_text(item)}")
+        error.add_note(f"in the slet {component.node.name!r}, port {name!r}, for the item {shown(item)}")
         policy = component.node.policy
         if policy == "skip":
             component.metrics.skipped += 1
         if policy == "dead-letter":
-            component.trouble.dead.append(DeadLetter(name, item, "".join(traceback.format_exception(error))))
+            set_aside(component, name, item, error)
         return policy in ("skip", "dead-letter")
 
     return aside
@@ -127,13 +80,6 @@ def anchor(component: Component, port: PortSpec) -> Entry:
     return Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, place=f"{component.node.name}.{port.name}")
 
 
-def _text(item: Any, most: int = 500) -> str:
-    try:
-        return f"{item!r:.{most}}"
-    except Exception as problem:  # noqa: BLE001 (an item that cannot even be shown is no reason to break)
-        return f"{type(item).__name__} (its repr() raised {type(problem).__name__})"
-
-
 def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -> None:
     """Wait before the next try; whoever wants the driver to park is not kept waiting."""
     driver = current_driver()
@@ -141,11 +87,11 @@ def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -
         return
     driver.wait_for(lambda: driver.closed, timeout=seconds)
     if driver.closed:
-        work = _again(component, port, item)
+        work = again(component, port, item)
         raise Unwind(f"{component.node.name} tries again", lambda: False, work, patience=seconds)
 
 
-def _again(component: Component, port: PortSpec, item: Any) -> Work:
+def again(component: Component, port: PortSpec, item: Any) -> Work:
     """The work of taking an item once more."""
     way: Way = "show" if isinstance(item, CONTROL) else "push" if port.type.form == "item" else "push_batch"
     if way == "push_batch":  # it will be counted once more
@@ -159,10 +105,10 @@ def _suspend(component: Component, port: PortSpec, kept: Kept) -> NoReturn:
     driver = current_driver()
     if driver is None:  # pushed by hand, outside of any driver: the caller is told
         raise errors.ComponentFailed(
-            node=component.node.name, phase=f"taking an item at {kept.port!r}", problem=repr(kept.error)
+            node=component.node.name, phase=f"taking an item at {kept.port!r}", problem=described(kept.error)
         ) from kept.error
     trouble = component.trouble
-    work = _again(component, port, kept.item)
+    work = again(component, port, kept.item)
     component.failed(kept.error, kept, driver)
     raise Unwind(f"{component.node.name} is suspended on an item", lambda: trouble.kept is not kept, work)
 
@@ -170,16 +116,17 @@ def _suspend(component: Component, port: PortSpec, kept: Kept) -> NoReturn:
 def source_broken(component: Component, error: BaseException) -> bool:
     """What was iterated raised: tells whether it is to be iterated anew, from its memento.
 
-    `retry` does so after a while, `suspend` when somebody resumes the slet; with the others the stream ends.
+    `retry` does so after a while, `suspend` when somebody resumes the slet. With the others a slet that pulls goes on
+    behind what it has pulled last; where nothing was pulled (a source) there is nothing to leave out: the stream ends.
     """
     driver, trouble, name = current_driver(), component.trouble, component.node.name
     component.metrics.errors += 1
     error.add_note(f"in the slet {name!r}, while it was iterated")
     component.forget_outputs()
-    if component.node.policy in ("suspend", "retry"):
-        for port in component.pulled.values():
-            port.put_back()
-    if driver is None or component.node.policy in ("skip", "dead-letter"):
+    taken = _put_back(component)
+    if component.node.policy in ("skip", "dead-letter"):
+        return _put_aside(component, error, taken)
+    if driver is None:
         component.error = error
         return False
     sent = driver.count + driver.rows
@@ -190,7 +137,36 @@ def source_broken(component: Component, error: BaseException) -> bool:
         driver.hold(f"{name} is tried again", until=lambda: driver.ending or driver.retired, timeout=seconds)
     else:
         trouble.tries = 0
-        kept = Kept("", None, error)
+        kept = Kept("", None, error, taken)
         component.failed(error, kept, driver)
         driver.hold(f"{name} is suspended", until=lambda: trouble.kept is not kept or driver.ending)
     return not (driver.ending or driver.retired)
+
+
+def _put_back(component: Component) -> dict[str, list[Any]]:
+    """What the slet has pulled last is taken again; the memento of an atomic one is that of before it."""
+    taken: dict[str, list[Any]] = {}
+    befores = []
+    for name, port in component.pulled.items():
+        items, before = port.put_back()
+        if items:
+            taken[name] = items
+            befores += [before] if before is not None else []
+    if befores and component.state is not None:
+        put_back(component.state, min(befores, key=lambda one: one[0])[1])
+    return taken
+
+
+def _put_aside(component: Component, error: BaseException, taken: dict[str, list[Any]]) -> bool:
+    """Leave out what a slet has pulled last; tells whether there was anything."""
+    if not taken:
+        component.error = error
+        return False
+    for port, items in taken.items():
+        for _ in items:
+            component.pulled[port].taken.popleft()
+        if component.node.policy == "skip":
+            component.metrics.skipped += len(items)
+    if component.node.policy == "dead-letter":
+        set_aside(component, "", taken, error)
+    return True

@@ -66,7 +66,8 @@ def fused_batch(first: Link) -> Push:
 
 def _chain(first: Link) -> list[Link]:
     links = [first]
-    while len(links) < LONGEST and links[-1].to.link is not None:
+    # A slet that returns nothing ends the chain, also where it has an output by which it pushes itself.
+    while len(links) < LONGEST and links[-1].result != "none" and links[-1].to.link is not None:
         links.append(links[-1].to.link)
     return links
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +22,10 @@ from exop.runtime.tied.places import EnginePlaces
 
 if TYPE_CHECKING:
     from exop.runtime.component import Component
+
+
+#: In which order copies of mementos were made.
+_MOMENTS = itertools.count()
 
 
 def make_parts(component: Component, engines: EnginePlaces | None) -> None:
@@ -67,7 +72,11 @@ def _pulled_input(component: Component, port: PortSpec, name: str) -> PulledInpu
         component.pullers.append(puller)
         return PulledInput(port, name, puller, component.pulled_mark, own=True)
     driver = component.driver if component.spec.iterated else None
-    return PulledInput(port, name, driver, component.pulled_mark)
+    made = PulledInput(port, name, driver, component.pulled_mark)
+    if component.spec.atomic and component.spec.iterated:
+        # The state is looked up each time: a successor takes over another one.
+        made.before = lambda: None if component.state is None else (next(_MOMENTS), component.state.copied())
+    return made
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from exop.model.items import CONTROL, EndOfStream, Punctuation
+from exop.model.memento import Memento
 from exop.model.ports import InputPort, OutputPort, PortSpec
 from exop.runtime.channel import Channel
 from exop.runtime.channels.queue import QueueChannel
@@ -16,6 +17,11 @@ from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.entry import NOWHERE, Entry
 from exop.runtime.packet import Kind, Packet
 from exop.runtime.unwind import Unwind, Way, Work
+
+#: A number that grows, and the memento at that time.
+Before: TypeAlias = tuple[int, Memento]
+#: What was taken last, how much had left then, and the memento of before it.
+Last: TypeAlias = tuple[list[Any], int, Before | None]
 
 
 class BufferedOutput(OutputPort[Any]):
@@ -151,6 +157,9 @@ class PulledInput(InputPort[Any]):
         driver: The driver that waits here; `None` when the slet pulls inside of a method, where nobody waits.
         seen: Called with a control item, once everything before it was dealt with.
         own: The driver is nobody else's (an engine's), and rests between two pulls.
+
+    Attributes:
+        before: Makes a copy of the memento of before a pull, for an atomic slet; `None` for all others.
     """
 
     def __init__(
@@ -173,7 +182,8 @@ class PulledInput(InputPort[Any]):
         self._seen = seen
         self._own = own
         self._earlier: list[QueueChannel] = []
-        self._last: tuple[list[Any], int] = ([], 0)
+        self.before: Callable[[], Before | None] | None = None
+        self._last: Last = ([], 0, None)
 
     def pull(self, most: int = 1024, wait: bool = True) -> list[Any]:
         """Return what there is; with *wait*, at least one item unless the stream has ended."""
@@ -181,7 +191,7 @@ class PulledInput(InputPort[Any]):
             return self.channel.read(self.name) if self.channel is not None else []
         try:
             found = self._pull(most, wait=wait)
-            self._last = found, self._sent()
+            self._last = found, self._sent(), self.before() if self.before is not None else None
             return found
         finally:
             if self._own and self.driver is not None:
@@ -196,7 +206,7 @@ class PulledInput(InputPort[Any]):
             self.taken.extend(items)
             while self.taken:
                 item = self.taken.popleft()
-                self._last = [item], self._sent()
+                self._last = [item], self._sent(), self.before() if self.before is not None else None
                 yield item
 
     def __getattr__(self, name: str) -> Any:
@@ -227,11 +237,16 @@ class PulledInput(InputPort[Any]):
         """The queues that were connected before, and may hold something still."""
         return list(self._earlier)
 
-    def put_back(self) -> None:
-        """The slet raised: what it had taken last, and yielded nothing for, is taken again."""
-        (items, sent), self._last = self._last, ([], 0)
-        if sent == self._sent():
-            self.taken.extendleft(reversed(items))
+    def put_back(self) -> tuple[list[Any], Before | None]:
+        """The slet raised: what it had taken last, and yielded nothing for, is taken again.
+
+        Returns what that is, and the memento of before it was taken.
+        """
+        (items, sent, before), self._last = self._last, ([], 0, None)
+        if sent != self._sent():
+            return [], None
+        self.taken.extendleft(reversed(items))
+        return items, before
 
     def _sent(self) -> int:
         return self.driver.count + self.driver.rows if self.driver is not None else 0

@@ -1,14 +1,60 @@
-"""Items of the user's own classes as text: one that cannot be shown must not end what reports on it."""
+"""Items and errors of the user's own classes as text: one that cannot be shown must not end what reports on it.
+
+What is shown may stand in a terminal: control characters are written as escapes, and nothing is longer than a screen.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+import traceback
+from typing import Final
+
+#: So many characters of an error's text, and of a traceback, are shown.
+MESSAGE: Final = 1000
+TRACEBACK: Final = 20_000
+
+#: What moves the cursor, changes colours or turns the direction of the text; not the end of a line, nor a tabulator.
+_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def shown(item: Any, most: int = 500) -> str:
+def shown(item: object, most: int = 500) -> str:
     """The item's `repr()`, shortened; whose `repr()` raises, of that the class."""
     try:
         text = repr(item)
     except Exception as problem:  # noqa: BLE001 (whatever a class of the user's raises)
         return f"{type(item).__name__} (its repr() raised {type(problem).__name__})"
-    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+    return clean(text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)")
+
+
+def message(error: BaseException) -> str:
+    """What an exception says, shortened; of one whose `str()` raises, that it does."""
+    try:
+        text = str(error)
+    except Exception as problem:  # noqa: BLE001 (whatever a class of the user's raises)
+        return f"(its str() raised {type(problem).__name__})"
+    return clean(text if len(text) <= MESSAGE else f"{text[:MESSAGE]}… ({len(text)} characters)")
+
+
+def described(error: BaseException) -> str:
+    """The class of an exception and what it says."""
+    return f"{type(error).__name__}: {message(error)}"
+
+
+def traceback_of(error: BaseException, without: type[BaseException] | None = None) -> str:
+    """The traceback, as Python prints it; what was raised by *without* before is no part of it."""
+    told = traceback.TracebackException.from_exception(error)
+    part: traceback.TracebackException | None = told
+    while part is not None:
+        if part.__context__ is not None and part.__context__.exc_type is without:
+            part.__context__ = None
+        part = part.__cause__ or part.__context__
+    text = "".join(told.format())
+    if len(text) > TRACEBACK:  # what is in the middle of a long one is the least telling
+        half = TRACEBACK // 2
+        text = f"{text[:half]}\n… ({len(text) - TRACEBACK} characters) …\n{text[-half:]}"
+    return clean(text)
+
+
+def clean(text: str) -> str:
+    """The text with its control characters as escapes."""
+    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape", "surrogatepass").decode(), text)

@@ -12,7 +12,7 @@ from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.metrics import quantiles
 from exop.runtime.ports import DrivenOutput
-from exop.runtime.shown import shown
+from exop.runtime.shown import described, shown
 
 
 def application_status(deployment: Deployment) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
             name: channel_status(queue) | {"reason": deployment.reasons.get(name, "its consumer pulls")}
             for name, queue in deployment.inserted.items()
         },
-        "crashed": {name: repr(error) for name, error in deployment.crashed()},
+        "crashed": {name: described(error) for name, error in deployment.crashed()},
     }
 
 
@@ -61,14 +61,14 @@ def component_status(component: Component) -> dict[str, Any]:
         "metrics": component_figures(component),
     }
     if component.error is not None:
-        found["error"] = f"{type(component.error).__name__}: {component.error}"
+        found["error"] = described(component.error)
     kept = component.trouble.kept
     if kept is not None:
         found["kept"] = {"port": kept.port, "item": _shortened(kept.item), "traceback": kept.text}
-    if component.trouble.dead:
-        dead = component.trouble.dead
-        first = [{"port": one.port, "item": _shortened(one.item), "error": one.error} for one in list(dead)[:5]]
-        found["dead_letters"] = {"count": len(dead), "first": first}
+    dead = component.trouble.dead
+    if dead or dead.dropped:
+        first = [{"port": one.port, "item": _shortened(one.item), "error": one.traceback} for one in list(dead)[:5]]
+        found["dead_letters"] = {"count": len(dead), "dropped": dead.dropped, "first": first}
     return found
 
 

@@ -1,12 +1,14 @@
 """What the authors of slets test them with: no platform, no threads of its own, no waiting.
 
 A function slet is a function: call it. This package helps with the rest: `open` gives an instance of a class slet with
-its ports and memento, `feed` runs a slet over items, `check_source` tries every cut of an α-slet.
+its ports and memento, `feed` runs a slet over items, `check_source` tries every cut of an α-slet,
+`replay` tries an item again on which a running slet has failed.
 """
 
 from exop.testing.feeding import feed
 from exop.testing.instances import open  # noqa: A004 (it opens a slet)
 from exop.testing.ports import CollectingOutput, GivenInput, collected
+from exop.testing.replaying import replay
 from exop.testing.sources import check_source
 
-__all__ = ["CollectingOutput", "GivenInput", "check_source", "collected", "feed", "open"]
+__all__ = ["CollectingOutput", "GivenInput", "check_source", "collected", "feed", "open", "replay"]

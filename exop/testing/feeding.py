@@ -46,7 +46,7 @@ def feed(slet: Any, items: Iterable[Any] = (), /, **given: Any) -> list[Any]:
         memento = spec.state[1]()
     call = bind_function(spec, memento, spec.configured(spec.name, given))
     if spec.iterated:
-        return _leaving(spec, call(*(GivenInput(name, items) for name in pulled)) or ())
+        return leaving(spec, call(*(GivenInput(name, items) for name in pulled)) or ())
     return _fed(spec, call, items)
 
 
@@ -56,7 +56,7 @@ def _fed_class(spec: SletSpec, instance: Any, items: Iterable[Any]) -> list[Any]
     if spec.iterated:
         found = []
         for payload in instance:
-            found += [*pushed.taken(), *_leaving(spec, [payload])]
+            found += [*pushed.taken(), *leaving(spec, [payload])]
         return [*found, *pushed.taken()]
     if spec.inputs:
         port = spec.inputs[0]
@@ -77,7 +77,7 @@ def _fed(
     port, left, ended = spec.inputs[0], list[Any](), False
 
     def take(item: Any) -> None:
-        result = call(_entering(port, item))
+        result = call(entering(port, item))
         found = [*result] if spec.results[port.name] == "many" else result
         left.extend(pushed.taken() if pushed is not None else ())
         left.extend(_results(spec, port, found))
@@ -101,7 +101,7 @@ def _sees(port: PortSpec, mark: Punctuation | EndOfStream) -> bool:
     return port.type.punctuation if isinstance(mark, Punctuation) else port.type.end
 
 
-def _entering(port: PortSpec, item: Any) -> Any:
+def entering(port: PortSpec, item: Any) -> Any:
     """An item in the form that the port wants: alone, in a list, in columns."""
     if isinstance(item, CONTROL) or port.type.form == "item":
         return item
@@ -112,10 +112,10 @@ def _entering(port: PortSpec, item: Any) -> Any:
 def _results(spec: SletSpec, port: PortSpec, result: Any) -> list[Any]:
     if spec.results[port.name] == "none" or result is None:
         return []
-    return _leaving(spec, result if spec.results[port.name] == "many" else [result])
+    return leaving(spec, result if spec.results[port.name] == "many" else [result])
 
 
-def _leaving(spec: SletSpec, payloads: Iterable[Any]) -> list[Any]:
+def leaving(spec: SletSpec, payloads: Iterable[Any]) -> list[Any]:
     """What leaves, item by item: lists of a batch port are opened, pauses and the end of the stream are no items."""
     batches = any(port.name == OUT and port.type.form == "batch" for port in spec.outputs)
     left: list[Any] = []

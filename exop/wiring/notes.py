@@ -9,6 +9,7 @@ from exop.model.slet import Slet
 from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
+from exop.runtime.shown import shown
 from exop.wiring.plan import Plan, Step
 from exop.wiring.preview import preview
 
@@ -41,7 +42,7 @@ def _of_old(step: Step, component: Component) -> Iterator[str]:
     spec = component.spec
     if step.verb == "remove":
         if kept is not None and kept.port:
-            yield f"{step.node} is suspended on the item {kept.item!r:.200}, which goes with it"
+            yield f"{step.node} is suspended on the item {shown(kept.item, 200)}, which goes with it"
         if spec.state is not None:
             yield f"the state of {step.node} ({spec.state[1].__qualname__}) goes with it"
     if step.verb == "replace" and spec.iterated and not spec.inputs and spec.state is None:

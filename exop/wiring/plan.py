@@ -131,7 +131,8 @@ def _steps(old: Node, new: Node) -> list[Step]:
         steps.append(Step("rewire", new.name, ", ".join(moved), old, new))
     if old.suspended != new.suspended:
         steps.append(Step("suspend" if new.suspended else "resume", new.name, new.slet.identity, old, new))
-    return steps or [Step("adjust", new.name, f"on_error={new.policy}", old, new)]
+    text = f"on_error={new.policy}, timeout={new.patience or 'none'}, dead_letters={new.letters}"
+    return steps or [Step("adjust", new.name, text, old, new)]
 
 
 def _check_stop(old: Node, new: Node) -> None:

@@ -16,7 +16,6 @@ from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.snapshot import Snapshot
-from exop.runtime.failure import DeadLetter
 from exop.runtime.ports import BufferedOutput
 from exop.runtime.tied.durable import DurableTie
 from exop.runtime.unwind import Way, Work
@@ -81,7 +80,7 @@ def _node(deployment: Deployment, component: Component, held: dict[str, Any]) ->
     component.over = held["over"]
     component.merge.restore(held["merge"])
     component.ended.update(held["ended"])
-    component.trouble.dead.extend(DeadLetter(*one) for one in held["dead"])
+    component.trouble.dead.restore(held["dead"])
     for name, pending in held["pending"].items():
         output = component.outputs.get(name)
         if isinstance(output, BufferedOutput):

@@ -88,7 +88,7 @@ def _node(deployment: Deployment, component: Component) -> dict[str, Any]:
         "over": component.status is State.ENDED,
         "merge": component.merge.capture(),
         "ended": sorted(component.ended),
-        "dead": [(one.port, one.item, one.error) for one in component.trouble.dead],
+        "dead": component.trouble.dead.capture(),
         "pulled": {name: port.capture() for name, port in component.pulled.items()},
         "pending": {
             name: output.capture() for name, output in component.outputs.items() if isinstance(output, BufferedOutput)

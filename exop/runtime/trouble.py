@@ -1,0 +1,254 @@
+"""Failed items as values: the one that a slet is suspended on, those that were set aside, and a file of one of them."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from exop.errors import NotStorable, StoredStateError
+from exop.runtime.drivers.base import Driver
+from exop.runtime.shown import described, shown, traceback_of
+from exop.runtime.unwind import Unwind
+
+if TYPE_CHECKING:
+    from exop.runtime.component import Component
+
+#: The form of a file of a failed item.
+FORMAT: Final = 1
+#: A memento that takes more bytes is not kept with every dead letter.
+LARGEST: Final = 65536
+
+#: What is told of a memento beside a failed item.
+FOUND, LEFT, NONE = "as the call found it", "as the failed call left it", "the slet has none"
+
+
+@dataclass(frozen=True)
+class FailedItem:
+    """An item for which a slet raised, with all that it takes to try it again somewhere else.
+
+    Attributes:
+        kind: The slet is suspended on it (`kept`), or it was set aside (`dead letter`).
+        application, node: Where it failed.
+        slet: The identity of the slet.
+        code: The module and name of its function or class; `None` where it has none that is found again.
+        port: The port that it came in by; empty for a slet that is iterated.
+        item: The item itself; of a slet that pulls, what its ports had given it last, by port.
+        settings: What the slet was configured with.
+        memento: Its state, as it is stored; `None` if it is not known.
+        told: What the memento is: as the call found it (`atomic`), or as the failed call left it; or why there is none.
+        error: The class and text of the exception.
+        traceback: As Python prints it.
+        at: When, in seconds since the epoch.
+    """
+
+    kind: Literal["kept", "dead letter"] = "kept"
+    application: str = ""
+    node: str = ""
+    slet: str = ""
+    code: str | None = None
+    port: str = ""
+    item: Any = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    memento: bytes | None = field(default=None, repr=False)
+    told: str = NONE
+    error: str = ""
+    traceback: str = field(default="", repr=False)
+    at: float = 0.0
+
+    def summary(self) -> dict[str, Any]:
+        """What is shown of it, as plain data."""
+        return {
+            "kind": self.kind,
+            "port": self.port,
+            "item": shown(self.item),
+            "error": self.error,
+            "traceback": self.traceback,
+            "memento": self.told,
+            "at": self.at,
+        }
+
+    def to_bytes(self) -> bytes:
+        """The content of a file that `exop.testing.replay` takes.
+
+        Raises:
+            NotStorable: the item, or a setting, is of a type that cannot be stored.
+        """
+        # msgpack is paid for by those who write.
+        from exop.model.encoding import encode
+
+        found = dict(vars(self))
+        for name in ("item", "settings"):
+            try:
+                found[name] = encode(dict(found[name]) if name == "settings" else found[name])
+            except NotStorable as strange:
+                raise NotStorable(**{**strange.facts, "place": f"the {name} of {self.place}"}) from strange
+        return encode({"exop failed item": FORMAT, **found})
+
+    @staticmethod
+    def from_bytes(data: bytes) -> FailedItem:
+        """Read what `to_bytes` wrote.
+
+        Raises:
+            StoredStateError: it is damaged, something else, of another release, or names a class that is not here.
+        """
+        from exop.model.encoding import decode
+
+        what = "the failed item"
+        cure = "write it anew with `exop item export APP.NODE FILE`"
+        try:
+            found = decode(data)
+        except StoredStateError as damage:
+            raise StoredStateError(what=what, problem=damage.problem, cure=cure) from None
+        form = found.pop("exop failed item", None) if isinstance(found, dict) else None
+        if form is None:
+            raise StoredStateError(what=what, problem="it is no file of a failed item", cure=cure)
+        if form != FORMAT:
+            problem = f"it is written in the form {form}, this release reads {FORMAT}"
+            raise StoredStateError(what=what, problem=problem, cure="use the release that wrote it")
+        found |= {name: decode(found[name]) for name in ("item", "settings")}
+        return FailedItem(**found)
+
+    @property
+    def place(self) -> str:
+        """Where it failed, in words."""
+        return f"{self.application}.{self.node}"
+
+
+@dataclass
+class Kept:
+    """The item on which a slet is suspended, and why; of a slet that pulls, what its ports had given it last."""
+
+    port: str
+    item: Any
+    error: BaseException
+    pulled: Mapping[str, list[Any]] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The traceback, as Python prints it; an earlier try of the item is no part of it."""
+        return traceback_of(self.error, without=Unwind)
+
+
+class DeadLetters:
+    """The items of one node that were set aside, the newest ones: beyond the bound the oldest goes, and is counted.
+
+    Attributes:
+        dropped: So many have gone.
+        heavy: The memento is too large to be kept with every item.
+    """
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        self.heavy = False
+        self._letters: deque[FailedItem] = deque()
+
+    def __len__(self) -> int:
+        return len(self._letters)
+
+    def __iter__(self) -> Iterator[FailedItem]:
+        return iter(list(self._letters))
+
+    def add(self, letter: FailedItem, most: int) -> None:
+        """Keep one more, and no more than *most*."""
+        self._letters.append(letter)
+        while len(self._letters) > most:
+            self._letters.popleft()
+            self.dropped += 1
+
+    def take(self) -> list[FailedItem]:
+        """Take out what there is, in order."""
+        return [self._letters.popleft() for _ in range(len(self._letters))]
+
+    def capture(self) -> dict[str, Any]:
+        """All of them, as plain data; `restore` takes it back."""
+        return {"letters": [dict(vars(one)) for one in self], "dropped": self.dropped}
+
+    def restore(self, held: Mapping[str, Any]) -> None:
+        """Keep these again."""
+        self._letters.extend(FailedItem(**one) for one in held["letters"])
+        self.dropped += held["dropped"]
+
+
+@dataclass
+class Trouble:
+    """The failed items of one component.
+
+    Attributes:
+        kept: The item on which it is suspended.
+        dead: The items that were set aside.
+        holders: The drivers that wait for it.
+        tries: How often it was iterated in vain, since it had yielded so much (`sent`).
+    """
+
+    kept: Kept | None = None
+    dead: DeadLetters = field(default_factory=DeadLetters)
+    holders: list[Driver] = field(default_factory=list)
+    tries: int = 0
+    sent: int = -1
+
+
+def kept_item(component: Component) -> FailedItem | None:
+    """The item on which a component is suspended; its memento cannot change meanwhile."""
+    kept = component.trouble.kept
+    if kept is None:
+        return None
+    memento, told = _memento(component, most=None)
+    item = kept.item if kept.port else dict(kept.pulled)
+    return replace(_failed(component, kept.port, item, kept.error), memento=memento, told=told)
+
+
+def set_aside(component: Component, port: str, item: Any, error: BaseException) -> None:
+    """Keep an item as a dead letter, with the memento of this moment."""
+    dead = component.trouble.dead
+    most = component.node.letters
+    if not most:
+        dead.dropped += 1
+        return
+    memento, told = (None, _TOO_LARGE) if dead.heavy else _memento(component, most=LARGEST)
+    dead.heavy = told == _TOO_LARGE
+    failed = _failed(component, port, item, error)
+    dead.add(replace(failed, kind="dead letter", memento=memento, told=told), most)
+
+
+_TOO_LARGE = f"not kept: it is larger than {LARGEST // 1024} KB"
+
+
+def _failed(component: Component, port: str, item: Any, error: BaseException) -> FailedItem:
+    # Names are looked for by the codec, which most platforms never need.
+    from exop.model.named import name_of
+
+    spec = component.spec
+    try:
+        code: str | None = name_of(spec.factory)
+    except (NotStorable, AttributeError):
+        code = None
+    return FailedItem(
+        application=component.application,
+        node=component.node.name,
+        slet=spec.identity,
+        code=code,
+        port=port,
+        item=item,
+        settings=dict(component.node.settings),
+        error=described(error),
+        traceback=traceback_of(error, without=Unwind),
+        at=time.time(),
+    )
+
+
+def _memento(component: Component, most: int | None) -> tuple[bytes | None, str]:
+    """The memento as it is stored, and what it is."""
+    if component.state is None:
+        return None, NONE
+    from exop.model.stored import pack
+
+    try:
+        packed = pack(component.state, component.lifecycle.component)
+    except NotStorable as problem:
+        return None, f"not kept: {problem}"
+    if most is not None and len(packed) > most:
+        return None, _TOO_LARGE
+    return packed, FOUND if component.spec.atomic else LEFT

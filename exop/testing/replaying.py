@@ -1,0 +1,112 @@
+"""`replay`: a failed item, taken from a running platform, is tried again in a test or a debugger."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from exop.errors import SletError, StoredStateError, UnknownName
+from exop.model.memento import Memento
+from exop.model.named import named
+from exop.model.ports import PortSpec
+from exop.model.signature import OUT
+from exop.model.slet import spec_of
+from exop.model.spec import SletSpec
+from exop.model.stored import unpack
+from exop.runtime.bind import bind_function
+from exop.runtime.trouble import FailedItem
+from exop.testing.feeding import entering, leaving
+from exop.testing.instances import entered
+from exop.testing.ports import CollectingOutput, GivenInput
+
+
+def replay(
+    file: str | os.PathLike[str] | FailedItem, *, slet: Any = None, memento: Memento | None = None
+) -> list[Any] | dict[str, list[Any]]:
+    """Try a failed item again: open its slet, restore the memento, hand it the item.
+
+    Args:
+        file: What `exop item export` has written, or what `platform.kept_item()` or `dead_letters()` gives.
+        slet: The slet to try; by default the one for which the item has failed.
+        memento: The state to try it with; by default the one that is in the file, or a new one if there is none.
+
+    Returns:
+        The items that leave by `out`; of a slet with further outputs, those of each port by its name.
+
+    Raises:
+        Exception: whatever the slet raises.
+        StoredStateError: the file is damaged, or the slet, the item or the memento are of code that is not here.
+        SletError: the slet has a driver of its own.
+        UnknownName: the slet has no such port.
+    """
+    failed = file if isinstance(file, FailedItem) else FailedItem.from_bytes(Path(file).read_bytes())
+    spec = _original(failed) if slet is None else spec_of(slet)
+    if spec.own_driver:
+        cure = "use exop.testing.open() and call its methods"
+        raise SletError(slet=spec.name, what="slet to replay", problem="it has a driver of its own", cure=cure)
+    state = memento if memento is not None else _state(failed, spec)
+    with _opened(failed, spec, state) as (call, ports):
+        if spec.iterated:
+            results = leaving(spec, call() or ())
+        else:
+            port = _port(failed, spec)
+            found = call(entering(port, failed.item))
+            results = leaving(spec, found if spec.results[port.name] == "many" else [found])
+        pushed = {name: one.taken() for name, one in ports.items()}
+    outputs = {port.name: [*pushed.get(port.name, []), *(results if port.name == OUT else [])] for port in spec.outputs}
+    return outputs if outputs.keys() - {OUT} else outputs.get(OUT, [])
+
+
+@contextmanager
+def _opened(
+    failed: FailedItem, spec: SletSpec, state: Memento | None
+) -> Iterator[tuple[Callable[..., Any], Mapping[str, CollectingOutput]]]:
+    """The slet, open: what is to be called, and the ports by which it pushes."""
+    settings = {name: value for name, value in failed.settings.items() if name in spec.settings}
+    pulled: Mapping[str, Any] = failed.item if not failed.port and isinstance(failed.item, Mapping) else {}
+    if not spec.is_class:
+        ports = [GivenInput(port.name, pulled.get(port.name, ())) for port in spec.inputs if port.pulled]
+        function = bind_function(spec, state, spec.configured(spec.name, settings))
+        yield (lambda *item: function(*ports, *item)), {}
+        return
+    with entered(spec, state, {**settings, **pulled}) as instance:
+        outputs = {port.name: getattr(instance, port.name, None) for port in spec.outputs}
+        call = instance.__iter__ if spec.iterated else getattr(instance, _port(failed, spec).method or failed.port)
+        yield call, {name: one for name, one in outputs.items() if isinstance(one, CollectingOutput)}
+
+
+def _port(failed: FailedItem, spec: SletSpec) -> PortSpec:
+    ports = {port.name: port for port in spec.inputs if not port.pulled}
+    if failed.port not in ports:
+        raise UnknownName(place=f"the slet {spec.name}", kind="input port", name=failed.port, known=ports)
+    return ports[failed.port]
+
+
+def _state(failed: FailedItem, spec: SletSpec) -> Memento | None:
+    """The memento that was exported, as the class of the slet that is tried."""
+    if spec.state is None:
+        return None
+    if failed.memento is None:
+        return spec.state[1]()
+    return unpack(failed.memento, spec.state[1], f"the memento of {failed.place}")
+
+
+def _original(failed: FailedItem) -> SletSpec:
+    """The slet for which the item has failed: where its code stands, else as an installed plugin offers it."""
+    with suppress(StoredStateError, SletError):  # it has been moved, perhaps: its identity still holds
+        if failed.code is not None:
+            return spec_of(named(failed.code))
+    # Plugins are looked for only where the code is not found by its name.
+    from exop.runtime.catalog import known_slets
+
+    slets = known_slets().slets
+    if failed.slet not in slets:
+        raise StoredStateError(
+            what=f"the slet {failed.slet} of {failed.place}",
+            problem="its code is not found here",
+            cure="install it, or give it: replay(FILE, slet=…)",
+        )
+    return slets[failed.slet]

@@ -1,0 +1,98 @@
+"""Failed items as values: written, read, bounded; what cannot be written or shown is told in words."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from exop.errors import NotStorable, StoredStateError
+from exop.model.encoding import encode
+from exop.runtime.shown import described, shown, traceback_of
+from exop.runtime.trouble import DeadLetters, FailedItem
+
+
+@dataclass
+class Report:
+    """An item of a class of its own."""
+
+    speed: float
+
+
+def letter(item: object) -> FailedItem:
+    """A failed item."""
+    return FailedItem(application="app", node="b", port="x", item=item, settings={"poison": 3}, error="ValueError: no")
+
+
+@pytest.mark.parametrize("item", [Report(3.5), [Report(1.0)], {"a": (1, None)}, b"\0"])
+def test_what_is_written_is_read(item):
+    """The item, settings and all facts come back as they were."""
+    assert FailedItem.from_bytes(letter(item).to_bytes()) == letter(item)
+
+
+def test_an_item_that_cannot_be_written():
+    """The error says that it is the item of this node, and what could be written."""
+    with pytest.raises(NotStorable, match=r"the item of app\.b: .*object.* cannot be stored.*use plain values"):
+        letter(object()).to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"", "cannot be taken over"),
+        (b"\xc1 garbage", "cannot be taken over"),
+        (encode([1, 2]), "it is no file of a failed item"),
+        (
+            encode({"exop failed item": 99}),
+            "written in the form 99, this release reads 1; nothing was changed; use the",
+        ),
+        (letter(1).to_bytes()[:-3], "cannot be taken over"),
+    ],
+    ids=["empty", "garbage", "something else", "newer", "cut off"],
+)
+def test_a_file_that_cannot_be_read(data, told):
+    """The error says why, and how to get another one."""
+    with pytest.raises(StoredStateError, match=told):
+        FailedItem.from_bytes(data)
+
+
+def test_the_oldest_dead_letter_goes():
+    """No more than so many are kept; those that went are counted."""
+    dead = DeadLetters()
+    for number in range(5):
+        dead.add(letter(number), 3)
+    assert ([one.item for one in dead], dead.dropped, len(dead)) == ([2, 3, 4], 2, 3)
+    again = DeadLetters()
+    again.restore(dead.capture())
+    assert ([one.item for one in again], again.dropped) == ([2, 3, 4], 2)
+    assert [one.item for one in again.take()] == [2, 3, 4]
+    assert not again
+
+
+class Mute(Exception):
+    """An exception that cannot be shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
+
+
+def test_an_exception_that_cannot_be_shown():
+    """Its class is told, and that its text cannot be."""
+    assert described(Mute()) == "Mute: (its str() raised RuntimeError)"
+    assert "Mute" in traceback_of(Mute())
+    assert shown(Mute()) == "Mute (its repr() raised RuntimeError)"
+
+
+def test_control_characters_are_escaped():
+    """What an item holds cannot move the cursor, nor clear the screen, nor ring."""
+    nasty = ValueError("\x1b[2J\x07 a\rb \u202e \x9b line\nline\ttab")
+    assert described(nasty) == "ValueError: \\x1b[2J\\x07 a\\rb \\u202e \\x9b line\nline\ttab"
+    assert "\x1b" not in traceback_of(nasty)
+
+
+def test_what_is_huge_is_shortened():
+    """A message of megabytes is told by its beginning and its length."""
+    huge = ValueError("x" * 3_000_000)
+    assert len(described(huge)) < 1100
+    assert "(3000000 characters)" in described(huge)
+    assert len(traceback_of(huge)) < 21_000
