@@ -7,15 +7,32 @@ own thread, and goes on at once.
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
 from exop.errors import PlanError
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, current_driver
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the garbage collector from running while the streams stand still: it would take longer than a change.
+
+    It runs as soon as it is due afterwards. One that is off already stays so.
+    """
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 class Pause:
@@ -109,7 +126,8 @@ class Pause:
             self._running = True
             begin = time.perf_counter()
             try:
-                action()
+                with uncollected():
+                    action()
             except BaseException as error:  # noqa: BLE001 (it is raised in the thread that has asked for the action)
                 self._error = error
             self.seconds = time.perf_counter() - begin
