@@ -96,6 +96,7 @@ class Platform:
 
             self._applications.store = Store(self.state)
             self.components.engines = self._applications.store.engines
+            self.components.home = self.state / "channels"
         self._running = True
         try:
             self._register_services()

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from exop.model.items import EndOfStream, Punctuation
@@ -43,6 +44,8 @@ class Channel(ABC):
         pull_mode: Whether a pulling port takes items out, or reads what the channel keeps.
         live: What consumers receive stays the channel's own (a window from which its slet evicts), so that no queue
             can stand between it and them.
+        home: A folder of its own in the state directory, which need not be there yet; `None` without one.
+        trouble: What has gone wrong here, in words: whoever waits for the application is told.
     """
 
     kind: ClassVar[str]
@@ -53,6 +56,8 @@ class Channel(ABC):
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.home: Path | None = None
+        self.trouble: str | None = None
 
     @abstractmethod
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
@@ -90,6 +95,12 @@ class Channel(ABC):
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Take back what `capture` returned."""
+
+    def sync(self) -> None:
+        """Bring to the disk what `capture` has counted as kept there: called while the stream runs, before a commit."""
+
+    def committed(self) -> None:
+        """Told when the checkpoint for which `capture` was called last is committed."""
 
 
 class ControlMerge:

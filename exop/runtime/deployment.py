@@ -278,8 +278,9 @@ class Deployment:
         return [component for component in self.components.values() if component.status is State.FAILED]
 
     def troubles(self) -> list[tuple[str, str]]:
-        """Queues in which something has gone wrong: their name, and what."""
-        return [(queue.name, queue.trouble) for queue in self.queues() if queue.trouble is not None]
+        """Channels in which something has gone wrong: their name, and what."""
+        channels = (*self.channels.values(), *self.inserted.values())
+        return [(channel.name, channel.trouble) for channel in channels if channel.trouble is not None]
 
     def crashed(self) -> list[tuple[str, BaseException]]:
         """Drivers that an unexpected error has ended: their name, and the error."""

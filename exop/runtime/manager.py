@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from exop.errors import LifecycleError, MeshError, SettingError, UnknownName
@@ -38,6 +40,10 @@ class ComponentManager:
 
     Every component, port and channel is a service with properties; `exop services` shows them. A port's `connected-to`
     property is set by the WiringController.
+
+    Attributes:
+        kinds: The channel kinds there are.
+        home: Where channels keep files of their own, in the state directory; `None` without one.
     """
 
     def __init__(self, registry: ServiceRegistry, host: str) -> None:
@@ -48,6 +54,7 @@ class ComponentManager:
         self._ports: dict[tuple[str, str], Registration] = {}
         self.kinds: dict[str, type[Channel]] = {}
         self.engines: EnginePlaces | None = None
+        self.home: Path | None = None
 
     def create(
         self, application: str, node: Node, changed: Callable[[Component], None], *, durable: bool = False
@@ -111,6 +118,8 @@ class ComponentManager:
             SettingError: a setting does not fit.
         """
         channel = make_channel(self.kinds, spec)
+        if self.home is not None:
+            channel.home = self._folder(self.home, application) / f"{spec.name}.channel"
         channel.open()
         self._register_channel(application, channel)
         return channel
@@ -164,6 +173,15 @@ class ComponentManager:
         for registration in self._services.pop(channel_id(application, channel.name), ()):
             registration.unregister()
         channel.close()
+
+    def forget(self, application: str) -> None:
+        """Remove what the channels of an application have kept in the state directory; they are destroyed."""
+        if self.home is not None:
+            shutil.rmtree(self._folder(self.home, application), ignore_errors=True)
+
+    def _folder(self, home: Path, application: str) -> Path:
+        # A name alone might be "..".
+        return home / f"{application}.application"
 
     def _register_channel(self, application: str, channel: Channel, *, inserted: bool = False) -> None:
         identifier = channel_id(application, channel.name)

@@ -105,8 +105,8 @@ def channel_status(channel: Channel) -> dict[str, Any]:
     found: dict[str, Any] = {"kind": channel.kind, **channel.metrics()}
     if isinstance(channel, QueueChannel):
         found["wait_ms"] = quantiles(channel.waits)
-        if channel.trouble:
-            found["trouble"] = channel.trouble
+    if channel.trouble:
+        found["trouble"] = channel.trouble
     return found
 
 

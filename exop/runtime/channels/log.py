@@ -1,36 +1,100 @@
-"""`log`: keeps what passes under increasing offsets; readers go through it at their own pace, from any offset."""
+"""`log`: keeps what passes under increasing offsets, on disk where there is one; read again from any offset."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from exop.errors import MeshError
+from exop.errors import ExopError, MeshError, NotStorable, StateError, StoredStateError
+from exop.logs import logger
+from exop.model.items import EndOfStream, Punctuation
 from exop.runtime.channel import Channel, Outlet
-from exop.runtime.channels.latch import storing
 from exop.runtime.convert import to_items
-from exop.runtime.entry import Entry, fan_out
+from exop.runtime.drivers.base import current_driver
+from exop.runtime.entry import Control, Entry, Push, fan_out
 from exop.runtime.log.memory import OffsetLog
+from exop.runtime.log.retention import Fsync, Retention
+from exop.runtime.unwind import Unwind, Way, Work
+
+if TYPE_CHECKING:
+    from exop.runtime.log.course import Course
+    from exop.runtime.log.disk import DiskLog
+
+#: So many items are kept by a log that was not told what to keep.
+KEPT = 100_000
+#: After so many seconds it is tried again to write to a disk that was full.
+AGAIN = 1.0
 
 
 class LogChannel(Channel):
-    """Passes items on and keeps the last `keep` of them under offsets, in memory.
+    """Passes items on and keeps them under offsets: on disk at `path`, or in the state directory; else in memory.
 
-    Extended interface: `replay(start, end)`, `start`, `end`, `trim(offset)`.
+    `keep` (items, or "all") and `seconds` say what is kept at least, `size` (bytes on disk) what at most; `segment` and
+    `fsync` are for the disk, too. With `replay` a port that connects to a running application first receives what is
+    kept. Extended interface: `replay(start, end)`, `start`, `end`, `began`, `trim(offset)`.
+
+    Attributes:
+        began: The offset at which the application began.
     """
 
     kind: ClassVar[str] = "log"
 
-    def __init__(self, name: str, *, keep: int = 100_000) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        keep: int | Literal["all"] | None = None,
+        seconds: float | None = None,
+        size: int | None = None,
+        segment: int = 16 * 2**20,
+        fsync: Fsync = "checkpoint",
+        path: Path | None = None,
+        replay: bool = False,
+    ) -> None:
         super().__init__(name)
-        if keep < 1:
+        if isinstance(keep, int) and keep < 1:
             raise MeshError(f"the log {name!r} keeps {keep} items: it must be at least 1")
-        self._keep = keep
-        self._log = OffsetLog()
+        unbounded = keep is None and seconds is None and size is None
+        items = KEPT if unbounded else keep if isinstance(keep, int) else None
+        self._retention = Retention(items, seconds, size, segment, fsync)
+        self._path = path
+        self._replay = replay
+        self._memory = OffsetLog()
+        self._times: deque[tuple[float, int]] = deque()
+        self._disk: DiskLog | None = None
+        self._course: Course | None = None
+        self._captured = self._old = 0
+        self.began = 0
+
+    def open(self) -> None:
+        """Take up the log on disk, if it has a place there.
+
+        Raises:
+            StateError: it is in use, damaged, or cannot be opened.
+        """
+        folder = self._path or self.home
+        if folder is not None:
+            # The encoding is paid for by those who keep something.
+            from exop.runtime.log.disk import DiskLog
+
+            self._disk = DiskLog(folder, self._retention)
+            self.began = self._disk.end
+
+    def close(self) -> None:
+        """Let go of the files."""
+        if self._disk is not None:
+            self._disk.close()
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Keep, then hand on."""
-        return storing(self._keep_items, fan_out([outlet.entry for outlet in outlets]), self._keep_batch)
+        return self._way(fan_out([outlet.entry for outlet in outlets]), measured=False)
+
+    def kept_for(self, port: str) -> list[Any]:
+        """What a port that connects later is given first: all that is kept, if it was asked for."""
+        return self.replay(self.start) if self._replay else []
 
     @property
     def start(self) -> int:
@@ -40,7 +104,7 @@ class LogChannel(Channel):
     @property
     def end(self) -> int:
         """The offset of the next item."""
-        return self._log.end
+        return self._course.next if self._course is not None else self._log.end
 
     def replay(self, start: int, end: int | None = None) -> list[Any]:
         """The items from offset *start* on, up to *end*.
@@ -48,31 +112,128 @@ class LogChannel(Channel):
         Raises:
             MeshError: they are not kept any more.
         """
-        pieces = self._log.read(start, self._log.end if end is None else end)
+        pieces = self._log.read(start, self.end if end is None else end)
         return [item for piece in pieces for item in to_items(piece)]
 
     def trim(self, offset: int) -> None:
-        """Forget what stands before *offset*."""
+        """Forget what stands before *offset* (on disk: whole segments)."""
         self._log.trim(offset)
 
     def metrics(self) -> dict[str, int | float | str]:
-        """The range of offsets kept."""
-        return {"start": self.start, "end": self.end}
+        """The range of offsets kept; and where, and how many bytes, if that is on disk."""
+        found: dict[str, int | float | str] = {"start": self.start, "end": self.end}
+        if self._disk is not None:
+            found |= {"bytes": self._disk.size, "folder": str(self._disk.folder)}
+        return found
 
     def capture(self) -> Mapping[str, Any]:
-        """What is kept, and at which offset it begins."""
-        return {"start": self.start, "items": self.replay(self.start)}
+        """How far it has come; in memory also what is kept."""
+        self._captured = self.end
+        found: dict[str, Any] = {"began": self.began, "end": self.end}
+        return found if self._disk is not None else {**found, "items": self.replay(self.start)}
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Keep it again under the same offsets."""
-        self._log = OffsetLog()
-        self._log.begin_at(held["start"])
-        self._keep_batch(held["items"])
+        """Go on where that was captured. Rows on disk behind that are not appended again when they come once more.
 
-    def _keep_items(self, items: Iterable[Any]) -> None:
-        self._keep_batch(list(items))
+        Raises:
+            StoredStateError: the log on disk is not the one of then.
+        """
+        self.began, end = held["began"], held["end"]
+        if self._disk is None:
+            self._memory = OffsetLog()
+            self._memory.begin_at(end - len(held["items"]))
+            self._append(held["items"])
+            return
+        if not self._disk.start <= end <= self._disk.end:
+            problem = f"it holds the rows {self._disk.start} to {self._disk.end}, and the checkpoint counts {end}"
+            raise StoredStateError(what=f"the log {self._disk.folder}", problem=problem, cure="put its files back")
+        self._disk.hold = end
+        if end < self._disk.end:
+            from exop.runtime.log.course import Course
 
-    def _keep_batch(self, batch: Any) -> None:
+            self._course = Course(self._disk, end)
+
+    def sync(self) -> None:
+        """Force what the checkpoint counts to the disk."""
+        if self._disk is not None:
+            self._disk.sync()
+
+    def committed(self) -> None:
+        """What stands before the checkpoint need not be kept for a recovery any more."""
+        if self._disk is not None:
+            self._disk.hold = self._captured
+
+    @property
+    def _log(self) -> OffsetLog | DiskLog:
+        return self._disk if self._disk is not None else self._memory
+
+    def _way(self, after: Entry, *, measured: bool) -> Entry:
+        def push(item: Any) -> None:
+            try:
+                self._append([item])
+            except (StateError, NotStorable) as problem:
+                self._wait(problem, entry, "push", item)
+            after.push(item)
+
+        def push_batch(batch: Any) -> None:
+            try:
+                self._append(batch)
+            except (StateError, NotStorable) as problem:
+                self._wait(problem, entry, "push_batch", batch)
+            after.push_batch(batch)
+
+        entry = Entry(push, push_batch, self._ending(after.control))
+        if not measured:
+            entry.probe = self._way(after.probe, measured=True)
+        return entry
+
+    def _append(self, batch: Any) -> None:
+        if self._course is not None:
+            batch = self._course.passed(batch)
+            if not self._course.over:
+                return
+            self._course = None
         self._log.append(batch)
-        if self._log.end - self._log.start > self._keep:
-            self._log.trim(self._log.end - self._keep)
+        if self.trouble is not None:
+            self.trouble = None
+        if self._disk is None:
+            self._forget()
+
+    def _forget(self) -> None:
+        """What the log on disk does by itself: give up what need not be kept."""
+        log, keep = self._memory, self._retention
+        before = log.end if keep.items is None else log.end - keep.items
+        if keep.seconds is not None:
+            now = time.monotonic()
+            self._times.append((now, log.end))
+            while self._times[0][0] < now - keep.seconds:
+                self._old = self._times.popleft()[1]
+            before = min(before, self._old)
+        if before > log.start and (keep.items is not None or keep.seconds is not None):
+            log.trim(before)
+
+    def _ending(self, control: Control) -> Push:
+        """The end of the stream: what it did not give once more after a crash is not part of it."""
+
+        def end(mark: Punctuation | EndOfStream) -> None:
+            if self._course is not None and isinstance(mark, EndOfStream):
+                self._course.leave()
+                self._course = None
+            control(mark)
+
+        return end
+
+    def _wait(self, problem: ExopError, entry: Entry, way: Way, payload: Any) -> None:
+        """Nothing is lost: who pushes waits at its safe point, and tries again.
+
+        Raises:
+            ExopError: nobody can wait here.
+        """
+        driver = current_driver()
+        if driver is None:
+            raise problem
+        if self.trouble is None:
+            logger("exop.log").error("the stream waits for its log", channel=self.name, problem=str(problem))
+        self.trouble = str(problem)
+        driver.told()
+        raise Unwind(self.trouble, lambda: False, Work(entry, way, payload), patience=AGAIN)

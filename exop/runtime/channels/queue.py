@@ -33,7 +33,6 @@ class QueueChannel(Channel):
     items, and a batch larger than the queue enters an empty one; a punctuation counts as an item.
 
     Attributes:
-        trouble: What has gone wrong here, in words.
         alarm: Called when it has.
         left: The only one who took items has ended: nothing is kept any more.
     """
@@ -53,7 +52,6 @@ class QueueChannel(Channel):
         self.taken = 0
         self.batches = 0
         self.waits: deque[float] = deque(maxlen=512)
-        self.trouble: str | None = None
         self.alarm: Callable[[], None] = _unheard
         self.marks = 0
         self.left = False

@@ -1,0 +1,57 @@
+"""After a crash: what the sources replay is compared with what the log has of it already, and not appended twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from exop.logs import logger
+from exop.model.encoding import encode
+from exop.runtime.convert import cut, to_items, weight
+from exop.runtime.log.disk import DiskLog
+
+
+class Course:
+    """The rows behind a checkpoint that a log has: the stream comes by them once more.
+
+    A stream that takes the same course gives the same rows again; they are in the log, and pass. Where it takes another
+    one (the order in which several producers meet is nobody's promise) the rest is taken back, and what comes now is
+    appended: the log is always what its consumers were given.
+
+    Attributes:
+        next: The offset of the row that comes next.
+    """
+
+    def __init__(self, log: DiskLog, offset: int) -> None:
+        self.next = offset
+        self._log = log
+
+    @property
+    def over(self) -> bool:
+        """The stream has come to the end of the log."""
+        return self.next >= self._log.end
+
+    def passed(self, batch: Any) -> Any:
+        """Take the rows that are in the log already; returns those that are not.
+
+        Raises:
+            StateError: the log cannot be read, or not be cut.
+        """
+        known = min(weight(batch), self._log.end - self.next)
+        there = [row for piece in self._log.read(self.next, self.next + known) for row in to_items(piece)]
+        given = to_items(cut(batch, 0, known))
+        same = next((n for n in range(known) if encode(there[n]) != encode(given[n])), known)
+        self.next += same
+        if same < known:
+            self.leave()
+        return cut(batch, same, weight(batch))
+
+    def leave(self) -> None:
+        """The stream does not give the rest of these rows again: take them back."""
+        if not self.over:
+            logger("exop.log").warning(
+                "the stream takes another course than before the crash",
+                log=str(self._log.folder),
+                offset=self.next,
+                taken_back=self._log.end - self.next,
+            )
+            self._log.cut(self.next)
