@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bench.durable_app import OUTPUTS
 from exop.runtime.durable.failpoints import FAILPOINTS
+from exop.runtime.log.disk import DiskLog
 
 ROOT = Path(__file__).parents[1]
 #: The failpoints that the application passes: all.
@@ -68,9 +69,12 @@ class Run:
         return False
 
     def output(self) -> dict[str, list[str]]:
-        """The lines of each output; those of a merge sorted, since their order is nobody's promise."""
+        """The lines of each output; those of a merge sorted, since their order is nobody's promise; and the log."""
         found = {name: (self.folder / name).read_text().splitlines() for name in OUTPUTS}
         found["merged"].sort()
+        log = DiskLog(self.folder / "state" / "channels" / "durable.application" / "kept.channel")
+        found["log"] = [str(row) for batch in log.read(0, log.end) for row in batch]
+        log.close()
         return found
 
 

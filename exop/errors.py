@@ -17,6 +17,7 @@
   x NotStorable               a value that no checkpoint can hold
   x NoSuchItem                a failed item that is not there
   x CheckpointError           no checkpoint could be taken; the application runs on, the one before it stands
+    + NotCommitted              it was taken, and a sink could not put out what belongs to it
   x PluginError               a plugin could not be loaded; carries its name
   x BundleError               a bundle cannot be what it says, or cannot do what it is asked now
     + ArchiveRefused            what was sent is no archive of a bundle, or a dangerous one
@@ -169,6 +170,15 @@ class CheckpointError(ExopError):
     """No checkpoint could be taken: `application`, `problem`, `cure`."""
 
     template = "{application}: no checkpoint was taken: {problem}; the application runs on; {cure}"
+
+
+class NotCommitted(CheckpointError):
+    """A checkpoint was taken, and a sink has not put out what belongs to it: `application`, `node`, `problem`."""
+
+    template = (
+        "{application}: the checkpoint is taken, and {node} could not put out what belongs to it: {problem}; "
+        "nothing is lost: it tries again with the next one"
+    )
 
 
 class PluginError(ExopError):

@@ -57,6 +57,13 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"application": "lr", "problem": "the disk is full", "cure": "make room"},
         "lr: no checkpoint was taken: the disk is full; the application runs on; make room",
     ),
+    "NotCommitted": (
+        {"application": "lr", "node": "write", "problem": "database is locked"},
+        (
+            "lr: the checkpoint is taken, and write could not put out what belongs to it: database is locked; "
+            "nothing is lost: it tries again with the next one"
+        ),
+    ),
     "LifecycleError": (
         {"component": "lr.sink", "state": "created", "event": "start", "allowed": "open, destroy"},
         "lr.sink is created: it cannot start; possible now: open, destroy",

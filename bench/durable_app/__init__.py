@@ -117,7 +117,7 @@ def either(item: Any) -> Any:
 
 SLETS = [numbers, keyed, keyed_again, counted, totals, means, pulled, either, Doubled, doubled_here, Summed]
 #: The files that hold the output; the order of lines in the last one is that of a merge, which nobody promises.
-OUTPUTS = ("keyed", "counted", "totals", "means", "pulled", "engine", "doubled", "merged")
+OUTPUTS = ("keyed", "counted", "totals", "means", "pulled", "engine", "doubled", "logged", "merged")
 
 
 def durable_app(*, to: int, folder: Path, every: float | None = 0.02, megabytes: float = 0.01) -> Application:
@@ -135,6 +135,7 @@ def durable_app(*, to: int, folder: Path, every: float | None = 0.02, megabytes:
         "pulled": app.add("pulled", pulled, entries=sums),
         "engine": app.add("engine-totals", totals, number=app.add("engine", Summed, number=stream)),
         "doubled": app.add("doubled-totals", totals, number=app.add("doubled", Doubled, number=stream)),
+        "logged": app.add("logged", either, item=_kept(app, stream)),
     }
     merged = app.channel("both")
     for name in ("means", "pulled"):
@@ -147,6 +148,11 @@ def durable_app(*, to: int, folder: Path, every: float | None = 0.02, megabytes:
 def _small(app: Application, stream: Any) -> Any:
     """A branch behind a queue that is nearly always full."""
     return app.add("small", either, item=stream, out=app.channel("little", kind="queue", capacity=3))
+
+
+def _kept(app: Application, stream: Any) -> Any:
+    """A branch that is kept on disk, in segments of a few thousand numbers."""
+    return app.add("keep", either, item=stream, out=app.channel("kept", kind="log", keep="all", segment=2**18))
 
 
 def _window(app: Application, stream: Any) -> Any:

@@ -77,6 +77,8 @@ class Slet:
 
     #: The slet keeps state that is in no memento (an engine's own): it is never replaced without being told to lose it.
     keeps_own_state: ClassVar[bool] = False
+    #: The application takes checkpoints: set by the platform before the first item.
+    checkpointed: ClassVar[bool] = False
     __slet__: ClassVar[SletSpec | None] = None
     __slet_options__: ClassVar[Mapping[str, Any]] = {}
 

@@ -71,6 +71,8 @@ class ComponentManager:
 
         engines = self.engines if durable else None
         component = Component(f"{application}/{node.name}#{number}", application, node, on_change, engines)
+        if component.instance is not None:
+            component.instance.checkpointed = durable
         common = {names.APPLICATION: application, names.NODE: node.name, names.HOST: self._host}
         spec = node.slet
         whole = self._registry.register(

@@ -5,14 +5,11 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import defaultdict
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from exop.errors import (
-    CheckpointError,
     ExopError,
-    NotStorable,
     PlanError,
     StaleMesh,
     StateError,
@@ -31,11 +28,11 @@ from exop.runtime.manager import ComponentManager
 from exop.wiring.change import Change
 from exop.wiring.controller import WiringController
 from exop.wiring.deployer import Deployer
+from exop.wiring.durability import Durability
 from exop.wiring.notes import notes
 from exop.wiring.plan import Plan, make_plan
 
 if TYPE_CHECKING:
-    from exop.runtime.durable.checkpointer import Checkpointer
     from exop.runtime.durable.snapshot import Snapshot
     from exop.runtime.store import Store
 
@@ -44,12 +41,11 @@ class Applications:
     """What runs on a platform, by name. The appliers of one application are served one after the other.
 
     Attributes:
-        store: Where applications are remembered; `None` while there is no state directory.
+        checkpoints: Who takes their checkpoints.
         lost: Applications that could not be started again, with a checkpoint that is kept for them, and why.
     """
 
     def __init__(self, host: str, catalog: Catalog, manager: ComponentManager, wiring: WiringController) -> None:
-        self.store: Store | None = None
         self.lost: dict[str, ExopError] = {}
         self._host = host
         self._catalog = catalog
@@ -57,10 +53,19 @@ class Applications:
         self._wiring = wiring
         self._deployer = Deployer(manager, wiring, host)
         self._running: dict[str, Deployment] = {}
-        self._checkpointers: dict[str, Checkpointer] = {}
+        self.checkpoints = Durability()
         self._turn = threading.RLock()
         self._turns: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
         self._closings = 0
+
+    @property
+    def store(self) -> Store | None:
+        """Where applications are remembered; `None` while there is no state directory."""
+        return self.checkpoints.store
+
+    @store.setter
+    def store(self, store: Store | None) -> None:
+        self.checkpoints.store = store
 
     def names(self) -> list[str]:
         """The applications that are deployed."""
@@ -119,19 +124,20 @@ class Applications:
                     f"`exop remove {mesh.name}`"
                 )
             if known is not None:
-                self._stop_checkpoints(mesh.name)
+                self.checkpoints.stop(mesh.name)
                 self._deployer.undeploy(known)
             mesh = mesh.at(max(mesh.revision, known.mesh.revision if known else 0) + 1)
             self._remember(mesh, anew=True)
             closings = self._closings
             try:
-                self._follow(self._deployer.deploy(mesh), closings)
+                self._follow(self._deployer.deploy(mesh, ready=self.checkpoints.begin), closings)
             except BaseException:
+                self.checkpoints.stop(mesh.name)
                 self._running.pop(mesh.name, None)
                 if self.store is not None:
                     self.store.set_active(mesh.name, active=False)
                 raise
-            self._start_checkpoints(mesh.name)
+            self.checkpoints.start(self._running[mesh.name])
             return mesh
 
     def recover(self, mesh: Mesh, snapshot: Snapshot) -> Mesh:
@@ -145,12 +151,12 @@ class Applications:
             check_durable(mesh, has_state=True)
             self._tidy(snapshot)
             try:
-                self._follow(self._deployer.deploy(mesh, snapshot), self._closings)
+                self._follow(self._deployer.deploy(mesh, snapshot, ready=self.checkpoints.tell), self._closings)
             except ExopError as problem:
                 self.lost[mesh.name] = problem
                 raise
             self._remember(mesh)
-            self._start_checkpoints(mesh.name)
+            self.checkpoints.start(self._running[mesh.name])
             return mesh
 
     def checkpoint(self, application: str) -> None:
@@ -161,17 +167,11 @@ class Applications:
             CheckpointError: it is not durable, or a driver does not come to a safe point.
             NotStorable, StateError: it cannot be stored, or not be written; the one before it stands.
         """
-        deployment = self.get(application)
-        taker = self._checkpointers.get(application)
-        if taker is None:
-            cure = "build it with app.durable(every=…)"
-            raise CheckpointError(application=deployment.name, problem="it is not durable", cure=cure)
-        taker.take()
+        self.checkpoints.take(self.get(application))
 
     def durability(self, application: str) -> dict[str, Any] | None:
         """The figures of an application's checkpoints; `None` if it is not durable."""
-        taker = self._checkpointers.get(application)
-        return taker.status() if taker is not None else None
+        return self.checkpoints.status(application)
 
     def resume(self, application: str, node: str) -> None:
         """Let items into a suspended or failed node again; the item that it is suspended on is tried first.
@@ -200,15 +200,18 @@ class Applications:
         with self._turn:
             if application in self.lost and self.store is not None:
                 self.store.forget(application)
+                self._manager.forget(application)
                 del self.lost[application]
                 return True
             deployment = self.get(application)
-            self._stop_checkpoints(application)
+            self.checkpoints.give_up(deployment)
             del self._running[application]
             if self.store is not None:
                 self.store.forget(application)
         with deployment.changing:
-            return self._deployer.undeploy(deployment, timeout)
+            left = self._deployer.undeploy(deployment, timeout)
+            self._manager.forget(application)
+            return left
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
         """Wait until an application has finished; `False` when *timeout* seconds were not enough.
@@ -217,7 +220,7 @@ class Applications:
             ComponentFailed: a slet is suspended on an item, or an engine broke, and nobody has repaired it.
         """
         done = self.get(application).wait(timeout)
-        if done and self.store is not None and self._end_is_stored(application):
+        if done and self.store is not None and self.checkpoints.end_is_stored(application):
             self.store.set_active(application, active=False)
         return done
 
@@ -225,8 +228,8 @@ class Applications:
         """Undeploy everything; what the store says of it stays, with a last checkpoint of what is durable."""
         with self._turn:
             self._closings += 1
-            for application in list(self._checkpointers):
-                self._last_checkpoint(application)
+            for application in self.checkpoints.names():
+                self.checkpoints.last(application)
             deployments = list(self._running.values())
             self._running.clear()
         for deployment in deployments:
@@ -258,18 +261,8 @@ class Applications:
             failpoint("change-made")
             self._remember(after)
             running.check_finished()
-            self._checkpoint_change(after)
+            self.checkpoints.changed(running)
             return after
-
-    def _end_is_stored(self, application: str) -> bool:
-        """A durable application is over when its last checkpoint is: what sinks have buffered is in files then."""
-        taker = self._checkpointers.get(application)
-        try:
-            if taker is not None:
-                taker.take()
-        except (CheckpointError, NotStorable, StateError):  # shown by status; the next platform goes on at its end
-            return False
-        return True
 
     def _follow(self, deployment: Deployment, closings: int) -> None:
         """Take charge of a deployment that runs, and note it when it has come to its end, whoever waits for that."""
@@ -301,43 +294,6 @@ class Applications:
     def _remember(self, mesh: Mesh, *, anew: bool = False) -> None:
         if self.store is not None:
             self.store.save(mesh, mesh.to_toml(), active=True, anew=anew)
-
-    def _start_checkpoints(self, application: str) -> None:
-        deployment = self._running[application]
-        if self.store is None or deployment.mesh.durable is None:
-            return
-        # The encoding is paid for by those who are durable.
-        from exop.runtime.durable.checkpointer import Checkpointer
-
-        taker = self._checkpointers[application] = Checkpointer(deployment, self.store.checkpoints)
-        taker.start()
-
-    def _checkpoint_change(self, mesh: Mesh) -> None:
-        """A change of a durable application is in a checkpoint when it is reported as made.
-
-        Where that fails the change is made all the same: the next checkpoint has it, and until then a crash leads back
-        to the mesh before it.
-        """
-        if mesh.durable is None:
-            self._stop_checkpoints(mesh.name)
-            if self.store is not None:
-                self.store.checkpoints.discard(mesh.name)
-            return
-        if mesh.name not in self._checkpointers:
-            self._start_checkpoints(mesh.name)
-        with suppress(CheckpointError, NotStorable, StateError):  # noted by the checkpointer, and shown by status
-            self._checkpointers[mesh.name].take()
-
-    def _last_checkpoint(self, application: str) -> None:
-        taker = self._checkpointers[application]
-        self._stop_checkpoints(application)
-        with suppress(CheckpointError, NotStorable, StateError):  # the one before it stands, and the log says why
-            taker.take(last=True)
-
-    def _stop_checkpoints(self, application: str) -> None:
-        taker = self._checkpointers.pop(application, None)
-        if taker is not None:
-            taker.stop()
 
 
 def _finished(application: str) -> PlanError:

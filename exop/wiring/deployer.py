@@ -26,10 +26,13 @@ class Deployer:
         self._wiring = wiring
         self._host = host
 
-    def deploy(self, mesh: Mesh, snapshot: Snapshot | None = None) -> Deployment:
+    def deploy(
+        self, mesh: Mesh, snapshot: Snapshot | None = None, ready: Callable[[Deployment], None] | None = None
+    ) -> Deployment:
         """Create, connect, open and start everything; the sources start when every slet is ready.
 
-        With a *snapshot* everything goes on where it was when that was taken.
+        With a *snapshot* everything goes on where it was when that was taken. *ready* is called when everything is
+        open, and nothing moves yet.
 
         Raises:
             MeshError: the mesh cannot be.
@@ -47,6 +50,8 @@ class Deployer:
             self._bind(deployment, snapshot)
             undo.append(deployment.stop)
             deployment.open()
+            if ready is not None:
+                ready(deployment)
             deployment.start()
         except BaseException:
             while undo:

@@ -28,7 +28,9 @@ def test_an_undisturbed_run_is_complete(wanted):
         "pulled": 8000,
         "engine": 16,
         "doubled": 16,
+        "logged": 8000,
         "merged": 9599,
+        "log": 8000,
     }
     assert differences({**wanted, "totals": wanted["totals"][1:]}, wanted) > 0
     assert differences({**wanted, "keyed": [*wanted["keyed"], "1"]}, wanted) == 1

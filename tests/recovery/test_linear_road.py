@@ -56,7 +56,7 @@ def test_every_answer_is_there_once(tmp_path, files):
                 running.apply(app.build())
             source = running.deployment(app.name).components["traffic"].state
             eventually(lambda: source.second > SECONDS * share)  # noqa: B023 (called at once)
-            running._applications._stop_checkpoints(app.name)  # no last one
+            running._applications.checkpoints.stop(app.name)  # no last one
     with platform(tmp_path / "state") as running:
         assert running.wait(app.name, 60)
     wanted = answers(tmp_path / "wanted")

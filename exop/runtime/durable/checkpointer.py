@@ -14,6 +14,7 @@ from exop.logs import logger
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable.checkpoints import Checkpoints
 from exop.runtime.durable.failpoints import failpoint
+from exop.runtime.durable.parties import commit, prepare, sync
 from exop.runtime.durable.recovery import ties
 from exop.runtime.durable.snapshot import Snapshot, capture
 
@@ -65,25 +66,40 @@ class Checkpointer:
             CheckpointError: a driver did not come to a safe point within *patience* seconds.
             NotStorable: something is of a type that cannot be stored.
             StateError: it could not be written.
+            NotCommitted: it is written, and a sink could not put out what belongs to it.
         """
         with self._turn, self._deployment.changing:
             failpoint("checkpoint-begin")
             retired = list(self._deployment.retired)
+            number = self._checkpoints.number(self._deployment.name) + 1
             try:
-                snapshot = self._captured(patience, last=last)
+                snapshot = self._captured(number, patience, last=last)
                 failpoint("checkpoint-released")
-                self._sync()
-                begin = time.perf_counter()
-                self.figures.written = self._checkpoints.write(snapshot)
-                self.figures.write_ms = (time.perf_counter() - begin) * 1e3
+                self._write(snapshot)
             except ExopError as problem:
                 self.figures.failed += 1
                 self._note(str(problem))
                 raise
-            self._confirm(snapshot, retired)
-            self.figures.taken += 1
-            self.figures.bytes = snapshot.size
-            self._note(None)
+            self._commit(number, snapshot, retired)
+
+    def begin(self) -> None:
+        """Take the first one, before anything moves.
+
+        Raises:
+            NotStorable: something is of a type that cannot be stored.
+            CheckpointError, StateError: it could not be taken, or written.
+        """
+        with self._turn:
+            number = self._checkpoints.number(self._deployment.name) + 1
+            try:
+                prepare(self._deployment, number)
+                snapshot = capture(self._deployment, self._deployment.mesh.to_toml())
+                self._write(snapshot)
+            except ExopError as problem:
+                self.figures.failed += 1
+                self._note(str(problem))
+                raise
+            self._commit(number, snapshot, [])
 
     def status(self) -> dict[str, Any]:
         """The figures, as plain data."""
@@ -99,11 +115,30 @@ class Checkpointer:
             "trouble": found.trouble,
         }
 
-    def _captured(self, patience: float, *, last: bool) -> Snapshot:
+    def _write(self, snapshot: Snapshot) -> None:
+        sync(self._deployment)
+        begin = time.perf_counter()
+        self.figures.written = self._checkpoints.write(snapshot)
+        self.figures.write_ms = (time.perf_counter() - begin) * 1e3
+        self.figures.taken += 1
+        self.figures.bytes = snapshot.size
+
+    def _commit(self, number: int, snapshot: Snapshot, retired: list[Path]) -> None:
+        """Let the sinks put out what belongs to the checkpoint, and go what only the one before it had."""
+        self._confirm(snapshot, retired)
+        try:
+            commit(self._deployment, number)
+        except ExopError as problem:
+            self._note(str(problem))
+            raise
+        self._note(None)
+
+    def _captured(self, number: int, patience: float, *, last: bool) -> Snapshot:
         deployment = self._deployment
         topology = deployment.mesh.to_toml()
         with deployment.still(patience):
             begin = time.perf_counter()
+            prepare(deployment, number)
             snapshot = capture(deployment, topology)
             self.figures.pause_ms = (time.perf_counter() - begin) * 1e3
             failpoint("checkpoint-captured")
@@ -111,16 +146,6 @@ class Checkpointer:
                 for driver in deployment.drivers():
                     driver.halt()
         return snapshot
-
-    def _sync(self) -> None:
-        """Let sinks bring to the disk what their mementos count as written; the stream runs meanwhile."""
-        for component in self._deployment.components.values():
-            sync = getattr(component.instance, "sync", None)
-            if callable(sync):
-                sync()
-
-            if component.tie is not None:
-                component.tie.sync()
 
     def _confirm(self, snapshot: Snapshot, retired: list[Path]) -> None:
         """It is committed: let go of what only the checkpoint before it had."""

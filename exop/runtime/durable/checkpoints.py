@@ -99,6 +99,13 @@ class Checkpoints:
         revision, topology, reasons = found
         return Snapshot(application, revision, topology, json.loads(reasons), parts)
 
+    def number(self, application: str) -> int:
+        """The number of the last checkpoint of an application; 0: there is none."""
+        with self._lock:
+            query = "SELECT coalesce(max(number), 0) FROM checkpoints WHERE application = ?"
+            (number,) = self._database.execute(query, (application,)).fetchone()
+            return int(number)
+
     def has(self, application: str) -> bool:
         """There is a checkpoint of an application."""
         with self._lock:

@@ -1,14 +1,19 @@
 """The log: what passes, under offsets."""
 
+import threading
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exop.errors import MeshError
+from exop import EndOfStream
+from exop.errors import MeshError, NotStorable, StateError, StoredStateError
 from exop.runtime.channels.log import LogChannel
 from exop.runtime.log.memory import OffsetLog
-from tests.runtime.rig import Log, joined
+from exop.runtime.unwind import Unwind
+from tests.rig import PATIENCE, eventually
+from tests.runtime.rig import Log, driven, finished, joined
 
 
 def test_items_pass_and_keep_their_offsets():
@@ -68,6 +73,7 @@ def test_capture_and_restore_keep_the_offsets():
     joined(other, Log()).push(5)
     assert other.replay(4) == [4, 5]
     assert other.end == 6
+    assert channel.capture() == {"began": 0, "end": 5, "items": [3, 4]}
 
 
 @given(st.lists(st.one_of(st.integers(0, 5), st.tuples(st.just("trim"), st.integers(0, 30))), max_size=30))
@@ -85,3 +91,182 @@ def test_a_log_is_a_list_of_which_the_front_may_be_missing(steps):
         assert kept == everything[log.start :]
         middle = (log.start + log.end) // 2
         assert [item for batch in log.read(middle, log.end) for item in batch] == everything[middle:]
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """Makes the channel on disk, again and again; the one before is closed, as if its process had ended."""
+    made: list[LogChannel] = []
+
+    def make(**settings):
+        for one in made:
+            one.close()
+        made.append(LogChannel("l", path=tmp_path / "log", **settings))
+        made[-1].open()
+        return made[-1]
+
+    yield make
+    made[-1].close()
+
+
+def test_a_log_on_disk_goes_on_where_it_ended(disk):
+    """Another process finds the items, each under its offset."""
+    joined(disk(), Log()).push_batch(["a", ("b", 2)])
+    channel = disk()
+    joined(channel, Log()).push_batch(pa.record_batch({"x": [1]}))
+    assert (channel.start, channel.began, channel.end) == (0, 2, 3)
+    assert channel.replay(0) == ["a", ("b", 2), {"x": 1}]
+    assert set(channel.metrics()) == {"start", "end", "bytes", "folder"}
+
+
+def test_in_the_state_directory_it_is_on_disk_without_a_path(tmp_path):
+    """The platform gives every channel a folder of its own; without one a log is in memory."""
+    channel = LogChannel("l")
+    channel.home = tmp_path / "home"
+    channel.open()
+    joined(channel, Log()).push(1)
+    channel.close()
+    assert list(channel.home.glob("*.log"))
+
+
+@pytest.mark.parametrize("batches", [[[2], [3], [4], [5]], [[2, 3, 4, 5, 6]], [[2, 3], [4, 5, 6]]])
+def test_what_comes_once_more_after_a_crash_is_not_appended_twice(disk, batches):
+    """The log was ahead of the checkpoint: consumers are given the items again, however they are cut into batches."""
+    channel = disk()
+    entry = joined(channel, Log())
+    entry.push_batch([0, 1])
+    held = channel.capture()
+    assert held == {"began": 0, "end": 2}
+    entry.push_batch([2, 3])
+    entry.push(4)
+    channel, log = disk(), Log()
+    channel.restore(held)
+    assert channel.end == 2
+    entry = joined(channel, log)
+    for batch in batches:
+        entry.push_batch(batch)
+    assert log.seen == [item for batch in batches for item in batch]
+    assert channel.replay(0) == [0, 1, *log.seen]
+    assert disk().replay(0) == [0, 1, *log.seen]
+
+
+def test_a_stream_that_takes_another_course_is_what_the_log_has_then(disk, capsys):
+    """Producers may meet in another order than before: the rows behind the first difference are taken back."""
+    channel = disk()
+    entry = joined(channel, Log())
+    entry.push(0)
+    held = channel.capture()
+    entry.push_batch(["a", "b", "c"])
+    channel = disk()
+    channel.restore(held)
+    entry = joined(channel, Log())
+    entry.push("a")
+    entry.push("c")
+    entry.push("b")
+    assert channel.replay(0) == [0, "a", "c", "b"]
+    assert "another course" in capsys.readouterr().err
+
+
+def test_a_stream_that_ends_earlier_ends_the_log(disk):
+    """What did not come once more is not part of the stream."""
+    channel = disk()
+    entry = joined(channel, Log())
+    held = channel.capture()
+    entry.push_batch(["a", "b"])
+    channel = disk()
+    channel.restore(held)
+    entry = joined(channel, Log())
+    entry.push("a")
+    entry.control(EndOfStream())
+    assert channel.replay(0) == ["a"]
+    assert disk().replay(0) == ["a"]
+
+
+def test_a_log_that_lost_what_the_checkpoint_counts_is_refused(disk):
+    """It is said which rows there are; nothing begins in the middle."""
+    with pytest.raises(StoredStateError, match="holds the rows 0 to 0, and the checkpoint counts 5"):
+        disk().restore({"began": 0, "end": 5})
+
+
+def test_what_a_recovery_needs_is_kept_whatever_the_retention_says(disk):
+    """Rows behind the last checkpoint are compared with what comes once more."""
+    channel = disk(keep=1, segment=100)
+    entry = joined(channel, Log())
+    for number in range(10):
+        entry.push(number)
+    held = channel.capture()
+    channel.committed()
+    for number in range(10, 100):
+        entry.push(number)
+    assert channel.start <= 10
+    channel.capture()
+    channel.committed()
+    entry.push(100)
+    entry.push("x" * 100)
+    entry.push("y")
+    assert channel.start > 10
+    assert held["end"] == 10
+
+
+def test_items_that_are_old_are_forgotten(monkeypatch):
+    """In memory, too: at least so many seconds are kept."""
+    now = [0.0]
+    monkeypatch.setattr("exop.runtime.channels.log.time.monotonic", lambda: now[0])
+    channel = LogChannel("l", seconds=10)
+    entry = joined(channel, Log())
+    for number in range(30):
+        now[0] = number
+        entry.push(number)
+    assert channel.start == 19
+    assert LogChannel("l", keep="all")._retention.items is None
+
+
+def test_a_newcomer_is_given_what_is_kept_if_that_is_asked_for():
+    """By default it begins with what comes."""
+    for replay, first in ((False, []), (True, [1, 2])):
+        channel = LogChannel("l", replay=replay)
+        joined(channel, Log()).push_batch([1, 2])
+        assert channel.kept_for("late.item") == first
+
+
+def test_who_pushes_waits_for_a_disk_that_is_full(disk, monkeypatch):
+    """Nothing is lost: the driver is at its safe point with the item in hand, the channel says why, and goes on."""
+    monkeypatch.setattr("exop.runtime.channels.log.AGAIN", 0.01)
+    channel, log = disk(), Log()
+    entry = joined(channel, log)
+    full = threading.Event()
+    full.set()
+    append = channel._disk.append
+
+    def failing(batch):
+        if full.is_set():
+            raise StateError("the log could not be written: No space left on device")
+        return append(batch)
+
+    monkeypatch.setattr(channel._disk, "append", failing)
+
+    def work(driver):
+        driver.busy = True
+        for number in range(3):
+            try:
+                entry.push(number)
+            except Unwind as unwound:
+                driver.unwound(unwound)
+        entry.push_batch([3, 4])
+
+    driver = driven(work)
+    eventually(lambda: channel.trouble and driver.held_by)
+    driver.close()
+    assert driver.wait_parked(PATIENCE)
+    assert log.seen == []
+    driver.open()
+    full.clear()
+    finished(driver)
+    assert log.seen == channel.replay(0) == [0, 1, 2, 3, 4]
+    assert channel.trouble is None
+
+
+def test_without_a_driver_the_error_is_the_callers(disk):
+    """An item that cannot be stored, pushed by hand."""
+    with pytest.raises(NotStorable):
+        joined(disk(), Log()).push(object())

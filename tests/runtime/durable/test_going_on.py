@@ -213,8 +213,8 @@ def test_the_item_in_hand_is_part_of_the_checkpoint(tmp_path, world):
 def _crash(running: Platform) -> None:
     """Leave it as a killed process would: no last checkpoint."""
     applications = running._applications
-    for name in list(applications._checkpointers):
-        applications._stop_checkpoints(name)
+    for name in applications.checkpoints.names():
+        applications.checkpoints.stop(name)
 
 
 def test_a_suspended_slet_tries_its_item_again(tmp_path, world):
@@ -249,7 +249,7 @@ def test_what_a_pulling_slet_has_taken_is_kept(tmp_path, world):
         running.apply(line(slow).build())
         eventually(lambda: len(seen(running)) == 4)
         with pytest.raises(CheckpointError, match="slow did not come to a safe point"):
-            running._applications._checkpointers["line"].take(0.01)
+            running._applications.checkpoints.takers["line"].take(0.01)
         world.gate.set()
         eventually(lambda: len(seen(running)) == 10)
         running.checkpoint("line")
@@ -359,7 +359,7 @@ def test_a_source_that_does_not_yield(tmp_path, world):
         running.apply(app.build())
         eventually(lambda: world.calls)
         with pytest.raises(CheckpointError, match=r"silent did not come to a safe point.*yield None from time to time"):
-            running._applications._checkpointers["line"].take(0.01)
+            running._applications.checkpoints.takers["line"].take(0.01)
         assert "did not come" in running.status("line")["checkpoints"]["trouble"]
         world.gate.set()
         assert running.wait("line", 20)
@@ -514,7 +514,7 @@ def test_a_slow_source_keeps_nobody_else_waiting(tmp_path, world):
     with platform(tmp_path) as running:
         running.apply(app.build())
         eventually(lambda: world.calls and len(seen(running)) == 10)
-        running._applications._stop_checkpoints("line")
+        running._applications.checkpoints.stop("line")
         taker = Checkpointer(running.deployment("line"), running._applications.store.checkpoints)
         taking = threading.Thread(target=taker.take)
         taking.start()
