@@ -65,6 +65,7 @@ class Applications:
 
     @store.setter
     def store(self, store: Store | None) -> None:
+        """Remember them there."""
         self.checkpoints.store = store
 
     def names(self) -> list[str]:
