@@ -95,8 +95,6 @@ class Platform:
             from exop.runtime.store import Store
 
             self._applications.store = Store(self.state)
-            self.components.engines = self._applications.store.engines
-            self.components.home = self.state / "channels"
         self._running = True
         try:
             self._register_services()

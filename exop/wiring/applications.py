@@ -65,8 +65,10 @@ class Applications:
 
     @store.setter
     def store(self, store: Store | None) -> None:
-        """Remember them there."""
+        """Remember them there; channels and engines have a place in it, too."""
         self.checkpoints.store = store
+        if store is not None:
+            self._manager.home, self._manager.engines = store.directory / "channels", store.engines
 
     def names(self) -> list[str]:
         """The applications that are deployed."""
