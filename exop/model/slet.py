@@ -79,6 +79,8 @@ class Slet:
     keeps_own_state: ClassVar[bool] = False
     #: The application takes checkpoints: set by the platform before the first item.
     checkpointed: ClassVar[bool] = False
+    #: Opening takes the interpreter for long (it computes, or imports): a plan warns of it before it is done once.
+    heavy_opening: ClassVar[bool] = False
     __slet__: ClassVar[SletSpec | None] = None
     __slet_options__: ClassVar[Mapping[str, Any]] = {}
 

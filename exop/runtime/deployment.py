@@ -158,8 +158,8 @@ class Deployment:
             cure = "a source that waits should yield None from time to time"
             raise CheckpointError(application=self.name, problem=problem, cure=cure)
 
-    def open(self) -> None:
-        """Open all slets, several at a time; returns when every one is ready.
+    def open(self, enter: Callable[[Component], None] = Component.enter) -> None:
+        """Open all slets by *enter*, several at a time; returns when every one is ready.
 
         Raises:
             ComponentFailed: one could not be opened; those that were open are closed again.
@@ -169,7 +169,7 @@ class Deployment:
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(OPENERS, thread_name_prefix="exop open") as pool:
-            opened = [(component, pool.submit(component.enter)) for component in components]
+            opened = [(component, pool.submit(enter, component)) for component in components]
             failed = [(component, future.exception()) for component, future in opened]
         for component, error in failed:
             if error is not None:

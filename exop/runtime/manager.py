@@ -19,6 +19,7 @@ from exop.model.signature import read_settings
 from exop.registry import Registration, ServiceRegistry
 from exop.runtime.channel import Channel
 from exop.runtime.component import Component
+from exop.runtime.openings import Openings
 from exop.runtime.tied.places import EnginePlaces
 
 SLET, CHANNEL, INPUT_PORT, OUTPUT_PORT = "Slet", "Channel", "InputPort", "OutputPort"
@@ -53,6 +54,7 @@ class ComponentManager:
         self._services: dict[str, list[Registration]] = {}
         self._ports: dict[tuple[str, str], Registration] = {}
         self.kinds: dict[str, type[Channel]] = {}
+        self.openings = Openings()
         self.engines: EnginePlaces | None = None
         self.home: Path | None = None
 

@@ -101,7 +101,7 @@ class Applications:
         check(mesh, self._manager.kinds)
         self._deployer.check_hosts(mesh)
         plan = make_plan(running.mesh, mesh)
-        said = notes(plan, running, self._manager.kinds)
+        said = notes(plan, running, self._manager.kinds, self._manager.openings)
         return dataclasses.replace(plan, notes=said, carry_out=self._carry_out)
 
     def apply(self, mesh: Mesh) -> Mesh:

@@ -49,7 +49,7 @@ class Deployer:
             undo.append(lambda: self._discard_inserted(deployment))
             self._bind(deployment, snapshot)
             undo.append(deployment.stop)
-            deployment.open()
+            deployment.open(self._manager.openings.enter)
             if ready is not None:
                 ready(deployment)
             deployment.start()

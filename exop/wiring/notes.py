@@ -9,12 +9,18 @@ from exop.model.slet import Slet
 from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
+from exop.runtime.openings import Openings, imports_to_open, opens
 from exop.runtime.shown import shown
 from exop.wiring.plan import Plan, Step
 from exop.wiring.preview import preview
 
+#: An opening that computes for so many seconds is worth a warning.
+NOTICED = 0.1
 
-def notes(plan: Plan, deployment: Deployment, kinds: Mapping[str, type[Channel]]) -> tuple[str, ...]:
+
+def notes(
+    plan: Plan, deployment: Deployment, kinds: Mapping[str, type[Channel]], openings: Openings
+) -> tuple[str, ...]:
     """Everything that is worth saying before a plan is carried out."""
     found = [*_queues(plan, deployment, kinds)]
     for step in plan.steps:
@@ -22,7 +28,7 @@ def notes(plan: Plan, deployment: Deployment, kinds: Mapping[str, type[Channel]]
         if component is not None:
             found += _of_old(step, component)
         if step.verb in ("add", "replace"):
-            found += _of_new(step)
+            found += _of_new(step, openings)
     return tuple(found)
 
 
@@ -54,10 +60,22 @@ def _of_old(step: Step, component: Component) -> Iterator[str]:
         yield f"{step.node} is broken: what it was given and has not put out is lost"
 
 
-def _of_new(step: Step) -> Iterator[str]:
-    factory = step.after.slet.factory if step.after is not None else None
-    if isinstance(factory, type) and getattr(factory, "__enter__", None) is not Slet.__enter__:
-        yield (
-            f"{step.node} opens beside the running stream: time that it waits costs the stream nothing, "
-            f"time that it computes or imports is shared with it"
-        )
+def _of_new(step: Step, openings: Openings) -> Iterator[str]:
+    """What opens beside the running stream: waiting costs the stream nothing, computing is shared with it."""
+    spec = step.after.slet if step.after is not None else None
+    if spec is None or not opens(spec):
+        return
+    last, imports = openings.last(spec), imports_to_open(spec)
+    text, takes = f"{step.node} opens beside the running stream", list[str]()
+    if last is not None:
+        text += f", which took {last.seconds:.2g} s the last time"
+        takes += [f"{last.computing:.2g} s of that it computed"] if last.computing >= NOTICED else []
+    elif getattr(spec.factory, "heavy_opening", False):
+        takes.append("it says of itself that this is heavy")
+    takes += [f"it imports {', '.join(imports)}"] if imports else []
+    if takes:
+        yield f"warning: {text}: {' and '.join(takes)}, sharing the interpreter with the streams of this platform"
+    elif last is not None:
+        yield f"{text} and cost the stream nothing"
+    else:
+        yield f"{text}: time that it waits costs the stream nothing, time that it computes or imports is shared with it"

@@ -75,7 +75,7 @@ class Successors:
 
     def _open(self, component: Component) -> None:
         try:
-            component.enter()
+            self.manager.openings.enter(component)
         except Exception as error:
             problem = str(error) or repr(error)
             raise ComponentFailed(node=component.node.name, phase="opening", problem=problem) from error

@@ -1,0 +1,91 @@
+"""What it takes to open slets: measured whenever one is opened, and foreseen before one is opened for the first time.
+
+Time that an opening waits costs the streams nothing; time that it computes or imports is the interpreter's, which they
+share with it. So a plan says what the last opening took, or what the code says that the first one will.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+
+from exop.model.slet import Slet
+from exop.model.spec import SletSpec
+from exop.runtime.component import Component
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How long an opening took, and how much of that its thread has computed, in seconds."""
+
+    seconds: float
+    computing: float
+
+
+class Openings:
+    """The last opening of each slet on one platform."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, Opening] = {}
+
+    def enter(self, component: Component) -> None:
+        """Open a component and remember what it took."""
+        begin, computed = time.perf_counter(), time.thread_time()
+        component.enter()
+        spent = Opening(time.perf_counter() - begin, time.thread_time() - computed)
+        self._last[component.spec.identity] = spent
+
+    def last(self, spec: SletSpec) -> Opening | None:
+        """What opening this slet took the last time; `None` if it was never opened here."""
+        return self._last.get(spec.identity)
+
+
+def opens(spec: SletSpec) -> bool:
+    """The slet has something to open."""
+    return spec.is_class and getattr(spec.factory, "__enter__", None) is not Slet.__enter__
+
+
+def imports_to_open(spec: SletSpec) -> list[str]:
+    """The modules that opening will import and that nobody has imported yet, as far as the code tells.
+
+    Read from `__enter__`, and from what it calls in its own class and module.
+    """
+    found: dict[str, None] = {}
+    todo, seen = [getattr(spec.factory, "__enter__", None)], set[CodeType]()
+    while todo:
+        function = todo.pop()
+        if not isinstance(function, FunctionType) or function.__code__ in seen:
+            continue
+        seen.add(function.__code__)
+        for code in _nested(function.__code__):
+            found |= dict.fromkeys(_imported(code, function.__globals__.get("__package__") or ""))
+            todo += [getattr(spec.factory, name, None) for name in code.co_names]
+            near = [function.__globals__.get(name) for name in code.co_names]
+            todo += [one for one in near if getattr(one, "__module__", None) == function.__module__]
+    return [name for name in found if name not in sys.modules]
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    """The code of a function and of those that it defines."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)
+
+
+def _imported(code: CodeType, package: str) -> Iterator[str]:
+    """The modules that the import statements in *code* name, in full."""
+    # Paid for by those who plan to open a class.
+    import dis
+    from importlib.util import resolve_name
+
+    steps = list(dis.get_instructions(code))
+    for place, step in enumerate(steps):
+        if step.opname == "IMPORT_NAME":
+            level = steps[place - 2].argval
+            name = "." * level + step.argval if isinstance(level, int) else step.argval
+            if package or not name.startswith("."):
+                yield resolve_name(name, package)

@@ -1,0 +1,70 @@
+"""What a plan says of openings, before anything was opened and after."""
+
+from typing import Self
+
+import pytest
+
+from exop.model.slet import Slet, input_port, slet
+from exop.runtime.openings import Opening, Openings
+from exop.wiring.notes import _of_new
+from exop.wiring.plan import Step
+from tests.runtime.test_openings import Importing
+
+
+class Opens(Slet):
+    """Has something to open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    @input_port
+    def item(self, item: int) -> None:
+        """Take one."""
+
+
+class Heavy(Opens):
+    """Says that it is heavy to open."""
+
+    heavy_opening = True
+
+
+@slet
+def function(item: int) -> None:
+    """Opens nothing."""
+
+
+class Node:
+    """A node with this slet."""
+
+    def __init__(self, thing):
+        self.slet = thing.__slet__
+
+
+def said(thing, last=None):
+    """What a plan says of opening this slet, after such a last opening."""
+    known = Openings()
+    if last is not None:
+        known._last[thing.__slet__.identity] = last
+    return " ".join(_of_new(Step("replace", "node", "", after=Node(thing)), known))
+
+
+def test_nothing_is_said_of_what_opens_nothing():
+    """A function has nothing to open."""
+    assert said(function) == ""
+
+
+@pytest.mark.parametrize(
+    ("thing", "last", "expected"),
+    [
+        (Opens, None, "node opens beside the running stream: time that it waits costs the stream nothing"),
+        (Opens, Opening(5.0, 0.001), "which took 5 s the last time and cost the stream nothing"),
+        (Opens, Opening(6.0, 5.0), "which took 6 s the last time: 5 s of that it computed, sharing the interpreter"),
+        (Heavy, None, "it says of itself that this is heavy"),
+        (Heavy, Opening(6.0, 0.0), "and cost the stream nothing"),
+        (Importing, None, "it imports another_that_is_not_there"),
+    ],
+)
+def test_a_plan_says_what_an_opening_takes(thing, last, expected):
+    """What was measured counts; before that, what the slet says of itself and what its code will import."""
+    assert expected in said(thing, last)
+    assert said(thing, last).startswith("warning: ") == ("sharing the interpreter" in said(thing, last))
