@@ -15,13 +15,10 @@ from exop.model.mesh import Mesh
 from exop.model.properties import HOST, KIND, NAME
 from exop.model.spec import SletSpec
 from exop.registry import ServiceRegistry
-from exop.runtime import repair
 from exop.runtime.catalog import Catalog
-from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
 from exop.runtime.status import application_status
-from exop.runtime.trouble import FailedItem
-from exop.wiring import Applications, Plan, WiringController
+from exop.wiring import Applications, Requests, WiringController
 
 if TYPE_CHECKING:
     from exop.bundle.bundles import Bundles
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
 SWITCH_INTERVAL = 0.0002
 
 
-class Platform:
+class Platform(Requests):
     """One running instance of ExoP, embedded in this process.
 
         with Platform(state="state/") as platform:
@@ -166,110 +163,6 @@ class Platform:
     def slets(self) -> dict[str, SletSpec]:
         """The slets that plugins offer, by identity (`plugin:name`)."""
         return dict(self.catalog.slets)
-
-    def plan(self, mesh: Mesh) -> Plan:
-        """What `apply` would do to a running application; print it, or `apply()` it. Nothing has happened yet.
-
-        Raises:
-            UnknownName: no such application runs here.
-            StaleMesh: the mesh is not of the revision that runs.
-            MeshError, PlanError: it cannot be made so.
-        """
-        self._check_running()
-        return self._applications.plan(mesh)
-
-    def apply(self, mesh: Mesh) -> Mesh:
-        """Make *mesh* what runs: deploy a new application, or change the one that runs. Returns it with its revision.
-
-        Raises:
-            MeshError: the mesh cannot be; nothing has happened.
-            PlanError: it could not be made to run; everything is as it was.
-            StaleMesh: somebody else has applied another revision meanwhile.
-        """
-        self._check_running()
-        return self._applications.apply(mesh)
-
-    def mesh(self, application: str) -> Mesh:
-        """The mesh of a running application, as it is now.
-
-        Raises:
-            UnknownName: no such application runs here.
-        """
-        return self.deployment(application).mesh
-
-    def applications(self) -> list[str]:
-        """The names of the applications that are deployed."""
-        return self._applications.names()
-
-    def deployment(self, application: str) -> Deployment:
-        """The running form of an application.
-
-        Raises:
-            UnknownName: no such application runs here.
-        """
-        return self._applications.get(application)
-
-    def resume(self, application: str, node: str) -> None:
-        """Let items into a suspended or failed node again; the item that it is suspended on is tried first.
-
-        Raises:
-            UnknownName: no such application, or node.
-            LifecycleError: it is not suspended.
-        """
-        self._applications.resume(application, node)
-
-    def kept_item(self, application: str, node: str) -> FailedItem | None:
-        """The item that a node is suspended on, with its memento, settings and traceback; `None` if it is not.
-
-        `to_bytes()` of it is a file for `exop.testing.replay`.
-
-        Raises:
-            UnknownName: no such application, or node.
-        """
-        return repair.kept(self.deployment(application), node)
-
-    def dead_letters(self, application: str, node: str) -> list[FailedItem]:
-        """The items of a node that were set aside (`on_error="dead-letter"`), the oldest first.
-
-        Raises:
-            UnknownName: no such application, or node.
-        """
-        return repair.dead_letters(self.deployment(application), node)
-
-    def retry_dead_letters(self, application: str, node: str) -> int:
-        """Have all dead letters of a node tried again, in their order, behind what is under way; returns how many.
-
-        Raises:
-            UnknownName: no such application, or node.
-            PlanError: the stream has ended there.
-        """
-        return repair.retry_dead_letters(self.deployment(application), node)
-
-    def checkpoint(self, application: str) -> None:
-        """Take a checkpoint of a durable application now; it is written when this returns.
-
-        Raises:
-            UnknownName: no such application runs here.
-            CheckpointError: it is not durable, or a driver does not come to a safe point.
-            NotStorable, StateError: it cannot be stored, or not be written; the one before it stands.
-        """
-        self._applications.checkpoint(application)
-
-    def end(self, application: str) -> None:
-        """Ask the sources of an application to end; what is under way is still processed."""
-        self.deployment(application).end_sources()
-
-    def remove(self, application: str, timeout: float = 5.0) -> bool:
-        """Stop an application at its safe points and undeploy it; tells whether all its threads have left in time."""
-        return self._applications.remove(application, timeout)
-
-    def wait(self, application: str, timeout: float | None = None) -> bool:
-        """Wait until an application has finished; `False` when *timeout* seconds were not enough.
-
-        Raises:
-            ComponentFailed: a slet is suspended on an item, or an engine broke, and nobody has repaired it.
-        """
-        return self._applications.wait(application, timeout)
 
     def status(self, application: str | None = None) -> dict[str, Any]:
         """What runs here, in plain data: the platform, or one application with its components and channels."""

@@ -23,6 +23,7 @@ from exop.cli.describing import describe
 from exop.cli.editing import add, configure, replace, rewire, suspend
 from exop.cli.items import export_item, list_items, retry_items
 from exop.cli.looking import mesh, ps, services
+from exop.cli.mementos import export_memento, import_memento, show_memento
 from exop.cli.running import run, serve
 
 GROUPS: Final = {
@@ -46,6 +47,7 @@ class Command:
 #: What the commands of a group are about.
 FAMILIES: Final = {
     "bundle": "Bundles: install, start, update, stop and uninstall code on a running platform.",
+    "memento": "Show the state of a running node, export it, import it after an edit.",
     "item": "Look at failed items of a node, take them out, have them tried again.",
 }
 
@@ -64,6 +66,9 @@ COMMANDS: Final = (
     Command(add, ("add",), "change"),
     Command(suspend, ("suspend",), "change"),
     Command(resume, ("resume",), "change"),
+    Command(show_memento, ("memento show",), "look"),
+    Command(export_memento, ("memento export",), "change"),
+    Command(import_memento, ("memento import",), "change"),
     Command(end, ("end",), "change"),
     Command(remove, ("remove", "stop"), "change"),
     Command(new_bundle, ("bundle new",), "bundle"),

@@ -23,7 +23,7 @@ import msgpack
 from exop.errors import NotStorable, StoredStateError
 from exop.model import columns
 from exop.model.items import Batch
-from exop.model.named import name_of, named
+from exop.model.named import class_named, factory_named, name_of
 
 _LARGEST: Final = 2**31 - 1  # of an extension, in bytes: msgpack's own bound is above it
 
@@ -203,7 +203,7 @@ _WRITERS: Final[dict[type, tuple[Tag, Callable[[Any], Any]]]] = {
 
 
 def _read_enum(content: list[Any]) -> Any:
-    kind, name = named(content[0]), content[1]
+    kind, name = class_named(content[0], "enum", lambda one: issubclass(one, enum.Enum)), content[1]
     try:
         return kind[name] if isinstance(name, str) else kind(name)
     except (KeyError, ValueError):
@@ -212,7 +212,8 @@ def _read_enum(content: list[Any]) -> Any:
 
 
 def _read_named_tuple(content: list[Any]) -> Any:
-    kind, fields = named(content[0]), content[1]
+    kind = class_named(content[0], "named tuple", lambda one: issubclass(one, tuple) and hasattr(one, "_fields"))
+    fields = content[1]
     try:
         return kind(**fields)
     except TypeError as problem:
@@ -232,12 +233,12 @@ _READERS: Final[dict[int, Callable[[Any], Any]]] = {
     Tag.TIME: lambda v: _read_moment(time, v),
     Tag.TIMEDELTA: lambda v: timedelta(*v),
     Tag.ENUM: _read_enum,
-    Tag.DATACLASS: lambda v: filled(named(v[0]), v[1]),
+    Tag.DATACLASS: lambda v: filled(class_named(v[0], "dataclass", dataclasses.is_dataclass), v[1]),
     Tag.NAMEDTUPLE: _read_named_tuple,
     Tag.ARRAY: columns.read_array,
     Tag.SCALAR: columns.read_scalar,
     Tag.COMPLEX: lambda v: complex(*v),
-    Tag.DEFAULTDICT: lambda v: defaultdict(v[0] and named(v[0]), v[1]),
+    Tag.DEFAULTDICT: lambda v: defaultdict(v[0] and factory_named(v[0]), v[1]),
     Tag.ORDERED: OrderedDict,
     Tag.COUNTER: Counter,
     Tag.BATCH: Batch,

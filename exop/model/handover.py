@@ -26,14 +26,18 @@ class HandOver:
 def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
     """Decide how *after* takes over the state of *before*.
 
-    By reference when both keep the same class; through `upgrade` (a class method of the new class that takes the old
-    memento) where there is one, on a copy; field by field when the new class has the old one's name and all its fields.
+    As it is given, where the mesh gives it one. By reference when both keep the same class; through `upgrade` (a class
+    method of the new class that takes the old memento) where there is one, on a copy; field by field when the new class
+    has the old one's name and all its fields.
 
     Raises:
         MementoError: the successor cannot take the state, and was not told to lose it.
     """
     old = before.slet.state[1] if before.slet.state else None
     new = after.slet.state[1] if after.slet.state else None
+    if after.memento is not None:
+        given = after.memento.copied()
+        return HandOver(f"the state ({type(given).__name__}) as it is given", lambda _: given)
     if old is None and getattr(before.slet.factory, "keeps_own_state", False):
         if not lose_state:
             problem = "its engine keeps it, and the platform cannot read it there"

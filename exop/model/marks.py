@@ -9,7 +9,7 @@ from typing import Any, Final
 from exop.model.mesh import Mesh, Node
 
 #: The fields of `Node` that are marks: they are no part of what runs, and no topology file has them.
-MARKS: Final = ("lose_state",)
+MARKS: Final = ("lose_state", "memento")
 
 _UNMARKED: Final[dict[str, Any]] = {
     field.name: field.default for field in dataclasses.fields(Node) if field.name in MARKS

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self
 
 from exop.errors import MeshError, UnknownName
+from exop.model.fields import check_fields
+from exop.model.memento import Memento
 from exop.model.slet import spec_of
 from exop.model.spec import Policy, SletSpec, unfit_bounds
 
@@ -56,6 +58,7 @@ class Node:
     lose_state: bool = False
     timeout: float | None = None
     dead_letters: int | None = None
+    memento: Memento | None = None
 
     def __post_init__(self) -> None:
         checked_name("a node", self.name)
@@ -125,6 +128,18 @@ class Mesh:
     def at(self, revision: int) -> Self:
         """The same mesh as revision *revision*."""
         return replace(self, revision=revision)
+
+    def restore(self, name: str, memento: Memento, /) -> Self:
+        """Give a node another state; the slet is exchanged for one like it, which begins with a copy of *memento*.
+
+        Raises:
+            UnknownName: there is no such node.
+            MeshError: its slet keeps no memento, or one of another class.
+            StoredStateError: a value in it is not of its field's type.
+        """
+        node = self.node(name)
+        check_memento(f"{self.name}.{name}", node.slet, memento)
+        return self._with(replace(node, memento=memento.copied()))
 
     def add(self, node: Node, *channels: ChannelSpec) -> Self:
         """Add a node, and the channels that it brings.
@@ -276,6 +291,32 @@ class Mesh:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def check_memento(place: str, slet: SletSpec, memento: Memento) -> None:
+    """Refuse a state that a slet cannot work with.
+
+    Raises:
+        MeshError: it keeps none, or one of another class.
+        StoredStateError: a value in it is not of its field's type.
+    """
+    kind = memento_of(place, slet)
+    if not isinstance(memento, kind):
+        given = type(memento).__qualname__
+        raise MeshError(f"{place}: {slet.name} keeps a {kind.__qualname__}, and this is a {given}")
+    check_fields({one.name: getattr(memento, one.name) for one in fields(memento)}, kind, place)  # type: ignore[arg-type]
+
+
+def memento_of(place: str, slet: SletSpec) -> type[Memento]:
+    """The class of the state that a slet keeps.
+
+    Raises:
+        MeshError: it keeps none.
+    """
+    if slet.state is None:
+        why = "; what its engine keeps, the platform cannot read" if getattr(slet.factory, "keeps_own_state", 0) else ""
+        raise MeshError(f"{place}: {slet.name} keeps no memento{why}")
+    return slet.state[1]
 
 
 def _known_port(place: str, slet: SletSpec, port: str) -> None:

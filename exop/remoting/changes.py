@@ -6,11 +6,13 @@ from typing import Annotated
 
 import msgspec
 
+from exop.model.exported import imported
 from exop.model.marks import marked
-from exop.model.mesh import Mesh
+from exop.model.mesh import Mesh, memento_of
 from exop.remoting.declare import Request, operation
 from exop.remoting.edits import AnyEdit, edited
 from exop.remoting.offered import Changing, PlanLike
+from exop.remoting.pieces import Pieces
 from exop.remoting.planned import Changed, Planned, Shelf, as_data
 
 
@@ -18,6 +20,8 @@ class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """What is said of one node for the next change alone (`exop.model.marks`)."""
 
     lose_state: bool = False
+    memento: str | None = None
+    """The number under which the platform keeps it."""
 
 
 class Topology(Request, frozen=True):
@@ -44,8 +48,9 @@ class PlanNumber(Request, frozen=True):
 class ChangeOperations:
     """The operations by which one platform is changed."""
 
-    def __init__(self, platform: Changing) -> None:
+    def __init__(self, platform: Changing, pieces: Pieces) -> None:
         self._platform = platform
+        self._pieces = pieces
         self._plans: Shelf[PlanLike] = Shelf("plan")
 
     @operation
@@ -56,13 +61,13 @@ class ChangeOperations:
     @operation
     def plan(self, request: Topology) -> Planned:
         """What `apply` would do to a running application; the plan waits to be carried out."""
-        return self._planned(self._mesh(request))
+        return self.planned(self._mesh(request))
 
     @operation
     def edit(self, request: Edits) -> Planned:
         """What edits would do to a running application; the plan waits to be carried out."""
         running = self._platform.mesh(request.application)
-        return self._planned(edited(running, request.edits, self._platform.catalog))
+        return self.planned(edited(running, request.edits, self._platform.catalog))
 
     @operation
     def carry_out(self, request: PlanNumber) -> Changed:
@@ -72,9 +77,18 @@ class ChangeOperations:
     def _mesh(self, request: Topology) -> Mesh:
         mesh = Mesh.from_toml(request.toml, self._platform.catalog.slets)
         revision = self._platform.mesh(mesh.name).revision if request.revision is None else request.revision
-        return marked(mesh, {name: msgspec.to_builtins(one) for name, one in request.marks.items()}).at(revision)
+        for name, given in request.marks.items():
+            marks = msgspec.to_builtins(given)
+            number = marks.pop("memento", None)
+            mesh = marked(mesh, {name: marks})
+            if number is not None:
+                place = f"{mesh.name}.{name}"
+                kind = memento_of(place, mesh.node(name).slet)
+                mesh = mesh.restore(name, imported(self._pieces.take(number), kind, place))
+        return mesh.at(revision)
 
-    def _planned(self, mesh: Mesh) -> Planned:
+    def planned(self, mesh: Mesh) -> Planned:
+        """Plan that *mesh* is to run; the plan waits to be carried out."""
         plan = self._platform.plan(mesh)
         return as_data(self._plans.put(plan), plan)
 

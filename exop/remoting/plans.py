@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from exop.errors import MeshError
 from exop.model.marks import marks_of, without_marks
+from exop.model.memento import Memento
 from exop.model.mesh import Mesh
 from exop.model.resolve import resolved
 from exop.runtime.catalog import known_slets
@@ -74,8 +75,8 @@ class RemotePlan:
         return self.platform.carry_out(self.planned.plan)
 
 
-def as_topology(mesh: Mesh) -> Mapping[str, Any]:
-    """A mesh as it is sent: its topology, revision and marks.
+def as_topology(mesh: Mesh, send: Callable[[bytes], str]) -> Mapping[str, Any]:
+    """A mesh as it is sent: its topology, revision and marks; a memento goes by *send*, which gives its number.
 
     Raises:
         MeshError: a slet stands in no plugin, so the other platform could not find its code.
@@ -89,4 +90,16 @@ def as_topology(mesh: Mesh) -> Mapping[str, Any]:
                 f"code does not travel; offer it by a @hookimpl register_slets() in a package that the other platform "
                 f"has (installed there, or `exop serve --load FOLDER`)"
             )
-    return {"toml": mesh.to_toml(), "revision": mesh.revision, "marks": marks_of(mesh)}
+    marks = marks_of(mesh)
+    for name, given in marks.items():
+        if "memento" in given:
+            given["memento"] = send(pack(given["memento"], f"{mesh.name}.{name}"))
+    return {"toml": mesh.to_toml(), "revision": mesh.revision, "marks": marks}
+
+
+def pack(memento: Memento, place: str) -> bytes:
+    """A memento as it travels."""
+    # The encoding is paid for by those who need it.
+    from exop.model import stored
+
+    return stored.pack(memento, place)

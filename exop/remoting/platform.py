@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from exop.errors import ComponentFailed, PeerUnreachable, UnknownName
 from exop.hooks import Plugins
 from exop.model.marks import without_marks
+from exop.model.memento import Memento
 from exop.model.mesh import Mesh
 from exop.remoting.bundles_client import RemoteBundles
 from exop.remoting.client import ControlClient
@@ -39,11 +40,16 @@ def serve(platform: Served) -> ControlServer:
         from exop.remoting.bundles import BundleOperations
         from exop.remoting.changes import ChangeOperations
         from exop.remoting.declare import operations
+        from exop.remoting.mementos import MementoOperations
+        from exop.remoting.pieces import Pieces
         from exop.remoting.repairs import RepairOperations
         from exop.remoting.served import Operations
 
+        pieces = Pieces()
+        changes = ChangeOperations(platform, pieces)
+        mementos = MementoOperations(platform, pieces, changes)
         return operations(
-            Operations(platform), ChangeOperations(platform), RepairOperations(platform), BundleOperations(platform)
+            Operations(platform), changes, mementos, RepairOperations(platform), BundleOperations(platform)
         )
 
     server = ControlServer(table, address, name=platform.name)
@@ -114,7 +120,7 @@ class RemotePlatform:
             StaleMesh: the mesh is not of the revision that runs.
             MeshError, PlanError: it cannot be made so.
         """
-        return self._planned("plan", as_topology(mesh), mesh)
+        return self._planned("plan", as_topology(mesh, self._send), mesh)
 
     def plan_topology(self, toml: str) -> RemotePlan:
         """What a topology file would make of the application that runs; its slets are known there alone."""
@@ -132,7 +138,7 @@ class RemotePlatform:
             PlanError: it could not be made to run; everything is as it was.
             StaleMesh: somebody else has applied another revision meanwhile.
         """
-        found = self._client.call("apply", as_topology(mesh), timeout=PATIENCE)
+        found = self._client.call("apply", as_topology(mesh, self._send), timeout=PATIENCE)
         return without_marks(mesh).at(found["revision"])
 
     def apply_topology(self, toml: str, revision: int = 0) -> str:
@@ -149,6 +155,41 @@ class RemotePlatform:
         from exop.remoting.planned import Planned
 
         return RemotePlan(self._client.call(operation, request, Planned, timeout=PATIENCE), self, mesh)
+
+    def _send(self, data: bytes) -> str:
+        from exop.remoting.pieces import send
+
+        return send(self._client, data)
+
+    def memento(self, application: str, node: str) -> Memento:
+        """A copy of a node's state as it is now; its class must be known here too, by an installed plugin.
+
+        Raises:
+            UnknownName, MeshError, PlanError: as `Platform.memento`.
+            StoredStateError: its class is not here.
+        """
+        from exop.remoting.mementos_client import as_memento
+
+        return as_memento(self.export_memento(application, node, "msgpack")[1], f"{application}.{node}")
+
+    def restore(self, application: str, node: str, memento: Memento) -> Mesh:
+        """Let a node go on from another state; a change like any other. Returns the mesh that runs then."""
+        return self.plan(self.mesh(application).restore(node, memento)).apply()
+
+    def export_memento(self, application: str, node: str, form: str | None = None) -> tuple[str, bytes]:
+        """A node's state as the content of a file, and its form: `json` where that can hold it, else `msgpack`."""
+        from exop.remoting.mementos_client import export_memento
+
+        return export_memento(self._client, {"application": application, "node": node, "form": form})
+
+    def import_memento(self, application: str, node: str, data: bytes) -> RemotePlan:
+        """Plan that a node goes on from the state in a file, which was perhaps edited.
+
+        Raises:
+            UnknownName, MeshError: no such application or node, or it keeps no memento.
+            StoredStateError: the file is damaged, newer, of another class, or a value in it does not fit.
+        """
+        return self._planned("import_memento", {"application": application, "node": node, "number": self._send(data)})
 
     def resume(self, application: str, node: str) -> None:
         """Let items into a suspended node again; the one that it is suspended on is tried first."""

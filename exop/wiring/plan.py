@@ -112,10 +112,12 @@ def make_plan(before: Mesh, after: Mesh) -> Plan:
 
 def _steps(old: Node, new: Node) -> list[Step]:
     """The steps of one changed node: a replacement does everything at once."""
-    if old.slet != new.slet:
+    if old.slet != new.slet or new.memento is not None:
         _check_stop(old, new)
         state = hand_over(old, new, lose_state=new.lose_state)
-        return [Step("replace", new.name, f"{old.slet.identity} → {new.slet.identity}", old, new, state)]
+        same = f"{new.slet.identity} with another state" if old.slet == new.slet else None
+        text = same or f"{old.slet.identity} → {new.slet.identity}"
+        return [Step("replace", new.name, text, old, new, state)]
     steps = []
     if dict(old.settings) != dict(new.settings):
         _check_restart(new)

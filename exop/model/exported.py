@@ -1,0 +1,114 @@
+"""A memento in a file of its own: JSON that can be edited, or msgpack where it holds what JSON has no form for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, Literal, TypeAlias
+
+from exop.errors import NotStorable, StoredStateError
+from exop.model.encoding import fields_of
+from exop.model.fields import check_fields
+from exop.model.legible import written
+from exop.model.memento import Memento
+from exop.model.named import loaded_only
+from exop.model.reading import read
+from exop.model.stored import pack, unpack
+
+Form: TypeAlias = Literal["json", "msgpack"]
+#: What the JSON of a memento says of itself, and the form of what is written here.
+KIND: Final = "exop memento"
+FORMAT: Final = 1
+
+
+def document(memento: Memento, place: str) -> tuple[dict[str, Any], list[str]]:
+    """A memento as JSON, and the places of what is only shown there."""
+    fields, opaque = written(memento)
+    kind = type(memento)
+    return {
+        "kind": KIND,
+        "format": FORMAT,
+        "of": place,
+        "memento": _name(kind),
+        "version": kind.__memento_version__,
+        "fields": fields,
+    }, opaque
+
+
+def exported(memento: Memento, place: str, form: Form | None = None) -> tuple[Form, bytes]:
+    """The content of a file: as JSON where that has a form for everything in it, else as msgpack; or as *form* says.
+
+    Raises:
+        NotStorable: it holds what the form has no place for; *place* is named.
+    """
+    if form == "msgpack":
+        return "msgpack", pack(memento, place)
+    found, opaque = document(memento, place)
+    if not opaque:
+        return "json", (json.dumps(found, indent=2, ensure_ascii=False) + "\n").encode()
+    if form is None:
+        return "msgpack", pack(memento, place)
+    raise NotStorable(
+        value=opaque[0], problem="JSON has no form for it", cure="export it as msgpack", place=f"{place} as JSON"
+    )
+
+
+def imported(data: bytes, kind: type[Memento], place: str) -> Memento:
+    """Read what `exported` wrote, as the memento of a slet that keeps a *kind*; an older msgpack is upgraded.
+
+    Nothing is imported, and nothing but classes of data is made: the file may come from somebody else.
+
+    Raises:
+        StoredStateError: it is damaged, of another class or of a newer version, or a value in it does not fit.
+    """
+    if data.lstrip()[:1] != b"{":
+        return _unpacked(data, kind, place)
+    found = _document(data, place)
+    _check_kind(found, kind, place)
+    return read(found["fields"], kind, place)
+
+
+def _unpacked(data: bytes, kind: type[Memento], place: str) -> Memento:
+    try:
+        with loaded_only():
+            made = unpack(data, kind, place)
+    except StoredStateError as error:
+        raise StoredStateError(**{**error.facts, "what": place}) from None
+    if not isinstance(made, kind):
+        problem = f"{kind.__qualname__}.upgrade returned {made!r:.200}, which is no {kind.__qualname__}"
+        raise StoredStateError(what=place, problem=problem, cure="correct the upgrade")
+    check_fields(fields_of(made), kind, place)
+    return made
+
+
+def _document(data: bytes, place: str) -> dict[str, Any]:
+    cure = "export it again with `exop memento export`, and edit what stands in fields"
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as problem:
+        raise StoredStateError(what=place, problem=f"the file is no JSON: {problem}", cure=cure) from None
+    if not isinstance(found, dict) or found.get("kind") != KIND:
+        raise StoredStateError(what=place, problem=f'the file does not say "kind": "{KIND}"', cure=cure)
+    if found.get("format") != FORMAT:
+        told = f"the file is of the form {found.get('format')!r}, this release reads {FORMAT}"
+        raise StoredStateError(what=place, problem=told, cure="use the release that wrote it")
+    if not isinstance(found.get("fields"), dict) or not isinstance(found.get("version"), int):
+        raise StoredStateError(what=place, problem="the file has no fields, or no version", cure=cure)
+    return found
+
+
+def _check_kind(found: dict[str, Any], kind: type[Memento], place: str) -> None:
+    if found.get("memento") != _name(kind):
+        problem = f"it is a {found.get('memento')}, and the slet keeps a {_name(kind)}"
+        raise StoredStateError(what=place, problem=problem, cure="import what was exported from a slet that keeps that")
+    known, version = kind.__memento_version__, found["version"]
+    if version > known:
+        problem = f"it is of version {version} of {kind.__qualname__}, the code here knows {known}"
+        raise StoredStateError(what=place, problem=problem, cure="install the newer code")
+    if version < known:
+        problem = f"it is of version {version} of {kind.__qualname__}, the code here keeps {known}"
+        cure = "export it again from the slet that runs; msgpack of an older version is upgraded (--format msgpack)"
+        raise StoredStateError(what=place, problem=problem, cure=cure)
+
+
+def _name(kind: type[Memento]) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"

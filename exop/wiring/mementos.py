@@ -1,0 +1,66 @@
+"""A memento taken out of a running application, at a safe point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from exop.errors import NotStorable
+from exop.model.memento import Memento
+from exop.model.mesh import memento_of
+from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.source import SourceDriver
+from exop.wiring.change import TIMEOUT
+from exop.wiring.pause import Pause
+
+T = TypeVar("T")
+
+
+def capture(deployment: Deployment, node: str, timeout: float = TIMEOUT) -> Memento:
+    """A copy of a node's memento as it is between two items; also of one that is suspended on an item.
+
+    Raises:
+        UnknownName: there is no such node.
+        MeshError: its slet keeps no memento.
+        PlanError: a driver did not come to a safe point in time.
+    """
+    kind = memento_of(f"{deployment.name}.{node}", deployment.mesh.node(node).slet)
+    # The encoding is paid for by those who need it.
+    from exop.model.encoding import decode, encode, fields_of, filled
+
+    def encoded(memento: Memento) -> bytes | Memento:
+        """A tenth of the time of a deep copy, during which the stream stands still."""
+        try:
+            return encode(fields_of(memento))
+        except NotStorable:
+            return memento.copied()
+
+    found = at_rest(deployment, node, encoded, timeout)
+    if isinstance(found, Memento):
+        return found
+    made: Memento = filled(kind, decode(found))
+    return made
+
+
+def at_rest(deployment: Deployment, node: str, take: Callable[[Memento], T], timeout: float) -> T:
+    """What *take* makes of a node's memento while nothing is in flight there.
+
+    Raises:
+        PlanError: a driver did not come to a safe point in time.
+    """
+    with deployment.changing:
+        component = deployment.components[node]
+        state = component.state
+        if state is None:  # a memento of a slet that keeps one is always there
+            raise AssertionError(f"{component.id} has no memento")
+        taken: list[T] = []
+        outside = [component.driver] if isinstance(component.driver, SourceDriver) else []
+
+        def look() -> None:
+            component.flush()
+            taken.append(take(state))
+
+        with deployment.parking, Pause(deployment, outside, timeout) as pause:
+            pause.close(deployment.drivers())
+            pause.run(look)
+        return taken[0]

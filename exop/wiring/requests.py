@@ -1,0 +1,155 @@
+"""What can be asked of the applications that run on a platform; each request is handed to the one in charge."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from exop.model.memento import Memento
+from exop.model.mesh import Mesh
+from exop.runtime import repair
+from exop.runtime.deployment import Deployment
+from exop.wiring.mementos import capture
+from exop.wiring.plan import Plan
+
+if TYPE_CHECKING:
+    from exop.runtime.trouble import FailedItem
+    from exop.wiring.applications import Applications
+
+
+class Requests:
+    """The half of `Platform` that concerns its applications; what it holds stands there."""
+
+    _applications: Applications
+
+    def _check_running(self) -> None:
+        """Refuse what needs a platform that was started.
+
+        Raises:
+            PlanError: it was not, or is closed again.
+        """
+        raise NotImplementedError
+
+    def plan(self, mesh: Mesh) -> Plan:
+        """What `apply` would do to a running application; print it, or `apply()` it. Nothing has happened yet.
+
+        Raises:
+            UnknownName: no such application runs here.
+            StaleMesh: the mesh is not of the revision that runs.
+            MeshError, PlanError: it cannot be made so.
+        """
+        self._check_running()
+        return self._applications.plan(mesh)
+
+    def apply(self, mesh: Mesh) -> Mesh:
+        """Make *mesh* what runs: deploy a new application, or change the one that runs. Returns it with its revision.
+
+        Raises:
+            MeshError: the mesh cannot be; nothing has happened.
+            PlanError: it could not be made to run; everything is as it was.
+            StaleMesh: somebody else has applied another revision meanwhile.
+        """
+        self._check_running()
+        return self._applications.apply(mesh)
+
+    def mesh(self, application: str) -> Mesh:
+        """The mesh of a running application, as it is now.
+
+        Raises:
+            UnknownName: no such application runs here.
+        """
+        return self.deployment(application).mesh
+
+    def applications(self) -> list[str]:
+        """The names of the applications that are deployed."""
+        return self._applications.names()
+
+    def deployment(self, application: str) -> Deployment:
+        """The running form of an application.
+
+        Raises:
+            UnknownName: no such application runs here.
+        """
+        return self._applications.get(application)
+
+    def resume(self, application: str, node: str) -> None:
+        """Let items into a suspended or failed node again; the item that it is suspended on is tried first.
+
+        Raises:
+            UnknownName: no such application, or node.
+            LifecycleError: it is not suspended.
+        """
+        self._applications.resume(application, node)
+
+    def kept_item(self, application: str, node: str) -> FailedItem | None:
+        """The item that a node is suspended on, with its memento, settings and traceback; `None` if it is not.
+
+        `to_bytes()` of it is a file for `exop.testing.replay`.
+
+        Raises:
+            UnknownName: no such application, or node.
+        """
+        return repair.kept(self.deployment(application), node)
+
+    def dead_letters(self, application: str, node: str) -> list[FailedItem]:
+        """The items of a node that were set aside (`on_error="dead-letter"`), the oldest first.
+
+        Raises:
+            UnknownName: no such application, or node.
+        """
+        return repair.dead_letters(self.deployment(application), node)
+
+    def retry_dead_letters(self, application: str, node: str) -> int:
+        """Have all dead letters of a node tried again, in their order, behind what is under way; returns how many.
+
+        Raises:
+            UnknownName: no such application, or node.
+            PlanError: the stream has ended there.
+        """
+        return repair.retry_dead_letters(self.deployment(application), node)
+
+    def checkpoint(self, application: str) -> None:
+        """Take a checkpoint of a durable application now; it is written when this returns.
+
+        Raises:
+            UnknownName: no such application runs here.
+            CheckpointError: it is not durable, or a driver does not come to a safe point.
+            NotStorable, StateError: it cannot be stored, or not be written; the one before it stands.
+        """
+        self._applications.checkpoint(application)
+
+    def end(self, application: str) -> None:
+        """Ask the sources of an application to end; what is under way is still processed."""
+        self.deployment(application).end_sources()
+
+    def remove(self, application: str, timeout: float = 5.0) -> bool:
+        """Stop an application at its safe points and undeploy it; tells whether all its threads have left in time."""
+        return self._applications.remove(application, timeout)
+
+    def wait(self, application: str, timeout: float | None = None) -> bool:
+        """Wait until an application has finished; `False` when *timeout* seconds were not enough.
+
+        Raises:
+            ComponentFailed: a slet is suspended on an item, or an engine broke, and nobody has repaired it.
+        """
+        return self._applications.wait(application, timeout)
+
+    def memento(self, application: str, node: str) -> Memento:
+        """A copy of a node's state as it is now, between two items.
+
+        Raises:
+            UnknownName: no such application, or node.
+            MeshError: its slet keeps no memento.
+            PlanError: a driver did not come to a safe point in time.
+        """
+        return capture(self.deployment(application), node)
+
+    def restore(self, application: str, node: str, memento: Memento) -> Mesh:
+        """Let a node go on from another state; a change like any other. Returns the mesh that runs then.
+
+        Raises:
+            UnknownName: no such application, or node.
+            MeshError: its slet keeps no memento, or one of another class.
+            StoredStateError: a value in it is not of its field's type.
+            PlanError: the change could not be made; everything is as it was.
+        """
+        return self.apply(self.mesh(application).restore(node, memento))

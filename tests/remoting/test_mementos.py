@@ -1,0 +1,124 @@
+"""The state of a node of a platform in another process: fetched and sent in pieces, checked when it arrives."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from exop import Application, Platform, connect
+from exop.errors import MeshError, MessageTooLarge, PlanError, RequestInvalid, StoredStateError
+from exop.model.stored import pack
+from exop.remoting import pieces as pieces_module
+from exop.remoting.mementos_client import as_memento
+from exop.remoting.pieces import LARGEST, PIECE, TOGETHER, Pieces
+from exop.remoting.platform import RemotePlatform
+from exop.stock.slets import Position, Written, count_up, pass_on
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Iterator[RemotePlatform]:
+    """A platform with an application of stock slets, seen over its socket."""
+    app = Application("numbers")
+    passed = app.add("pass", pass_on, item=app.add("numbers", count_up))
+    app.add("sink", "stock:write_lines", item=passed, path=tmp_path / "out")
+    with Platform(state=tmp_path / "state", name="there") as platform:
+        platform.apply(app.build())
+        with connect(tmp_path / "state") as remote:
+            yield remote
+
+
+def test_taken_and_restored(remote: RemotePlatform) -> None:
+    """As on a platform here: an instance of its class, and a change that gives the mesh that runs then."""
+    found = remote.memento("numbers", "numbers")
+    assert isinstance(found, Position)
+    found.number += 10_000_000
+    mesh = remote.restore("numbers", "numbers", found)
+    assert mesh.revision == 2
+    assert mesh.node("numbers").memento is None
+    again = remote.memento("numbers", "numbers")
+    assert isinstance(again, Position)
+    assert again.number >= found.number
+
+
+def test_it_travels_with_a_plan(remote: RemotePlatform) -> None:
+    """A memento in a mesh that is planned there, beside other edits."""
+    mesh = remote.mesh("numbers").restore("numbers", Position(number=5)).configure("numbers", step=3)
+    plan = remote.plan(mesh)
+    assert "replace numbers: stock:count_up with another state; the state (Position) as it is given" in str(plan)
+    assert plan.apply().node("numbers").settings["step"] == 3
+
+
+def test_files(remote: RemotePlatform) -> None:
+    """What is exported can be imported, in both forms."""
+    for form in (None, "json", "msgpack"):
+        _, data = remote.export_memento("numbers", "numbers", form)
+        assert remote.import_memento("numbers", "numbers", data).apply()
+    with pytest.raises(RequestInvalid, match="xml"):
+        remote.export_memento("numbers", "numbers", "xml")
+
+
+def test_bad_states_are_refused_there(remote: RemotePlatform) -> None:
+    """Another class, garbage, a node without memento: the errors are those of a platform here."""
+    with pytest.raises(MeshError, match="pass_on keeps no memento"):
+        remote.export_memento("numbers", "pass")
+    with pytest.raises(StoredStateError, match="it is a Written, and Position has no upgrade for it"):
+        remote.import_memento("numbers", "numbers", pack(Written(), "x"))
+    with pytest.raises(StoredStateError, match=r"numbers\.numbers cannot be taken over"):
+        remote.import_memento("numbers", "numbers", b"\x00" * 10)
+    assert remote.mesh("numbers").revision == 1
+
+
+def test_in_pieces(remote: RemotePlatform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is longer than a piece travels in several, in order."""
+    monkeypatch.setattr(pieces_module, "PIECE", 7)
+    found = remote.memento("numbers", "numbers")
+    assert remote.restore("numbers", "numbers", found).revision == 2
+
+
+@pytest.mark.parametrize(
+    ("operation", "request_", "said"),
+    [
+        ("read_piece", {"number": "x", "offset": -1}, ">= 0"),
+        ("read_piece", {"number": 1, "offset": 0}, "`str`"),
+        ("send_piece", {"number": "", "data": bytes(PIECE + 1)}, "length <= 2097152"),
+        ("send_piece", {"number": "", "data": "text", "more": 1}, "more|bytes|base64"),
+        ("import_memento", {"application": "numbers", "node": "numbers"}, "missing required field `number`"),
+    ],
+)
+def test_requests_are_checked(remote: RemotePlatform, operation: str, request_: dict[str, object], said: str) -> None:
+    """A request of another form is refused before it is looked at."""
+    with pytest.raises(RequestInvalid, match=said):
+        remote._client.call(operation, request_)
+
+
+def test_a_piece_is_bounded_as_a_message(remote: RemotePlatform) -> None:
+    """A message that is much longer than a piece is not even decoded."""
+    with pytest.raises(MessageTooLarge, match="the bound is"):
+        remote._client.call("send_piece", {"number": "", "data": bytes(PIECE + 20_000)})
+    with pytest.raises(MessageTooLarge, match=r"take it in the platform's own process"):
+        remote.import_memento("numbers", "numbers", bytes(LARGEST + 1))
+
+
+def test_what_is_kept_is_bounded() -> None:
+    """One whole, and all together; the oldest makes room, and what was taken is gone."""
+    kept = Pieces()
+    half = bytes(LARGEST)
+    first = kept.put(half)
+    with pytest.raises(MessageTooLarge, match="the memento has"):
+        kept.put(b"x", first)
+    others = [kept.put(half) for _ in range(TOGETHER // LARGEST)]
+    with pytest.raises(PlanError, match=r"keeps nothing under the number .* \(any more\); send it again"):
+        kept.read(first, 0)
+    assert len(kept.take(others[-1])) == LARGEST
+    for gone in (others[-1], "", "x"):
+        with pytest.raises(PlanError):
+            kept.take(gone)
+
+
+def test_a_class_that_is_not_here(remote: RemotePlatform) -> None:
+    """A memento whose class is not here is told so; nothing is imported for it."""
+    data = pack(Position(), "x").replace(b"exop.stock.slets:Position", b"exop.stock.slotz:Position")
+    with pytest.raises(StoredStateError, match=r"the module exop\.stock\.slotz is not loaded here"):
+        as_memento(data, "numbers.numbers")
+    with pytest.raises(StoredStateError, match="is no memento"):
+        as_memento(pack(Position(), "x").replace(b"slets:Position", b"slets:count_up"), "numbers.numbers")
