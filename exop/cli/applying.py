@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from exop.cli.editing import DryRun, edit_node
-from exop.cli.edits import EDITS, PLAIN, How, check_how
+from exop.cli.edits import EDITS, PLAIN, How, Timeout, check_how
 from exop.cli.options import HERE, Json, Load, Where
 from exop.cli.peers import the_platform
 from exop.cli.report import DONE
@@ -20,7 +20,14 @@ _NODE: Final = "APP.NODE is missing: exop plan {verb} APP.NODE …, as `exop {ve
 
 
 def apply(
-    app: str, /, *parameters: str, dry_run: DryRun = False, where: Where = HERE, load: Load = (), json: Json = False
+    app: str,
+    /,
+    *parameters: str,
+    dry_run: DryRun = False,
+    timeout: Timeout = None,
+    where: Where = HERE,
+    load: Load = (),
+    json: Json = False,
 ) -> int:
     """Deploy an application on a running platform (`exop serve`), or make one that runs what the file says now.
 
@@ -32,7 +39,7 @@ def apply(
         parameters: NAME=VALUE for the builder.
     """
     with the_platform(where) as platform:
-        return _apply(platform, _topology(app, parameters, load), dry_run=dry_run, json=json)
+        return _apply(platform, _topology(app, parameters, load), dry_run=dry_run, json=json, timeout=timeout)
 
 
 def plan(
@@ -78,12 +85,12 @@ def _topology(app: str, parameters: tuple[str, ...], load: Load) -> str:
     return resolved(build(target, parameters, catalog), catalog.slets, durable=True).to_toml()
 
 
-def _apply(platform: RemotePlatform, topology: str, *, dry_run: bool, json: bool) -> int:
+def _apply(platform: RemotePlatform, topology: str, *, dry_run: bool, json: bool, timeout: float | None = None) -> int:
     from exop.cli.outcome import show_and_make
 
     name = _name_in(topology)
     if name in platform.applications() and platform.status(name)["state"] != "finished":
-        return show_and_make(platform.plan_topology(topology), dry_run=dry_run, json=json)
+        return show_and_make(platform.plan_topology(topology), dry_run=dry_run, json=json, timeout=timeout)
     if dry_run:
         _check(platform, topology)
         text = f"{name} does not run on {platform.name}: `exop apply` would deploy it"

@@ -14,7 +14,7 @@ from exop.errors import UnknownName
 POLICIES: Final = {
     "suspend": "the item is kept and everything upstream waits; it is tried again when the slet is resumed",
     "retry": "the item is tried again three times, after 0.1, 0.2 and 0.4 s; then it is kept, as with suspend",
-    "dead-letter": "the item is set aside with its traceback, and the stream goes on",
+    "dead-letter": "the item is set aside with its traceback and memento, and the stream goes on",
     "skip": "the item is dropped and counted, and the stream goes on",
 }
 ATOMIC: Final = "a further try starts from the memento of before the item (atomic)"
@@ -58,6 +58,8 @@ def slet_facts(spec: Any) -> dict[str, Any]:
         "memento": spec.state[1].__qualname__ if spec.state else None,
         "on_error": spec.on_error,
         "atomic": spec.atomic,
+        "timeout": spec.timeout or None,
+        "dead_letters": spec.dead_letters,
         "guarantee": guarantee(spec.on_error, atomic=spec.atomic, state=spec.state is not None),
     }
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from exop.cli.text import columns, number, pairs, seconds
+from exop.cli.troubles import application_troubles, troubles
 
 
 def as_text(facts: Mapping[str, Any]) -> list[str]:
@@ -32,7 +33,7 @@ def _slet_text(facts: Mapping[str, Any]) -> list[str]:
     lines += [columns(("", "", ""), rows, indent="  ")] if rows else []
     lines += _settings(facts["settings"])
     lines += [f"  memento: {facts['memento']}"] if facts["memento"] else []
-    return ["\n".join([*lines, *_guarantee(facts["on_error"], facts["guarantee"])])]
+    return ["\n".join([*lines, *_guarantee(facts["on_error"], facts["guarantee"]), *_timeout(facts["timeout"])])]
 
 
 def _builder_text(facts: Mapping[str, Any]) -> list[str]:
@@ -43,6 +44,10 @@ def _builder_text(facts: Mapping[str, Any]) -> list[str]:
 
 def _guarantee(policy: str, text: str) -> list[str]:
     return [f"  on_error: {policy}", *(f"    {part}" for part in text.split("; "))]
+
+
+def _timeout(seconds_per_item: float | None) -> list[str]:
+    return [] if seconds_per_item is None else [f"  timeout: {seconds_per_item:g} s per item"]
 
 
 def _settings(settings: list[dict[str, Any]], title: str = "settings") -> list[str]:
@@ -66,7 +71,9 @@ def _application_text(facts: Mapping[str, Any]) -> list[str]:
     if facts["inserted"]:
         queues = [[place, one["reason"]] for place, one in facts["inserted"].items()]
         parts.append(columns(("inserted queue", "because"), queues, "  "))
-    return parts + [f"a driver has crashed: {name}: {error}" for name, error in facts["crashed"].items()]
+    parts += [f"a driver has crashed: {name}: {error}" for name, error in facts["crashed"].items()]
+    wrong = list(application_troubles(facts))
+    return [*parts, "\n".join(wrong)] if wrong else parts
 
 
 def _node_text(facts: Mapping[str, Any]) -> list[str]:
@@ -75,17 +82,13 @@ def _node_text(facts: Mapping[str, Any]) -> list[str]:
     lines.append(columns(("", "port", "type", "channel"), rows, "  "))
     lines += [f"  {name} = {value!r}" for name, value in facts["settings"].items()]
     lines += _guarantee(facts["policy"], facts["guarantee"])
+    lines += _timeout(facts["timeout"])
     figures = facts["metrics"]
     plain = {name: value for name, value in figures.items() if isinstance(value, (int, float))}
     sampled = set(figures["sampled"])
     lines.append("  " + pairs({("~" if name in sampled else "") + name: value for name, value in plain.items()}))
     lines += [f"  {kind}  {pairs(figures[kind])}" for kind in ("service_ms", "latency_ms", "own") if figures.get(kind)]
-    if "error" in facts:
-        lines.append(f"  error: {facts['error']}")
-    if "kept" in facts:
-        kept = facts["kept"]
-        lines.append(f"  kept item at {kept['port']!r}: {kept['item']}" if kept["port"] else "  while it was iterated")
-        lines += [f"    {line}" for line in kept["traceback"].rstrip().splitlines()]
+    lines += [f"  {line}" for line in troubles(facts, facts["node"])]
     for one in facts.get("dead_letters", {}).get("first", []):
         lines.append(f"  dead letter at {one['port']!r}: {one['item']}: {one['error'].strip().splitlines()[-1]}")
     return ["\n".join(lines)]

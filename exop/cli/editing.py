@@ -88,10 +88,12 @@ def edit_node(
     """Plan one edit of APP.NODE, show it, and make it."""
     edit = find_edit(verb)(words, how)
     with find_application(target, where) as found:
-        return edit_found(found, edit, dry_run=dry_run, json=json)
+        return edit_found(found, edit, dry_run=dry_run, json=json, timeout=how.timeout)
 
 
-def edit_found(found: Found, edit: dict[str, object], *, dry_run: bool, json: bool) -> int:
+def edit_found(
+    found: Found, edit: dict[str, object], *, dry_run: bool, json: bool, timeout: float | None = None
+) -> int:
     """Plan one edit of the node that was found, show it, and make it."""
     from exop.cli.outcome import show_and_make
 
@@ -99,4 +101,4 @@ def edit_found(found: Found, edit: dict[str, object], *, dry_run: bool, json: bo
         name = found.application
         raise BuilderError(f"{name!r} names an application; write {name}.NODE, as `exop describe {name}` lists them")
     plan = found.platform.plan_edits(found.application, [{"node": found.node, **edit}])
-    return show_and_make(plan, dry_run=dry_run, json=json)
+    return show_and_make(plan, dry_run=dry_run, json=json, timeout=timeout)

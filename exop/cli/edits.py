@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 from cyclopts import Parameter
 
@@ -16,6 +16,12 @@ from exop.errors import BuilderError, suggest
 Data = dict[str, Any]
 
 
+Timeout: TypeAlias = Annotated[
+    float | None,
+    Parameter(help="Give the change up when drivers need more seconds than this to come to a safe point; 10."),
+]
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
 class How:
@@ -24,6 +30,7 @@ class How:
     lose_state: Annotated[
         bool, Parameter(help="The successor begins with an empty state, where it cannot take over the old one.")
     ] = False
+    timeout: Timeout = None
 
 
 PLAIN: Final = How()
@@ -32,7 +39,7 @@ PLAIN: Final = How()
 def replace_edit(words: Sequence[str], how: How = PLAIN) -> Data:
     """SLET [NAME=VALUE …]: another slet in the node's place."""
     slet, *settings = _first(words, "replace", "SLET", "the slet that takes its place, PLUGIN:NAME")
-    return {"edit": "replace", "slet": _identity(slet), "settings": parse(settings), **vars(how)}
+    return {"edit": "replace", "slet": _identity(slet), "settings": parse(settings), "lose_state": how.lose_state}
 
 
 def configure_edit(words: Sequence[str], how: How = PLAIN) -> Data:

@@ -10,6 +10,7 @@ from exop.cli.options import HERE, Json, Load, Picture, Where
 from exop.cli.peers import find_application, running, runs, the_platform
 from exop.cli.report import DONE
 from exop.cli.text import columns, number, print_json, seconds
+from exop.cli.troubles import application_troubles
 
 if TYPE_CHECKING:
     from exop.model.picture import Picture as Drawing
@@ -25,6 +26,10 @@ def ps(*, json: Json = False) -> int:
     else:
         head = ("pid", "platform", "application", "state", "for", "nodes", "items", "address")
         print(columns(head, [row for one in platforms for row in _rows(one)]))
+        for one in platforms:
+            for status in one.get("applications", {}).values():
+                for line in application_troubles(status):
+                    print(line)
     return DONE
 
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from exop.remoting.plans import RemotePlan
 
 
-def show_and_make(plan: RemotePlan, *, dry_run: bool, json: bool) -> int:
-    """Print *plan*, and make it unless it is only to be shown.
+def show_and_make(plan: RemotePlan, *, dry_run: bool, json: bool, timeout: float | None = None) -> int:
+    """Print *plan*, and make it unless it is only to be shown; *timeout* as for `Plan.apply`.
 
     Raises:
         Failure: it could not be made.
@@ -25,7 +25,7 @@ def show_and_make(plan: RemotePlan, *, dry_run: bool, json: bool) -> int:
             print_json(plan.facts() | {"made": False})
         return DONE
     try:
-        changed = plan.carry_out()
+        changed = plan.carry_out(timeout)
     except ExopError as error:
         if json:
             print_json(plan.facts() | {"made": False, "error": str(error)})

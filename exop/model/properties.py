@@ -40,6 +40,8 @@ SLET: Final = "slet"
 ROLE: Final = "role"
 #: The state of a component's life cycle.
 STATE: Final = "state"
+#: An item takes longer than the slet's time-out.
+HANGS: Final = "hangs"
 #: The port of a node, as `node.port`.
 PORT: Final = "port"
 #: The direction of a port: `in`, `out`.

@@ -24,12 +24,17 @@ class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """The number under which the platform keeps it."""
 
 
+#: How long the drivers have to come to their safe points, in seconds; 10 where it is left out.
+Patience = Annotated[float, msgspec.Meta(ge=0, le=3600)] | None
+
+
 class Topology(Request, frozen=True):
     """A mesh as TOML; `revision` is the one it was read at, 0 for a new one, none for whichever runs."""
 
     toml: str
     revision: int | None = 0
     marks: Annotated[dict[str, Marks], msgspec.Meta(max_length=1000)] = msgspec.field(default_factory=dict)
+    timeout: Patience = None
 
 
 class Edits(Request, frozen=True):
@@ -43,6 +48,7 @@ class PlanNumber(Request, frozen=True):
     """Names a plan that was made."""
 
     plan: str
+    timeout: Patience = None
 
 
 class ChangeOperations:
@@ -56,7 +62,7 @@ class ChangeOperations:
     @operation
     def apply(self, request: Topology) -> Changed:
         """Make a mesh what runs."""
-        return self._changed(self._platform.apply(self._mesh(request)))
+        return self._changed(self._platform.apply(self._mesh(request), timeout=request.timeout))
 
     @operation
     def plan(self, request: Topology) -> Planned:
@@ -72,7 +78,7 @@ class ChangeOperations:
     @operation
     def carry_out(self, request: PlanNumber) -> Changed:
         """Make a change that was planned."""
-        return self._changed(self._plans.take(request.plan).apply())
+        return self._changed(self._plans.take(request.plan).apply(timeout=request.timeout))
 
     def _mesh(self, request: Topology) -> Mesh:
         mesh = Mesh.from_toml(request.toml, self._platform.catalog.slets)

@@ -54,25 +54,28 @@ class RemotePlan:
 
         return {name: value for name, value in plain(self.planned).items() if name != "plan"}
 
-    def apply(self) -> Mesh:
+    def apply(self, *, timeout: float | None = None) -> Mesh:
         """Make the change; returns the mesh that runs then.
+
+        Args:
+            timeout: How many seconds the drivers have to come to their safe points, 10 by default.
 
         Raises:
             StaleMesh: the application was changed after the plan was made.
             PlanError: the change could not be made; everything is as it was.
         """
-        changed = self.carry_out()
+        changed = self.carry_out(timeout)
         if self.mesh is None:
             return self.platform.mesh(changed.application)
         return without_marks(self.mesh).at(changed.revision)
 
-    def carry_out(self) -> Changed:
+    def carry_out(self, timeout: float | None = None) -> Changed:
         """Make the change, and tell what was made of it: the revision, and for how long the stream stood still.
 
         Raises:
             StaleMesh, PlanError: as `apply`.
         """
-        return self.platform.carry_out(self.planned.plan)
+        return self.platform.carry_out(self.planned.plan, timeout)
 
 
 def as_topology(mesh: Mesh, send: Callable[[bytes], str]) -> Mapping[str, Any]:

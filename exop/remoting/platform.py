@@ -130,7 +130,7 @@ class RemotePlatform:
         """What edits that are written as text would do (`exop.remoting.edits`); they are understood there."""
         return self._planned("edit", {"application": application, "edits": list(edits)})
 
-    def apply(self, mesh: Mesh) -> Mesh:
+    def apply(self, mesh: Mesh, *, timeout: float | None = None) -> Mesh:
         """Make *mesh* what runs there; its slets are found by their identity, code does not travel.
 
         Raises:
@@ -138,18 +138,20 @@ class RemotePlatform:
             PlanError: it could not be made to run; everything is as it was.
             StaleMesh: somebody else has applied another revision meanwhile.
         """
-        found = self._client.call("apply", as_topology(mesh, self._send), timeout=PATIENCE)
+        request = {**as_topology(mesh, self._send), "timeout": timeout}
+        found = self._client.call("apply", request, timeout=PATIENCE + (timeout or 0.0))
         return without_marks(mesh).at(found["revision"])
 
     def apply_topology(self, toml: str, revision: int = 0) -> str:
         """Make a topology file what runs there, and return the application's name; its slets are known there alone."""
         return str(self._client.call("apply", {"toml": toml, "revision": revision}, timeout=PATIENCE)["application"])
 
-    def carry_out(self, plan: str) -> Changed:
-        """Make the change that was planned under this number."""
+    def carry_out(self, plan: str, timeout: float | None = None) -> Changed:
+        """Make the change that was planned under this number; *timeout* as for `Plan.apply`."""
         from exop.remoting.planned import Changed
 
-        return self._client.call("carry_out", {"plan": plan}, Changed, timeout=PATIENCE)
+        request = {"plan": plan, "timeout": timeout}
+        return self._client.call("carry_out", request, Changed, timeout=PATIENCE + (timeout or 0.0))
 
     def _planned(self, operation: str, request: Mapping[str, Any], mesh: Mesh | None = None) -> RemotePlan:
         from exop.remoting.planned import Planned

@@ -96,6 +96,10 @@ class Component:
         if self.driver is not None and shut is not self._shut:
             self._shut = shut
             (self.driver.close if shut else self.driver.open)()
+        self.tell()
+
+    def tell(self) -> None:
+        """Something about it has changed that others see; while it is hushed, that waits for `announce`."""
         if not self.hushed:
             self._changed(self)
 

@@ -23,7 +23,9 @@ from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.entry import Entry
+from exop.runtime.inside import whereabouts
 from exop.runtime.shown import described, message
+from exop.runtime.watchdog import Watchdog
 
 #: How often every driver measures one item, in seconds.
 SAMPLING = 0.05
@@ -112,7 +114,7 @@ class Deployment:
                     driver.close()
                     closed.append(driver)
                     if not driver.wait_parked(timeout):
-                        problem = f"not within {timeout} s"
+                        problem = f"not within {timeout:g} s{whereabouts(self.components.values(), [driver])}"
                         raise ComponentFailed(node=driver.name, phase="coming to its safe point", problem=problem)
                 yield
             finally:
@@ -154,7 +156,8 @@ class Deployment:
         driver.close()
         closed.callback(driver.open)
         if not driver.wait_still(patience):
-            problem = f"{driver.name} did not come to a safe point within {patience:g} s"
+            where = whereabouts(self.components.values(), [driver])
+            problem = f"{driver.name} did not come to a safe point within {patience:g} s{where}"
             cure = "a source that waits should yield None from time to time"
             raise CheckpointError(application=self.name, problem=problem, cure=cure)
 
@@ -310,10 +313,14 @@ class Deployment:
         yield from self.inserted.values()
 
     def _sample(self) -> None:
+        watchdog = Watchdog()
         while not self._sampling.wait(SAMPLING) and not self.finished.is_set():
-            for driver in self.drivers():
+            drivers = self.drivers()
+            for driver in drivers:
                 if not driver.attention:
                     driver.measure_next()
+            watchdog.look(self.components, drivers)
+        watchdog.look(self.components, self.drivers())  # who has hung goes on now
 
 
 def _failure(component: Component, phase: str) -> ComponentFailed:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: So many slets are fused into one function at the most; a longer chain is a chain of such functions.
 LONGEST = 16
+#: The lines of each generated function, by the name of its file: they tell which slet a thread is in.
+SOURCES: dict[str, list[str]] = {}
 #: Stands for "no item yet".
 NOTHING = object()
 
@@ -91,7 +93,7 @@ def _item_code(shapes: tuple[Result, ...]) -> CodeType:
         lines += [f"    {line}" for line in _step(number, shape, "return")]
     if shapes[-1] != "none":
         lines.append(f"    tail(x{len(shapes)})")
-    return compile("\n".join(lines), f"<fused {'-'.join(shapes)}>", "exec")
+    return _compiled(f"<fused {'-'.join(shapes)}>", lines)
 
 
 def _step(number: int, shape: Result, leave: str) -> list[str]:
@@ -162,7 +164,12 @@ def _batch_code(shapes: tuple[Result, ...]) -> CodeType:
         lines.append(f"            out += {result}")
     lines += ["    except Unwind as unwound:", "        unwound.then(here0, 'push', rest)", "        raise"]
     lines += ["    if out:", "        tail_batch(out)"]
-    return compile("\n".join(lines), f"<fused batch {'-'.join(shapes)}>", "exec")
+    return _compiled(f"<fused batch {'-'.join(shapes)}>", lines)
+
+
+def _compiled(name: str, lines: list[str]) -> CodeType:
+    SOURCES[name] = lines
+    return compile("\n".join(lines), name, "exec")
 
 
 def sender(result: Result, to: Entry, *, batches: bool) -> tuple[Push, Callable[[Unwind, Any], None]]:

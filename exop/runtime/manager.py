@@ -207,7 +207,10 @@ class ComponentManager:
     def _changed(self, component: Component) -> None:
         registrations = self._services.get(component.id)
         if registrations:
-            registrations[0].update({names.STATE: str(component.status)})
+            hangs = component.trouble.hang is not None
+            known = names.HANGS in registrations[0].reference.properties
+            more = {names.HANGS: hangs} if hangs or known else {}
+            registrations[0].update({names.STATE: str(component.status), **more})
 
 
 def channel_id(application: str, name: str) -> str:

@@ -36,12 +36,14 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
 
 
 def state_of(deployment: Deployment) -> str:
-    """`finished`, `crashed`, `suspended` (a slet waits for help), `running`."""
+    """`finished`, `crashed`, `suspended` (a slet waits for help), `hangs` (an item takes too long), `running`."""
     if deployment.finished.is_set():
         return "finished"
     if deployment.crashed():
         return "crashed"
-    return "suspended" if deployment.failures() else "running"
+    if deployment.failures():
+        return "suspended"
+    return "hangs" if any(one.trouble.hang is not None for one in deployment.components.values()) else "running"
 
 
 def component_status(component: Component) -> dict[str, Any]:
@@ -53,6 +55,7 @@ def component_status(component: Component) -> dict[str, Any]:
         "role": str(spec.role),
         "state": str(component.status),
         "policy": node.policy,
+        "timeout": node.patience,
         "atomic": spec.atomic,
         "memento": spec.state[1].__qualname__ if spec.state else None,
         "settings": {name: plain(value) for name, value in node.settings.items()},
@@ -65,6 +68,14 @@ def component_status(component: Component) -> dict[str, Any]:
     kept = component.trouble.kept
     if kept is not None:
         found["kept"] = {"port": kept.port, "item": _shortened(kept.item), "traceback": kept.text}
+    hang = component.trouble.hang
+    if hang is not None:
+        found["hang"] = {
+            "seconds": round(hang.seconds, 1),
+            "items": hang.items,
+            "driver": hang.driver,
+            "stack": hang.stack,
+        }
     dead = component.trouble.dead
     if dead or dead.dropped:
         first = [{"port": one.port, "item": _shortened(one.item), "error": one.traceback} for one in list(dead)[:5]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -172,6 +172,29 @@ class DeadLetters:
         self.dropped += held["dropped"]
 
 
+@dataclass(frozen=True)
+class Hang:
+    """An item that takes longer than its slet's time-out.
+
+    Attributes:
+        driver: Who runs the slet.
+        items: So many items has that driver handled, this one among them.
+        since: When the call began, by *clock*.
+        stack: Where the slet was when this was noted.
+    """
+
+    driver: str
+    items: int
+    since: float
+    stack: str
+    clock: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
+
+    @property
+    def seconds(self) -> float:
+        """For how long it has been so."""
+        return self.clock() - self.since
+
+
 @dataclass
 class Trouble:
     """The failed items of one component.
@@ -180,12 +203,14 @@ class Trouble:
         kept: The item on which it is suspended.
         dead: The items that were set aside.
         holders: The drivers that wait for it.
+        hang: The item that takes longer than the slet's time-out.
         tries: How often it was iterated in vain, since it had yielded so much (`sent`).
     """
 
     kept: Kept | None = None
     dead: DeadLetters = field(default_factory=DeadLetters)
     holders: list[Driver] = field(default_factory=list)
+    hang: Hang | None = None
     tries: int = 0
     sent: int = -1
 

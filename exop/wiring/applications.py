@@ -104,8 +104,10 @@ class Applications:
         said = notes(plan, running, self._manager.kinds, self._manager.openings)
         return dataclasses.replace(plan, notes=said, carry_out=self._carry_out)
 
-    def apply(self, mesh: Mesh) -> Mesh:
+    def apply(self, mesh: Mesh, timeout: float | None = None) -> Mesh:
         """Make *mesh* what runs: deploy a new application, or change the one that runs. Returns it with its revision.
+
+        A change is given up when drivers need longer than *timeout* seconds to come to their safe points.
 
         Raises:
             MeshError: the mesh cannot be; nothing has happened.
@@ -115,7 +117,7 @@ class Applications:
         with self._turns[mesh.name]:
             known = self._running.get(mesh.name)
             if known is not None and not known.finished.is_set():
-                return self.plan(mesh).apply()
+                return self.plan(mesh).apply(timeout=timeout)
             if known is not None and mesh.revision:
                 raise _finished(mesh.name)
             mesh = resolved(mesh, self._catalog.slets, durable=self.store is not None)

@@ -45,7 +45,6 @@ class Change:
     manager: ComponentManager
     wiring: WiringController
     plan: Plan
-    timeout: float = field(default_factory=lambda: TIMEOUT)
     paused: float = 0.0
     made: bool = False
     _undo: list[Undo] = field(default_factory=list)
@@ -53,6 +52,7 @@ class Change:
     _hushed: list[Component] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.timeout = TIMEOUT if self.plan.timeout is None else self.plan.timeout
         self._successors = Successors(self.deployment, self.manager, self.plan, self._undo)
 
     def prepare(self) -> None:

@@ -18,6 +18,7 @@ from typing import Self
 from exop.errors import PlanError
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, current_driver
+from exop.runtime.inside import whereabouts
 
 
 @contextmanager
@@ -149,7 +150,8 @@ class Pause:
         names = ", ".join(sorted(driver.name for driver in late)) or "a driver"
         inside = [driver for driver in late if not driver.busy]
         why = "; its position is known only when it yields: a source that waits should yield None from time to time"
+        where = whereabouts(self._deployment.components.values(), late)
         return PlanError(
             f"{names} did not come to a safe point within {self._timeout:g} s{why if inside else ''}; "
-            f"everything runs on as it was"
+            f"everything runs on as it was{where and f'; when that returns, repeat the change{where}'}"
         )

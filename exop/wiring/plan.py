@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from exop.errors import PlanError
@@ -60,6 +60,7 @@ class Plan:
     steps: tuple[Step, ...]
     changes: Difference
     notes: tuple[str, ...] = ()
+    timeout: float | None = None
     carry_out: Callable[[Plan], Mesh] | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -77,8 +78,12 @@ class Plan:
         """Whether there is anything to do."""
         return bool(self.changes) or self.before.durable != self.after.durable
 
-    def apply(self) -> Mesh:
+    def apply(self, *, timeout: float | None = None) -> Mesh:
         """Make the change; returns the mesh that runs then.
+
+        Args:
+            timeout: How many seconds the drivers have to come to their safe points, 10 by default; then the change is
+                given up, and everything is as it was.
 
         Raises:
             StaleMesh: the application was changed after the plan was made.
@@ -86,7 +91,7 @@ class Plan:
         """
         if self.carry_out is None:
             raise PlanError("this plan belongs to no platform; make it with platform.plan(mesh)")
-        return self.carry_out(self)
+        return self.carry_out(self if timeout is None else replace(self, timeout=timeout))
 
 
 def make_plan(before: Mesh, after: Mesh) -> Plan:

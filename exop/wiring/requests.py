@@ -40,8 +40,11 @@ class Requests:
         self._check_running()
         return self._applications.plan(mesh)
 
-    def apply(self, mesh: Mesh) -> Mesh:
+    def apply(self, mesh: Mesh, *, timeout: float | None = None) -> Mesh:
         """Make *mesh* what runs: deploy a new application, or change the one that runs. Returns it with its revision.
+
+        A change is given up when the drivers need longer than *timeout* seconds (10 by default) to come to their safe
+        points: a slet that hangs keeps nobody else from running on.
 
         Raises:
             MeshError: the mesh cannot be; nothing has happened.
@@ -49,7 +52,7 @@ class Requests:
             StaleMesh: somebody else has applied another revision meanwhile.
         """
         self._check_running()
-        return self._applications.apply(mesh)
+        return self._applications.apply(mesh, timeout)
 
     def mesh(self, application: str) -> Mesh:
         """The mesh of a running application, as it is now.

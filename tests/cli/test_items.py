@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from exop import Platform
+from exop import Application, Platform, slet
 from exop.cli import main
 from exop.cli.building import build
 from exop.cli.loading import find_target, known_plugins
 from exop.remoting.platform import connect
+from exop.stock.slets import count_up
 from exop.testing import replay
 from tests.cli.shell import eventually
+from tests.rig import Gate
 
 
 @pytest.fixture
@@ -87,3 +89,41 @@ def test_mistakes(failing: Platform, capsys: pytest.CaptureFixture[str]) -> None
         assert cure in capsys.readouterr().err
     assert Path("taken").read_text() == "mine"
     assert not Path("new").exists()
+
+
+def test_ps_and_describe_show_what_is_wrong(failing: Platform, capsys: pytest.CaptureFixture[str]) -> None:
+    """Item, traceback and what to do, in both, as long as the slet is suspended."""
+    for command in (["ps"], ["describe", "counting"], ["describe", "counting.half"]):
+        assert main(command) == 0
+        out = capsys.readouterr().out
+        assert "kept item at 'item': 3" in out
+        assert 'raise ValueError("no halves today")' in out
+        assert "exop resume counting.half" in out
+    Path("mended").touch()
+    failing.resume("counting", "half")
+    eventually(lambda: failing.kept_item("counting", "half") is None)
+    assert main(["ps"]) == 0
+    assert "kept" not in capsys.readouterr().out
+
+
+def test_what_hangs_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """State, node, item count, how long and where, in `ps` and `describe`."""
+    gate = Gate()
+
+    @slet(timeout=0.05)
+    def slow(item: int) -> None:
+        gate.pass_through()
+
+    app = Application("app")
+    app.add("slow", slow, item=app.add("numbers", count_up, to=1))
+    with Platform(control=True) as platform:
+        platform.apply(app.build())
+        eventually(lambda: platform.status("app")["state"] == "hangs")
+        for command in (["ps"], ["describe", "app.slow"]):
+            assert main(command) == 0
+            out = capsys.readouterr().out
+            assert "hangs: item 1 of app.numbers takes" in out
+            assert "gate.pass_through()" in out
+            assert "timeout 0.05 s" in out
+        gate.open()
+        assert platform.wait("app", 20)

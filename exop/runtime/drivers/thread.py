@@ -29,6 +29,11 @@ class ThreadDriver(Driver):
         """The thread runs."""
         return self._thread is not None and self._thread.is_alive()
 
+    @property
+    def ident(self) -> int | None:
+        """The thread's identifier, once it has begun."""
+        return self._thread.ident if self._thread is not None else None
+
     def start(self) -> None:
         """Start the thread; a driver starts once."""
         if self._thread is None:

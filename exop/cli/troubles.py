@@ -1,0 +1,46 @@
+"""What is wrong with a node, as text for people: the item that it is suspended on, or takes too long over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from exop.cli.text import number, seconds
+
+
+def troubles(facts: Mapping[str, Any], place: str) -> list[str]:
+    """The lines on a node that needs help; none if all is well. *place* is its APP.NODE."""
+    lines = []
+    if "error" in facts:
+        lines.append(f"error: {facts['error']}")
+    if "kept" in facts:
+        kept = facts["kept"]
+        lines.append(f"kept item at {kept['port']!r}: {kept['item']}" if kept["port"] else "while it was iterated")
+        lines += _indented(kept["traceback"])
+        lines.append(f"mend it (replace, configure) or its cause (exop resume {place}): the item is tried again")
+    if "hang" in facts:
+        hang = facts["hang"]
+        lines.append(
+            f"hangs: item {number(hang['items'])} of {hang['driver']} takes {seconds(hang['seconds'])} by now "
+            f"(timeout {facts['timeout']:g} s); it was at"
+        )
+        lines += _indented(hang["stack"])
+        lines.append("end what it waits for: it cannot be changed before this call returns")
+    dead = facts.get("dead_letters")
+    if dead is not None:
+        dropped = f", {number(dead['dropped'])} older ones were dropped" if dead["dropped"] else ""
+        lines.append(f"{number(dead['count'])} dead letters{dropped}: exop item list {place}")
+    return lines
+
+
+def application_troubles(status: Mapping[str, Any]) -> Iterator[str]:
+    """The same for all nodes of an application that wait for somebody's help."""
+    for name, facts in status["nodes"].items():
+        if "kept" in facts or "hang" in facts:
+            place = f"{status['name']}.{name}"
+            yield f"{place}:"
+            yield from (f"  {line}" for line in troubles(facts, place))
+
+
+def _indented(text: str) -> list[str]:
+    return [f"  {line}" for line in text.rstrip().splitlines()]

@@ -1,0 +1,113 @@
+"""Items that take too long: who hangs is found out from outside, so that the streams pay nothing for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from exop.logs import logger
+from exop.runtime.component import Component
+from exop.runtime.drivers.base import Driver
+from exop.runtime.inside import inside
+from exop.runtime.trouble import Hang
+
+
+@dataclass
+class _Look:
+    """What was seen of a busy driver: how far it had come, and since when in this call of a slet."""
+
+    progress: Hashable
+    since: float
+    frame: FrameType | None = None
+    hanging: Component | None = None
+
+
+class Watchdog:
+    """Looks at the drivers of an application now and then, and reports slets that exceed their time-out per item.
+
+    A driver is suspected when it is busy and has not come further since the last look; its thread's stack tells in
+    which slet it is. What is reported: a log line, the property `hangs` of the slet's service (an event of the
+    registry), and the status.
+
+    Args:
+        clock: Tells the time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: dict[int, _Look] = {}
+
+    def look(self, components: Mapping[str, Component], drivers: Iterable[Driver]) -> None:
+        """Look at all drivers once."""
+        if not self._seen and not any(one.node.patience for one in components.values()):
+            return
+        now = self._clock()
+        seen = {}
+        for driver in drivers:
+            before = self._seen.pop(id(driver), None)
+            after = self._look_at(driver, list(components.values()), before, now)
+            if after is not None:
+                seen[id(driver)] = after
+        for gone in self._seen.values():
+            self._over(gone)
+        self._seen = seen
+
+    def _look_at(self, driver: Driver, components: list[Component], before: _Look | None, now: float) -> _Look | None:
+        if not driver.busy or driver.held_by is not None:
+            self._over(before)
+            return None
+        progress = _progress(driver, components)
+        if before is None or before.progress != progress:
+            self._over(before)
+            return _Look(progress, now)
+        found = inside(components, driver)
+        frame = found.frame if found is not None else None
+        if frame is not before.frame:
+            self._over(before)
+            begun = before.since if before.frame is None and before.hanging is None else now
+            return _Look(progress, begun, frame)
+        patience = found.component.node.patience if found is not None else None
+        if found is not None and patience is not None and before.hanging is None and now - before.since >= patience:
+            before.hanging = found.component
+            hang = Hang(driver.name, _items(found.component, driver), before.since, found.stack, self._clock)
+            self._report(found.component, hang, patience)
+        return before
+
+    def _report(self, component: Component, hang: Hang, patience: float) -> None:
+        component.trouble.hang = hang
+        component.tell()
+        name = component.lifecycle.component
+        logger("exop.runtime").warning(
+            f"{name} hangs: an item takes longer than {patience:g} s",
+            node=name,
+            items=hang.items,
+            seconds=round(hang.seconds, 1),
+            stack=hang.stack,
+            cure="end what it waits for; it cannot be changed before this call returns; `exop remove` gives it up",
+        )
+
+    def _over(self, look: _Look | None) -> None:
+        """It goes on, if it was reported."""
+        if look is None or look.hanging is None:
+            return
+        component, look.hanging = look.hanging, None
+        hang, component.trouble.hang = component.trouble.hang, None
+        component.tell()
+        name = component.lifecycle.component
+        logger("exop.runtime").info(f"{name} goes on", node=name, seconds=round(hang.seconds, 1) if hang else None)
+
+
+def _progress(driver: Driver, components: list[Component]) -> tuple[Any, ...]:
+    """How far a driver has come; what it has pulled is part of that."""
+    ports = [port for one in components if one.driver is driver for port in one.pulled.values()]
+    return driver.count, driver.rows, *((port.rows, len(port.taken)) for port in ports)
+
+
+def _items(component: Component, driver: Driver) -> int:
+    """How many items the driver has handled, or the slet has pulled, the one under way among them."""
+    if component.driver is driver and component.pulled:
+        return sum(port.rows - len(port.taken) for port in component.pulled.values())
+    return driver.count + driver.rows
