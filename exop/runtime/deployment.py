@@ -156,9 +156,10 @@ class Deployment:
         driver.close()
         closed.callback(driver.open)
         if not driver.wait_still(patience):
-            where = whereabouts(self.components.values(), [driver])
-            problem = f"{driver.name} did not come to a safe point within {patience:g} s{where}"
+            problem = f"{driver.name} did not come to a safe point within {patience:g} s"
             cure = "a source that waits should yield None from time to time"
+            if driver.busy:
+                cure = "when it returns, the next one is taken" + whereabouts(self.components.values(), [driver])
             raise CheckpointError(application=self.name, problem=problem, cure=cure)
 
     def open(self, enter: Callable[[Component], None] = Component.enter) -> None:
