@@ -6,6 +6,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from queue import SimpleQueue
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from bench.openings import WAYS, Opened
 from bench.replaced import Hashed, first, numbers, second
 from bench.restarted import restarts
 from bench.states import Book, booked, booked_again, entered, fill
-from bench.streams import Checks, Pairs, Stream, quantile, replaced_in_turns, rest
+from bench.streams import WINDOW, Checks, Pairs, Stream, Watched, nothing, quantile, replaced_in_turns, rest
 from exop import Application, Platform, slet
 
 #: What the gaps around replacements are compared with.
@@ -94,18 +95,27 @@ def _with_state(number: int, megabytes: float, checks: Checks) -> Iterator[Resul
 
 
 def _openings(seconds: float, checks: Checks) -> Iterator[Result]:
-    """A successor takes long to open, in several ways: what the stream has of that."""
+    """A successor takes long to open, in several ways: what the stream has of that, beside before and afterwards."""
     with Platform() as platform:
         for way in WAYS:
-            stream = Stream(platform, checks)
             print(f"a successor opens for {seconds:g} s: {way}", file=sys.stderr, flush=True)
-            opened = stream.during(lambda way=way, at=stream: at.replace(Opened, way=way, seconds=seconds))  # type: ignore[misc]
-            alone = stream.during(lambda: None, at_least=opened.seconds)
+            stream = Stream(platform, checks)
+            before = stream.during(nothing, at_least=seconds / 2, width=WINDOW)
+            opened = stream.during(partial(stream.replace, Opened, way=way, seconds=seconds), width=WINDOW)
+            after = stream.during(nothing, at_least=seconds / 2, width=WINDOW)
             stream.stop()
-            ratio = ratio_of(opened.rate, alone.rate)
-            name = f"replace/opening/{way}"
-            yield Result(f"{name}/rate", opened.rate, "items/s", ALONE, ratio, [(opened.rate, alone.rate)])
-            yield Result(f"{name}/gap", opened.gap - alone.gap, "ms", ALONE, samples=[(opened.gap, alone.gap)])
+            yield from _beside(f"replace/opening/{way}", opened, before, after)
+
+
+def _beside(name: str, opened: Watched, before: Watched, after: Watched) -> Iterator[Result]:
+    """The pace of the stream, and the longest gaps in short windows, beyond those without anything to open."""
+    alone = (before.items + after.items) / (before.seconds + after.seconds)
+    ratio = ratio_of(opened.rate, alone)
+    yield Result(f"{name}/rate", opened.rate, "items/s", ALONE, ratio, [(opened.rate, alone)])
+    gaps = [*before.gaps, *after.gaps]
+    for text, share in (("median", 0.5), ("p99", 0.99)):
+        pair = quantile(opened.gaps, share), quantile(gaps, share)
+        yield Result(f"{name}/gap/{text}", pair[0] - pair[1], "ms", ALONE, samples=[pair])
 
 
 def _idle(number: int) -> Iterator[Result]:

@@ -121,8 +121,16 @@ class Gaps:
 
     def longest(self, begin: int, end: int) -> float:
         """The longest pause that overlaps this time, in milliseconds; one that lasts still counts."""
-        pauses = [until - since for since, until in [*self.found, (self.last, end)] if until > begin and since < end]
-        return max(pauses, default=0) / 1e6
+        return self.slices(begin, end, end - begin)[0]
+
+    def slices(self, begin: int, end: int, width: int) -> list[float]:
+        """The longest pause in each slice of this time, *width* nanoseconds each."""
+        longest = [0.0] * max(1, -((begin - end) // width))
+        for since, until in [*self.found, (self.last, end)]:
+            if until > begin and since < end:
+                for place in range(max(since - begin, 0) // width, min((until - begin - 1) // width + 1, len(longest))):
+                    longest[place] = max(longest[place], (until - since) / 1e6)
+        return longest
 
 
 def watching(gaps: Gaps) -> Any:

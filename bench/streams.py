@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import cycle, islice
 from typing import Any
 
@@ -22,12 +23,24 @@ TOLD = 100
 
 @dataclass(frozen=True)
 class Watched:
-    """What was seen at a sink during a while: the longest gap (ms), how long what was done took (ms), the items."""
+    """What was seen at a sink during a while.
 
-    gap: float
+    Attributes:
+        gaps: The longest gap in each slice of it, in ms.
+        took: How long what was done took, in ms.
+        seconds: How long it was watched.
+        items: How many came.
+    """
+
+    gaps: list[float]
     took: float
     seconds: float
     items: int
+
+    @property
+    def gap(self) -> float:
+        """The longest gap of all, in ms."""
+        return max(self.gaps)
 
     @property
     def rate(self) -> float:
@@ -70,14 +83,16 @@ class Stream:
         self.platform.apply(self.platform.mesh("replaced").replace("middle", slet, **settings))
         self.checks.replacements += 1
 
-    def during(self, action: Callable[[], object], at_least: float = WINDOW) -> Watched:
-        """Watch the sink while something is done, and at least for so many seconds."""
+    def during(self, action: Callable[[], object], at_least: float = WINDOW, *, width: float | None = None) -> Watched:
+        """Watch the sink while something is done, and at least for so many seconds; as a whole, or in slices."""
         items, begin = self.seen.next, time.perf_counter_ns()
         action()
         took = time.perf_counter_ns() - begin
         rest(at_least - took / 1e9)
         end = time.perf_counter_ns()
-        return Watched(self.gaps.longest(begin, end), took / 1e6, (end - begin) / 1e9, self.seen.next - items)
+        items = self.seen.next - items
+        gaps = self.gaps.slices(begin, end, end - begin if width is None else round(width * 1e9))
+        return Watched(gaps, took / 1e6, (end - begin) / 1e9, items)
 
     def stop(self) -> None:
         """End the stream; everything that was sent has come to the sink then, or is lost."""
@@ -123,11 +138,15 @@ def replaced_in_turns(stream: Stream, slets: Sequence[Any], number: int, what: s
     """Replace the middle of a stream again and again; look as long at what is without a replacement in between."""
     pairs = Pairs()
     for count, slet in enumerate(islice(cycle(slets), number), 1):
-        pairs.replaced.append(stream.during(lambda slet=slet: stream.replace(slet)))  # type: ignore[misc]
-        pairs.alone.append(stream.during(lambda: None, at_least=pairs.replaced[-1].seconds))
+        pairs.replaced.append(stream.during(partial(stream.replace, slet)))
+        pairs.alone.append(stream.during(nothing, at_least=pairs.replaced[-1].seconds))
         if count % TOLD == 0 or count == number:
             print(f"{count} of {number} replacements {what}: {stream.checks}", file=sys.stderr, flush=True)
     return pairs
+
+
+def nothing() -> None:
+    """What is done to a stream that is left alone."""
 
 
 def quantile(values: Sequence[float], share: float) -> float:

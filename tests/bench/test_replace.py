@@ -108,13 +108,14 @@ def test_a_gap_counts_where_it_overlaps():
     assert gaps.longest(4_000_000, 8_500_000) == 3.0
     assert gaps.longest(5_500_000, 10_500_000) == 1.0
     assert gaps.longest(5_500_000, 14_000_000) == 4.0
+    assert gaps.slices(0, 10_000_000, 2_500_000) == [3.0, 3.0, 0.0, 1.0]
 
 
 def test_the_pause_is_what_is_beyond_the_undisturbed_stream():
     """Quantiles with a replacement less those without; the noise is the same between two halves of the latter."""
     pairs = Pairs(
-        [Watched(gap, 0.0, 1.0, 10) for gap in (3.0, 4.0, 5.0, 9.0)],
-        [Watched(gap, 0.0, 1.0, 30) for gap in (1.0, 2.0, 1.0, 2.0)],
+        [Watched([gap], 0.0, 1.0, 10) for gap in (3.0, 4.0, 5.0, 9.0)],
+        [Watched([gap], 0.0, 1.0, 30) for gap in (1.0, 2.0, 1.0, 2.0)],
     )
     assert pairs.beyond(1.0) == 7.0
     assert pairs.noise(0.5) == 1.0
