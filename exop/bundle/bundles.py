@@ -4,63 +4,32 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from exop.bundle.archive import Archive, read_archive
-from exop.bundle.code import Code, load_code
+from exop.bundle.archive import read_archive
+from exop.bundle.code import load_code
 from exop.bundle.ground import Ground
+from exop.bundle.installed import Bundle, Installed
 from exop.bundle.manifest import Manifest
-from exop.bundle.modules import Sources, unload
+from exop.bundle.modules import unload
 from exop.bundle.offers import register_offers
 from exop.bundle.requirements import best, missing
 from exop.bundle.shelf import Shelf
+from exop.bundle.update import replace_all
 from exop.bundle.users import users_of
-from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing, UnknownName
+from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing
 from exop.logs import logger
-from exop.registry import Registration
 from exop.remoting.parcel import pack
 
 State = Literal["installed", "resolved", "started"]
 #: Plain facts about one bundle, and about several. (Inside of the class, `list` is a method.)
 Facts: TypeAlias = dict[str, Any]
 Rows: TypeAlias = list[Facts]
-Manifests: TypeAlias = list[Manifest]
 Names: TypeAlias = list[str]
 #: Asked before anything of an archive is kept, with what it says of itself and its digest; raises to refuse it.
 Admission = Callable[[Manifest, str], None]
-
-
-@dataclass
-class Bundle:
-    """One version of a bundle that is installed here; `code` is there while it is started.
-
-    Attributes:
-        wires: The keys of the bundles that its code imports from, by the name under which it does.
-        problem: Why it could not be started the last time.
-    """
-
-    archive: Archive
-    folder: Path
-    code: Code | None = None
-    wires: Mapping[str, str] = field(default_factory=dict)
-    services: list[Registration] = field(default_factory=list)
-    problem: str = ""
-
-    @property
-    def manifest(self) -> Manifest:
-        """What it says of itself."""
-        return self.archive.manifest
-
-    @property
-    def key(self) -> str:
-        """`name@version`."""
-        return self.manifest.key
-
-
-Versions: TypeAlias = list[Bundle]
 
 
 class Bundles:
@@ -85,7 +54,7 @@ class Bundles:
         self._admission = admission
         self._turn = threading.RLock()
         self._shelf = Shelf(ground.state / "bundles" if ground.state is not None else None)
-        self._known: dict[str, Bundle] = {}
+        self._known = Installed()
         for archive, folder in self._shelf.read():
             self._known[archive.manifest.key] = Bundle(archive, folder)
 
@@ -131,7 +100,7 @@ class Bundles:
             BundleBroken: its code could not be loaded: file and line. The platform goes on as before.
         """
         with self._turn:
-            one = self.find(name)
+            one = self._find(name)
             try:
                 self._start(one, {}, ())
             except BundleError as problem:
@@ -147,7 +116,7 @@ class Bundles:
             BundleInUse: components, channels or other bundles use it; they are named.
         """
         with self._turn:
-            one = self.find(name, started=True)
+            one = self._find(name, started=True)
             self._stop(one, "stopped")
             return self._facts(one)
 
@@ -160,23 +129,70 @@ class Bundles:
             StateError: it cannot be removed.
         """
         with self._turn:
-            one = self.find(name, sole=True)
+            one = self._find(name, sole=True)
             self._stop(one, "uninstalled")
             self._shelf.remove(one.key)
             del self._known[one.key]
             return self._facts(one) | {"state": "uninstalled"}
 
+    def update(self, path: str | os.PathLike[str]) -> Facts:
+        """Install and start a new version of a bundle, let it take the place of the others, and stop those.
+
+        Every component of a started version is replaced, in all applications: in one plan for each of them, and all of
+        them or none. Returns the facts of the new version, with what was `replaced`, and which versions were `stopped`.
+
+        Raises:
+            ArchiveRefused, BundleError: as `install`; or no other version is started.
+            RequirementMissing, BundleBroken: as `start`.
+            MeshError, PlanError: the new version cannot take a place: it lacks a slet or a port, cannot take over a
+                state, does not open. Everything is as before, and the new version is not installed.
+        """
+        return self.update_archive(pack(Path(path)), str(path))
+
+    def update_archive(self, data: bytes, name: str) -> Facts:
+        """As `update`, of an archive as bytes; *name* is named in errors."""
+        manifest = read_archive(data, name).manifest
+        with self._turn:
+            there, running = set(self._known), {one.key for one in self._known.started()}
+            old = [one for one in self._known.started(manifest.name) if one.key != manifest.key]
+            if not old:
+                cure = f"start the first version by `exop bundle install {name} --start`"
+                raise BundleError(bundle=manifest.name, problem="is not started here in another version", cure=cure)
+            self.install_archive(data, name)
+            new = self._known[manifest.key]
+            try:
+                self._start(new, {}, ())
+                replaced = replace_all(self._ground, [one.key for one in old], new.key)
+            except BaseException:
+                self._take_back(there, running)
+                raise
+            unused = [one for one in old if not self.users(one)]
+            for one in unused:
+                self._withdraw(one)
+            self._remember()
+            return self._facts(new) | {"replaced": replaced, "stopped": [one.key for one in unused]}
+
+    def _take_back(self, there: Collection[str], running: Collection[str]) -> None:
+        """Stop what was not started, and remove what was not installed, when an update began."""
+        for one in self._known.in_order_of_use():
+            if one.key not in running:
+                self._withdraw(one)
+        for key in [key for key in self._known if key not in there]:
+            self._shelf.remove(key)
+            del self._known[key]
+        self._remember()
+
     def list(self) -> Rows:
         """What is installed, by name and version: `bundle`, `state`, what it offers, what is `missing`, who uses it."""
         with self._turn:
-            rows = [self._facts(one) for one in self._sorted()]
+            rows = [self._facts(one) for one in self._known.in_order()]
         broken = [{"bundle": key, "state": "broken", "problem": str(error)} for key, error in self.broken.items()]
         return rows + broken
 
     def states(self) -> dict[str, str]:
         """The state of each bundle that is installed."""
         with self._turn:
-            started = {one.key: "started" if one.code is not None else "installed" for one in self._sorted()}
+            started = {one.key: "started" if one.code is not None else "installed" for one in self._known.in_order()}
         return started | dict.fromkeys(self.broken, "broken")
 
     def restore(self) -> None:
@@ -184,7 +200,7 @@ class Bundles:
         for key, wires in self._shelf.started().items():
             try:
                 with self._turn:
-                    self._start(self.find(key), {wire.partition("@")[0]: wire for wire in wires}, ())
+                    self._start(self._find(key), {wire.partition("@")[0]: wire for wire in wires}, ())
             except ExopError as problem:
                 if key in self._known:
                     self._known[key].problem = str(problem)
@@ -193,29 +209,12 @@ class Bundles:
     def close(self) -> None:
         """Take the code of all bundles out of Python; what is installed and started stays so in the state directory."""
         with self._turn:
-            for one in reversed(self._sorted()):
+            for one in self._known.in_order_of_use():
                 self._withdraw(one)
             self._shelf.close()
 
-    def find(self, name: str, *, started: bool = False, sole: bool = False) -> Bundle:
-        """The bundle that *name* means: a version of it, or the highest one (of the started ones, if there are any).
-
-        Raises:
-            UnknownName: there is none, or there are several and one must be named (*started*, *sole*).
-        """
-        if name in self._known:
-            return self._known[name]
-        versions = [one for one in self._sorted() if one.manifest.name == name]
-        running = [one for one in versions if one.code is not None]
-        fitting = (running or versions) if started else versions
-        if not fitting or (len(fitting) > 1 and (started or sole)):
-            place, known = f"the platform {self._ground.name!r}", [one.key for one in fitting] or self._known
-            raise UnknownName(place=place, kind="bundle", name=name, known=known)
-        return fitting[-1]
-
-    def started(self, name: str) -> Versions:
-        """The started versions of a bundle, the oldest first."""
-        return [one for one in self._sorted() if one.manifest.name == name and one.code is not None]
+    def _find(self, name: str, *, started: bool = False, sole: bool = False) -> Bundle:
+        return self._known.find(name, self._ground.name, started=started, sole=sole)
 
     def _start(self, one: Bundle, wanted: Mapping[str, str], above: tuple[str, ...]) -> None:
         if one.code is not None:
@@ -223,14 +222,14 @@ class Bundles:
         if one.key in above:
             problem = f"requires itself: {' → '.join([*above, one.key])}"
             raise BundleError(bundle=one.key, problem=problem, cure="take one of the requirements out")
-        lacking = missing(one.manifest, self._manifests())
+        lacking = missing(one.manifest, self._known.manifests())
         if lacking:
             raise RequirementMissing(bundle=one.key, missing=lacking)
         wires = dict(self._wire(one, wanted))
         for key in wires.values():
             self._start(self._known[key], {}, (*above, one.key))
         packages = {name: self._known[key].code.namespace.name for name, key in wires.items()}  # type: ignore[union-attr]
-        one.code, one.wires, one.problem = load_code(one.manifest, _sources(one), packages), wires, ""
+        one.code, one.wires, one.problem = load_code(one.manifest, one.sources, packages), wires, ""
         try:
             self._ground.plugins.register(one.key, one.code)
             self._ground.gather()
@@ -244,8 +243,8 @@ class Bundles:
         """The bundles that it imports from: those of before, else those that are started, else the highest."""
         for needed in one.manifest.bundles:
             before = self._known.get(wanted.get(needed.name, ""))
-            running = [other.manifest for other in self.started(needed.name)]
-            preferred = ([before.manifest] if before is not None else [], running, self._manifests())
+            running = [other.manifest for other in self._known.started(needed.name)]
+            preferred = ([before.manifest] if before is not None else [], running, self._known.manifests())
             found = next(one for one in (best(needed, there) for there in preferred) if one is not None)
             yield found.package, found.key
 
@@ -260,7 +259,7 @@ class Bundles:
 
     def users(self, one: Bundle) -> Names:
         """Who uses a bundle: nodes and channels of applications, stored applications, other bundles."""
-        others = [other.key for other in self._sorted() if other.code and one.key in other.wires.values()]
+        others = [other.key for other in self._known.importing(one)]
         return users_of(self._ground, one.key, one.code) + [f"the bundle {key}" for key in others]
 
     def _withdraw(self, one: Bundle) -> None:
@@ -275,16 +274,10 @@ class Bundles:
         one.code, one.wires = None, {}
 
     def _remember(self) -> None:
-        self._shelf.remember({o.key: tuple(o.wires.values()) for o in self._sorted() if o.code is not None})
-
-    def _manifests(self) -> Manifests:
-        return [one.manifest for one in self._known.values()]
-
-    def _sorted(self) -> Versions:
-        return sorted(self._known.values(), key=lambda one: (one.manifest.name, one.manifest.version))
+        self._shelf.remember({one.key: tuple(one.wires.values()) for one in reversed(self._known.in_order_of_use())})
 
     def _facts(self, one: Bundle) -> Facts:
-        lacking = missing(one.manifest, self._manifests())
+        lacking = missing(one.manifest, self._known.manifests())
         manifest = one.manifest
         state: State = "started" if one.code is not None else "installed" if lacking else "resolved"
         slets = sorted(self._ground.offered(one.key)) if one.code is not None else [str(o) for o in manifest.slets]
@@ -300,8 +293,3 @@ class Bundles:
             "imports_from": list(one.wires.values()),
             "used_by": self.users(one),
         } | ({"problem": one.problem} if one.problem else {})
-
-
-def _sources(one: Bundle) -> Sources:
-    modules = {path: content for path, content in one.archive.files.items() if path.endswith(".py")}
-    return Sources(one.folder, modules, one.archive.digest)

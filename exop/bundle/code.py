@@ -11,10 +11,11 @@ from types import ModuleType
 from typing import Any, Final
 
 from exop.bundle.manifest import Manifest, Offer
-from exop.bundle.modules import Namespace, Sources, load, package_name, unload
+from exop.bundle.modules import Namespace, Sources, load, unload
 from exop.errors import BundleBroken, ExopError, suggest
 from exop.hooks import hookimpl
 from exop.model.slet import spec_of
+from exop.model.versions import package_name
 from exop.runtime.channel import Channel
 
 #: What a module may raise while it is imported: anything, also that it wants to leave the process.

@@ -22,16 +22,10 @@ from typing import Any, Final
 
 from exop.errors import BundleError
 from exop.model import named
+from exop.model.versions import ROOT
 
-ROOT: Final = "exop_bundles"
 _lock = threading.RLock()
 _loaded: Final[dict[str, Namespace]] = {}
-
-
-def package_name(package: str, version: str) -> str:
-    """The package of one version of a bundle: 1.2.0 of `speeds` has the modules `exop_bundles.speeds_v1_2_0.…`."""
-    plain = version.replace("!", "_epoch_").replace("+", "_local_").replace(".", "_")
-    return f"{ROOT}.{package}_v{plain}"
 
 
 @dataclass(frozen=True)
@@ -201,6 +195,7 @@ def load(namespace: Namespace, bundle: str) -> Namespace:
         if _finder not in sys.meta_path:
             sys.meta_path.insert(0, _finder)
         _loaded[namespace.name] = namespace
+        named.forget(namespace.name)
         return namespace
 
 

@@ -70,6 +70,26 @@ def start_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> 
         return _told(platform.bundles.start(bundle), json=json)
 
 
+def update_bundle(path: Path, /, *, where: Where = HERE, json: Json = False) -> int:
+    """Replace the started version of a bundle by a new one, in all applications, while the streams run.
+
+    Every component of the bundle is replaced and keeps its state; all of them, or none if one cannot be. Then the old
+    version is stopped; it stays installed.
+
+    Args:
+        path: A folder with a bundle.toml, or a zip archive of one.
+    """
+    with the_platform(where) as platform:
+        facts = platform.bundles.update(path)
+    if json:
+        print_json(facts)
+        return DONE
+    print(f"{facts['bundle']}: {facts['state']}; replaced: {', '.join(facts['replaced']) or 'nothing runs of it'}")
+    if facts["stopped"]:
+        print(f"stopped: {', '.join(facts['stopped'])}")
+    return DONE
+
+
 def stop_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> int:
     """Stop a bundle that nobody uses; it stays installed.
 

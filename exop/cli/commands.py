@@ -16,6 +16,7 @@ from exop.cli.bundling import (
     start_bundle,
     stop_bundle,
     uninstall_bundle,
+    update_bundle,
 )
 from exop.cli.changing import end, remove, resume
 from exop.cli.checking import check, doctor
@@ -74,6 +75,7 @@ COMMANDS: Final = (
     Command(new_bundle, ("bundle new",), "bundle"),
     Command(install_bundle, ("bundle install",), "bundle"),
     Command(start_bundle, ("bundle start",), "bundle"),
+    Command(update_bundle, ("bundle update",), "bundle"),
     Command(stop_bundle, ("bundle stop",), "bundle"),
     Command(uninstall_bundle, ("bundle uninstall",), "bundle"),
     Command(list_bundles, ("bundle list",), "bundle"),

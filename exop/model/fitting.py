@@ -6,9 +6,12 @@ everything, and so does a name that is not resolved. It refuses only what cannot
 
 from __future__ import annotations
 
+import dataclasses
 import types
 import typing
 from typing import Any, ForwardRef, Literal, NewType, TypeVar, Union
+
+from exop.model.versions import same_class, same_shape
 
 
 def unalias(annotation: Any) -> Any:
@@ -69,6 +72,8 @@ def _class_fits(source: Any, target: Any) -> bool:
     plain_source, plain_target = typing.get_origin(source) or source, typing.get_origin(target) or target
     if not (isinstance(plain_source, type) and isinstance(plain_target, type)):
         return False
+    if plain_source is not plain_target and same_class(plain_source, plain_target):
+        return not dataclasses.is_dataclass(plain_source) or same_shape(plain_source, plain_target)
     if typing.is_typeddict(plain_target):
         return not typing.is_typeddict(plain_source) and issubclass(plain_source, dict)
     try:

@@ -10,6 +10,7 @@ from typing import Any
 from exop.errors import MementoError
 from exop.model.memento import Memento
 from exop.model.mesh import Node
+from exop.model.versions import Mover, NoVersion, package_of, same_class, same_shape, types_of
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,24 @@ def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
     As it is given, where the mesh gives it one. By reference when both keep the same class; through `upgrade` (a class
     method of the new class that takes the old memento) where there is one, on a copy; field by field when the new class
     has the old one's name and all its fields.
+    Of two versions of a bundle, a class that has not changed goes field by field, also where it has an `upgrade` (that
+    is for another one); values of the bundle's own classes that it holds become those of the new version.
 
     Raises:
         MementoError: the successor cannot take the state, and was not told to lose it.
     """
+    way = _way(before, after, lose_state=lose_state)
+    between = _versions(before, after)
+    if between is None or after.slet.state is None:
+        return way
+    new = after.slet.state[1]
+    kinds = {new, before.slet.state[1]} if before.slet.state else {new}
+    if not any(Mover(*between).concerns(one) for kind in kinds for one in types_of(kind)):
+        return way
+    return HandOver(way.text, _moving(before.name, new, between, way.take))
+
+
+def _way(before: Node, after: Node, *, lose_state: bool) -> HandOver:
     old = before.slet.state[1] if before.slet.state else None
     new = after.slet.state[1] if after.slet.state else None
     if after.memento is not None:
@@ -52,7 +67,8 @@ def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
     if new is old:
         return HandOver(f"the state ({old.__name__}) by reference", lambda memento: memento)
     upgrade = getattr(new, "upgrade", None)
-    if callable(upgrade):
+    unchanged = same_class(old, new) and same_shape(old, new) and old.__memento_version__ == new.__memento_version__
+    if callable(upgrade) and not unchanged:
         return HandOver(f"the state through {new.__name__}.upgrade", _upgrading(before.name, old, new, upgrade))
     if new.__qualname__ == old.__qualname__ and _names(old) <= _names(new):
         names = _names(old)
@@ -63,6 +79,32 @@ def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
     raise MementoError(
         node=before.name, old=old.__name__, new=new.__name__, problem=f"{new.__name__} has no upgrade({old.__name__})"
     )
+
+
+def _versions(before: Node, after: Node) -> tuple[str, str] | None:
+    """The packages of the two versions, where a slet of a bundle is replaced by one of another version of it."""
+    old, new = (package_of(one.slet.factory.__module__) for one in (before, after))
+    return (old[0], new[0]) if old is not None and new is not None and old[1] == new[1] and old != new else None
+
+
+def _moving(
+    node: str,
+    new: type[Memento],
+    between: tuple[str, str],
+    take: Callable[[Memento | None], Memento | None],
+) -> Callable[[Memento | None], Memento | None]:
+    """Take the state over, and make what it holds of the old version into values of the new one."""
+
+    def moved(memento: Memento | None) -> Memento | None:
+        taken = take(memento)
+        try:
+            mover = Mover(*between)
+            return mover.fields_of(taken) if isinstance(taken, new) else taken
+        except (NoVersion, RecursionError) as problem:
+            names = {"old": type(memento).__name__, "new": new.__name__}
+            raise MementoError(node=node, **names, problem=str(problem)) from problem
+
+    return moved
 
 
 def _upgrading(

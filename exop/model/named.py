@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from exop.errors import NotStorable, StoredStateError
+from exop.model.versions import find_version
 
 _names: Final[dict[Any, str]] = {}
 
@@ -56,7 +57,8 @@ def named(name: str) -> Any:
     Raises:
         StoredStateError: there is none any more.
     """
-    module, _, qualified = name.partition(":")
+    # Of a version of a bundle that is loaded no more, the class of the version that is takes its place.
+    module, _, qualified = (find_version(name) or name).partition(":")
     try:
         found: Any = sys.modules.get(module) or _imported(module)
         for part in qualified.split("."):
@@ -69,7 +71,7 @@ def named(name: str) -> Any:
 
 
 def forget(package: str) -> None:
-    """Forget the classes of a package whose modules are no more."""
+    """Forget the classes of a package whose modules come or go."""
     for kind in [one for one in _names if one.__module__ == package or one.__module__.startswith(f"{package}.")]:
         del _names[kind]
     named.cache_clear()

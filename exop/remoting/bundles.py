@@ -16,6 +16,7 @@ class Bundled(Protocol):
 
     def install_archive(self, data: bytes, name: str) -> dict[str, Any]: ...
     def start(self, name: str) -> dict[str, Any]: ...
+    def update_archive(self, data: bytes, name: str) -> dict[str, Any]: ...
     def stop(self, name: str) -> dict[str, Any]: ...
     def uninstall(self, name: str) -> dict[str, Any]: ...
     def list(self) -> list[dict[str, Any]]: ...
@@ -56,6 +57,11 @@ class BundleOperations:
     def start_bundle(self, request: OfBundle) -> dict[str, Any]:
         """Import a bundle, and offer its slets and channels."""
         return self._platform.bundles.start(request.bundle)
+
+    @operation(max_request=_LARGEST_REQUEST)
+    def update_bundle(self, request: Parcel) -> dict[str, Any]:
+        """Let a new version take the place of those that are started, in all applications or in none."""
+        return self._platform.bundles.update_archive(request.archive, request.name)
 
     @operation
     def stop_bundle(self, request: OfBundle) -> dict[str, Any]:

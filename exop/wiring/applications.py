@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,19 +20,18 @@ from exop.errors import (
 from exop.logs import logger
 from exop.model.checks import check, check_durable
 from exop.model.lifecycle import Event
-from exop.model.marks import without_marks
 from exop.model.mesh import Mesh
 from exop.model.resolve import resolved
 from exop.runtime.catalog import Catalog
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.manager import ComponentManager
-from exop.wiring.change import Change
 from exop.wiring.controller import WiringController
 from exop.wiring.deployer import Deployer
 from exop.wiring.durability import Durability
 from exop.wiring.notes import notes
 from exop.wiring.plan import Plan, make_plan
+from exop.wiring.together import Together, finished
 
 if TYPE_CHECKING:
     from exop.runtime.durable.snapshot import Snapshot
@@ -119,7 +120,7 @@ class Applications:
             if known is not None and not known.finished.is_set():
                 return self.plan(mesh).apply(timeout=timeout)
             if known is not None and mesh.revision:
-                raise _finished(mesh.name)
+                raise finished(mesh.name)
             mesh = resolved(mesh, self._catalog.slets, durable=self.store is not None)
             check_durable(mesh, has_state=self.store is not None)
             if mesh.name in self.lost:
@@ -241,33 +242,28 @@ class Applications:
             with deployment.changing:
                 self._deployer.undeploy(deployment)
 
+    def apply_together(self, plans: Sequence[Plan]) -> list[Mesh]:
+        """Make changes of different applications, all or nothing; returns the meshes that run then.
+
+        Raises:
+            StaleMesh: one of the applications was changed after its plan was made.
+            PlanError: one of them could not be made; everything is as it was, in all of them.
+        """
+        with ExitStack() as turns:
+            for name in sorted(plan.after.name for plan in plans):
+                turns.enter_context(self._turns[name])
+            together = Together(self._manager, self._wiring, self._running, has_state=self.store is not None)
+            for change in together.carry_out(plans):
+                running, after = change.deployment, change.plan.after
+                running.last_change = after.revision, change.paused
+                failpoint("change-made")
+                self._remember(after)
+                running.check_finished()
+                self.checkpoints.changed(running)
+            return [self.get(plan.after.name).mesh for plan in plans]
+
     def _carry_out(self, plan: Plan) -> Mesh:
-        with self._turns[plan.after.name]:
-            running = self.get(plan.after.name)
-            if running.mesh.revision != plan.before.revision:
-                raise StaleMesh(
-                    application=plan.after.name, revision=plan.before.revision, current=running.mesh.revision
-                )
-            if running.finished.is_set():
-                raise _finished(plan.after.name)
-            if not plan:
-                return running.mesh
-            after = without_marks(plan.after).at(plan.before.revision + 1)
-            check_durable(after, has_state=self.store is not None)
-            change = Change(running, self._manager, self._wiring, dataclasses.replace(plan, after=after))
-            change.prepare()
-            with running.changing:
-                if self._running.get(running.name) is not running:
-                    problem = PlanError(f"{running.name} was removed meanwhile: there is nothing to change any more")
-                    change.give_up(problem)
-                    raise problem
-                change.carry_out()
-            running.last_change = after.revision, change.paused
-            failpoint("change-made")
-            self._remember(after)
-            running.check_finished()
-            self.checkpoints.changed(running)
-            return after
+        return self.apply_together([plan])[0]
 
     def _follow(self, deployment: Deployment, closings: int) -> None:
         """Take charge of a deployment that runs, and note it when it has come to its end, whoever waits for that."""
@@ -299,10 +295,3 @@ class Applications:
     def _remember(self, mesh: Mesh, *, anew: bool = False) -> None:
         if self.store is not None:
             self.store.save(mesh, mesh.to_toml(), active=True, anew=anew)
-
-
-def _finished(application: str) -> PlanError:
-    return PlanError(
-        f"{application} has finished: there is nothing to change any more; "
-        f"to run it once more, apply a mesh that is newly built, or mesh.at(0)"
-    )

@@ -7,6 +7,7 @@ is logged: the change is made.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -39,6 +40,7 @@ class Change:
     Attributes:
         paused: For how many seconds everything stood still.
         made: The new mesh runs.
+        seal: Called when everything is in its place and nothing moves yet; what it raises undoes the change.
     """
 
     deployment: Deployment
@@ -47,6 +49,7 @@ class Change:
     plan: Plan
     paused: float = 0.0
     made: bool = False
+    seal: Callable[[], None] | None = None
     _undo: list[Undo] = field(default_factory=list)
     _removed: list[Channel] = field(default_factory=list)
     _hushed: list[Component] = field(default_factory=list)
@@ -141,6 +144,8 @@ class Change:
             failpoint("rebind-before")
             after = Wiring(after.circuit, self.wiring.bind(self.deployment, after))
             failpoint("rebind-after")
+            if self.seal is not None:
+                self.seal()
         except BaseException as error:
             self.give_up(error)  # before anybody moves again
             self._undo = prepared

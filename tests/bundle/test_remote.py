@@ -35,8 +35,11 @@ def test_it_is_the_same_from_outside(platform: Platform, remote: RemotePlatform,
     assert remote.bundles.list() == platform.bundles.list()
     assert remote.status()["bundles"] == {"speeds@1.0.0": "started"}
     assert "speeds@1.0.0:add_up" in platform.slets()
+    updated = remote.bundles.update(speeds(tmp_path, "1.1.0"))
+    assert (updated["replaced"], updated["stopped"]) == ([], ["speeds@1.0.0"])
     assert remote.bundles.stop("speeds")["state"] == "resolved"
-    assert remote.bundles.uninstall("speeds")["state"] == "uninstalled"
+    for version in ("1.0.0", "1.1.0"):
+        assert remote.bundles.uninstall(f"speeds@{version}")["state"] == "uninstalled"
     assert remote.bundles.list() == []
 
 

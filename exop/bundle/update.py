@@ -1,0 +1,44 @@
+"""One version of a bundle takes the place of another, in all applications that run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from exop.bundle.ground import Ground
+from exop.errors import BundleError
+from exop.model.mesh import Mesh
+from exop.model.spec import SletSpec
+
+
+def replace_all(ground: Ground, old: Collection[str], new: str) -> list[str]:
+    """Replace every component of the bundles *old* by the slet of the same name of *new*; returns their names.
+
+    One plan for each application, and all of them or none. Applications that have finished stay as they are.
+
+    Raises:
+        BundleError: a slet that runs is not offered any more.
+        MeshError, PlanError: the new slet cannot take a place; everything is as it was.
+    """
+    offered = {spec.name: spec for spec in ground.offered(new).values()}
+    plans, replaced = [], []
+    for application in ground.applications.names():
+        deployment = ground.applications.get(application)
+        if deployment.finished.is_set():
+            continue
+        nodes = [node for node in deployment.mesh.nodes.values() if node.slet.plugin in old]
+        if nodes:
+            mesh = _with(deployment.mesh, [node.name for node in nodes], offered, new)
+            plans.append(ground.applications.plan(mesh))
+            replaced += [f"{application}.{node.name}" for node in nodes]
+    ground.applications.apply_together(plans)
+    return replaced
+
+
+def _with(mesh: Mesh, nodes: Collection[str], offered: Mapping[str, SletSpec], new: str) -> Mesh:
+    for name in nodes:
+        slet = mesh.node(name).slet.name
+        if slet not in offered:
+            cure = f"offer it again, or replace {mesh.name}.{name} first"
+            raise BundleError(bundle=new, problem=f"offers no slet {slet!r}, which {mesh.name}.{name} runs", cure=cure)
+        mesh = mesh.replace(name, offered[slet])
+    return mesh

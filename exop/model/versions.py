@@ -1,0 +1,244 @@
+"""Two versions of a bundle have their own classes: which of them are one class, and how a value changes its version.
+
+Each version of a bundle has its modules in a package of its own, `exop_bundles.NAME_vVERSION`. Classes of two versions
+are versions of one class when bundle, module in it and qualified name are equal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import sys
+import typing
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import Any, Final
+
+ROOT: Final = "exop_bundles"
+#: Values that hold no others; what an annotation says of them is enough.
+_PLAIN: Final = (bool, int, float, str, bytes, type(None))
+
+
+def package_name(package: str, version: str) -> str:
+    """The package of one version of a bundle: 1.2.0 of `speeds` has the modules `exop_bundles.speeds_v1_2_0.…`."""
+    plain = version.replace("!", "_epoch_").replace("+", "_local_").replace(".", "_")
+    # A `_v` within the version would make it unclear where the name ends.
+    return f"{ROOT}.{package}_v{plain.replace('_v', '_V')}"
+
+
+def package_of(module: str) -> tuple[str, str] | None:
+    """The package of the version of a bundle that a module belongs to, and the bundle's name; `None`: to no bundle."""
+    head = ".".join(module.split(".")[:2])
+    if not head.startswith(f"{ROOT}."):
+        return None
+    bundle = head.removeprefix(f"{ROOT}.").rpartition("_v")[0]
+    return head, bundle
+
+
+def same_class(old: type, new: type) -> bool:
+    """Whether two classes are versions of one class of a bundle."""
+    before, after = package_of(old.__module__), package_of(new.__module__)
+    return (
+        before is not None
+        and after is not None
+        and before[1] == after[1]
+        and old.__module__.removeprefix(before[0]) == new.__module__.removeprefix(after[0])
+        and old.__qualname__ == new.__qualname__
+    )
+
+
+def same_shape(old: type, new: type) -> bool:
+    """Whether two dataclasses have fields of the same names and types, the types as they are written."""
+    return _written(old) == _written(new)
+
+
+def find_version(name: str) -> str | None:
+    """The name in a version that is loaded, for a class (`module:Qualified.Name`) of one that is loaded no more."""
+    module = name.partition(":")[0]
+    found = package_of(module)
+    if found is None or found[0] in sys.modules:
+        return None
+    package, bundle = found
+    loaded = {head for head in (package_of(one) for one in list(sys.modules)) if head is not None}
+    others = sorted(other for other, whose in loaded if whose == bundle)
+    return name.replace(package, others[-1], 1) if others else None
+
+
+class NoVersion(TypeError):
+    """A value is of a class that the other version of its bundle does not have, or has with other fields."""
+
+
+@dataclasses.dataclass
+class Mover:
+    """Makes values of the classes of one version into values of the same classes of another.
+
+    What holds none of them is passed on as it is, by reference; what does is built anew, and the old value stays.
+
+    Args:
+        before, after: The packages of the two versions.
+    """
+
+    before: str
+    after: str
+    _made: dict[int, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
+
+    def move(self, value: Any) -> Any:
+        """The value in the new version.
+
+        Raises:
+            NoVersion: the new version has no such class, or one with other fields.
+        """
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        known = self._made.get(id(value))
+        if known is None:
+            # The old value is kept beside the new one: its id must not be given to another meanwhile.
+            known = self._made[id(value)] = value, self._moved(value, kind)
+        return known[1]
+
+    def fields_of(self, value: Any) -> Any:
+        """A dataclass that is of the new version already, with its fields moved.
+
+        Raises:
+            NoVersion: as `move`.
+        """
+        fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+        moved = {name: self.move(one) for name, one in fields.items()}
+        return value if all(moved[name] is one for name, one in fields.items()) else _filled(type(value), moved)
+
+    def concerns(self, annotation: Any, _seen: frozenset[Any] = frozenset()) -> bool:
+        """Whether a value of this type may hold something of the old version; where that is not known, it may."""
+        if annotation in _PLAIN or annotation is None or annotation in _seen:
+            return False
+        arguments = typing.get_args(annotation)
+        if typing.get_origin(annotation) is typing.Literal:
+            return any(self._is_old(type(one)) for one in arguments)
+        if arguments:
+            return any(one is not Ellipsis and self.concerns(one, _seen) for one in arguments)
+        if not isinstance(annotation, type) or annotation in (Any, object, list, dict, tuple, set, frozenset, deque):
+            return True
+        if self._is_old(annotation) or annotation in (defaultdict, OrderedDict, Counter):
+            return True
+        if dataclasses.is_dataclass(annotation):
+            return any(self.concerns(one, _seen | {annotation}) for one in types_of(annotation))
+        # A class from elsewhere, that is neither a container nor a dataclass, holds nothing that could be moved.
+        return issubclass(annotation, (list, dict, tuple, set, frozenset, deque))
+
+    def _is_old(self, kind: type) -> bool:
+        return kind.__module__ == self.before or kind.__module__.startswith(f"{self.before}.")
+
+    def _moved(self, value: Any, kind: type) -> Any:
+        if isinstance(value, type):
+            return self._class(value) if self._is_old(value) else value
+        if isinstance(value, enum.Enum):
+            return self._member(value, kind) if self._is_old(kind) else value
+        if dataclasses.is_dataclass(kind):
+            return self._dataclass(value, kind)
+        if isinstance(value, tuple) and hasattr(kind, "_fields"):
+            return self._named_tuple(value, kind)
+        rebuild = _CONTAINERS.get(kind)
+        if rebuild is not None:
+            return rebuild(self, value)
+        if self._is_old(kind):
+            raise NoVersion(f"{kind.__qualname__} is neither a dataclass nor an enumeration; make it one")
+        return value
+
+    def _class(self, kind: type) -> Any:
+        found: Any = sys.modules.get(self.after + kind.__module__.removeprefix(self.before))
+        for part in kind.__qualname__.split("."):
+            found = getattr(found, part, None)
+        if found is None:
+            raise NoVersion(
+                f"the new version has no {kind.__module__.removeprefix(self.before + '.')}.{kind.__qualname__}"
+            )
+        return found
+
+    def _member(self, value: enum.Enum, kind: type) -> Any:
+        found = self._class(kind)
+        try:
+            return found[value.name] if value.name is not None else found(value.value)
+        except (KeyError, ValueError):
+            raise NoVersion(f"{kind.__qualname__} has no {value.name} any more") from None
+
+    def _dataclass(self, value: Any, kind: type) -> Any:
+        if not self._is_old(kind):
+            return self.fields_of(value)
+        moved = {one.name: self.move(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        found = self._class(kind)
+        known = {one.name for one in dataclasses.fields(found)} if dataclasses.is_dataclass(found) else set()
+        if not moved.keys() <= known:
+            raise NoVersion(f"{kind.__qualname__} has no field {', '.join(sorted(moved.keys() - known))} any more")
+        return _filled(found, moved)
+
+    def _named_tuple(self, value: Any, kind: type) -> Any:
+        moved = [self.move(one) for one in value]
+        if not self._is_old(kind):
+            return value if _same(value, moved) else kind(*moved)
+        found = self._class(kind)
+        try:
+            return found(**dict(zip(value._fields, moved, strict=True)))
+        except TypeError:
+            raise NoVersion(f"{kind.__qualname__} has other fields") from None
+
+    def sequence(self, value: Any) -> Any:
+        """A list, tuple, set or deque."""
+        moved = [self.move(one) for one in value]
+        if _same(value, moved):
+            return value
+        return deque(moved, value.maxlen) if isinstance(value, deque) else type(value)(moved)
+
+    def mapping(self, value: Any) -> Any:
+        """A dictionary, of whatever kind."""
+        moved = [(self.move(key), self.move(one)) for key, one in value.items()]
+        factory = self.move(value.default_factory) if isinstance(value, defaultdict) else None
+        same = all(a is c and b is d for (a, b), (c, d) in zip(value.items(), moved, strict=True))
+        if same and factory is getattr(value, "default_factory", None):
+            return value
+        return defaultdict(factory, moved) if isinstance(value, defaultdict) else type(value)(dict(moved))
+
+
+def _filled(kind: Any, fields: dict[str, Any]) -> Any:
+    """A dataclass with these fields, the others at their defaults; nothing is computed anew from them.
+
+    Raises:
+        NoVersion: a field that is not given has no default.
+    """
+    made = object.__new__(kind)
+    for field in dataclasses.fields(kind):
+        if field.name in fields:
+            value = fields[field.name]
+        elif field.default is not dataclasses.MISSING:
+            value = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            value = field.default_factory()
+        else:
+            raise NoVersion(f"{kind.__qualname__} has the new field {field.name} without a default")
+        object.__setattr__(made, field.name, value)
+    return made
+
+
+_CONTAINERS: Final[dict[type, Callable[[Mover, Any], Any]]] = {
+    **dict.fromkeys((list, tuple, set, frozenset, deque), Mover.sequence),
+    **dict.fromkeys((dict, defaultdict, OrderedDict, Counter), Mover.mapping),
+}
+
+
+def _same(old: Any, new: list[Any]) -> bool:
+    return all(one is other for one, other in zip(old, new, strict=True))
+
+
+def _written(kind: type) -> dict[str, str]:
+    return {
+        one.name: one.type if isinstance(one.type, str) else getattr(one.type, "__qualname__", None) or str(one.type)
+        for one in dataclasses.fields(kind)
+    }
+
+
+def types_of(kind: type) -> list[Any]:
+    """The types of the fields of a dataclass; `object` where they cannot be resolved."""
+    try:
+        hints = typing.get_type_hints(kind)
+    except (NameError, TypeError):
+        return [object]
+    return [hints.get(one.name, object) for one in dataclasses.fields(kind)]

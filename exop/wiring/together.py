@@ -1,0 +1,112 @@
+"""Several applications changed at once: all of them, or none."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import pairwise
+
+from exop.errors import PlanError, StaleMesh
+from exop.logs import logger
+from exop.model.checks import check_durable
+from exop.model.marks import without_marks
+from exop.model.mesh import Mesh
+from exop.runtime.deployment import Deployment
+from exop.runtime.manager import ComponentManager
+from exop.wiring.change import Change
+from exop.wiring.controller import WiringController
+from exop.wiring.plan import Plan
+
+
+@dataclasses.dataclass(frozen=True)
+class Together:
+    """Carries out plans of different applications, all or nothing; the appliers have their turns.
+
+    Attributes:
+        running: The applications that are deployed; others may be taken away at any time.
+        has_state: The platform has a state directory.
+    """
+
+    manager: ComponentManager
+    wiring: WiringController
+    running: Mapping[str, Deployment]
+    has_state: bool
+
+    def carry_out(self, plans: Iterable[Plan]) -> list[Change]:
+        """Open what is new of all of them, then change one after the other; returns what was done.
+
+        Raises:
+            StaleMesh: an application was changed after its plan was made.
+            PlanError: one of them could not be made; everything is as it was, in all of them.
+        """
+        changes: list[Change] = []
+        try:
+            for plan in plans:
+                change = self._change(plan)
+                if change is not None:
+                    change.prepare()
+                    changes.append(change)
+            with ExitStack() as held:
+                for change in changes:
+                    held.enter_context(change.deployment.changing)
+                    if self.running.get(change.deployment.name) is not change.deployment:
+                        raise _removed(change.deployment.name)
+                _carry_out_nested(changes)
+        except BaseException as error:
+            for change in changes:
+                if not change.made:
+                    change.give_up(error)
+            raise
+        return changes
+
+    def _change(self, plan: Plan) -> Change | None:
+        """The change that a plan is; `None` if there is nothing to do."""
+        running = self.running.get(plan.after.name)
+        if running is None:
+            raise _removed(plan.after.name)
+        if running.mesh.revision != plan.before.revision:
+            raise StaleMesh(application=plan.after.name, revision=plan.before.revision, current=running.mesh.revision)
+        if running.finished.is_set():
+            raise finished(plan.after.name)
+        if not plan:
+            return None
+        after: Mesh = without_marks(plan.after).at(plan.before.revision + 1)
+        check_durable(after, has_state=self.has_state)
+        return Change(running, self.manager, self.wiring, dataclasses.replace(plan, after=after))
+
+
+def _carry_out_nested(changes: Sequence[Change]) -> None:
+    """Make each change while the one before it stands still with everything in its place.
+
+    Should one fail, the one before it is undone before anybody moves there, and so on back to the first: no state ever
+    has to be carried back from a new slet to an old one. The price is that the first stands still for as long as all of
+    them take.
+    """
+    for outer, inner in pairwise(changes):
+        outer.seal = partial(_carry_out_inside, inner)
+    if changes:
+        changes[0].carry_out()
+
+
+def _carry_out_inside(change: Change) -> None:
+    try:
+        change.carry_out()
+    except BaseException as error:
+        if not change.made:
+            raise
+        # It is made, and those outside of it must be made, too: what failed is its clearing up.
+        logger("exop.wiring").error("the change is made", application=change.deployment.name, error=repr(error))
+
+
+def finished(application: str) -> PlanError:
+    """What a change of an application that has finished is told."""
+    return PlanError(
+        f"{application} has finished: there is nothing to change any more; "
+        f"to run it once more, apply a mesh that is newly built, or mesh.at(0)"
+    )
+
+
+def _removed(application: str) -> PlanError:
+    return PlanError(f"{application} was removed meanwhile: there is nothing to change any more")

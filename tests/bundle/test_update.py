@@ -1,0 +1,262 @@
+"""One version takes the place of another in all applications while they run, or nothing has changed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exop import Application, Memento, Platform, slet
+from exop.errors import BundleBroken, BundleError, ComponentFailed, MementoError, MeshError
+from exop.stock.slets import count_up
+from tests.bundle.folders import SLETS, manifest, speeds, write
+from tests.rig import eventually
+
+#: A slet that finds out whether an item was lost, doubled or reordered, and by which versions the items went.
+CHECKING = """
+from dataclasses import dataclass, field
+from enum import Enum
+from exop import Memento, slet
+from speeds.helpers import SCALE
+
+class Mood(Enum):
+    CALM = 1
+
+@dataclass
+class Last:
+    number: int = 0
+    mood: Mood = Mood.CALM
+
+class Seen(Memento):
+    last: Last = field(default_factory=Last)
+    by_mood: dict[Mood, int] = field(default_factory=dict)
+
+@slet
+def add_up(number: int, seen: Seen) -> tuple[int, int]:
+    assert type(seen.last) is Last and seen.last.mood is Mood.CALM
+    assert number == seen.last.number + 1, (number, seen.last.number)
+    seen.last.number = number
+    seen.by_mood[Mood.CALM] = number
+    return number, SCALE
+"""
+
+
+class Arrived(Memento):
+    """What has come to the end of a stream."""
+
+    last: int = 0
+    wrong: int = 0
+    scale: int = 0
+
+
+@slet
+def check(pair: tuple[int, int], arrived: Arrived) -> None:
+    """Count the numbers that do not follow the one before them."""
+    arrived.wrong += pair[0] != arrived.last + 1
+    arrived.last, arrived.scale = pair
+
+
+def road(platform: Platform, name: str, slet: str = "speeds@1.0.0:add_up") -> Any:
+    """Run an application in full stride: numbers → a slet of the bundle → a queue → a check. Returns its deployment."""
+    app = Application(name, plugins=platform.plugins)
+    queue = app.channel("queue", kind="queue", capacity=1000)
+    app.add("sum", slet, number=app.add("numbers", count_up, start=1), out=queue)
+    app.add("check", check, pair=queue)
+    platform.apply(app.build())
+    return platform.deployment(name)
+
+
+def started(platform: Platform, folder: Path) -> None:
+    """Install and start a bundle."""
+    platform.bundles.start(platform.bundles.install(folder)["bundle"])
+
+
+def states(platform: Platform) -> dict[str, str]:
+    """The state of each bundle."""
+    return {row["bundle"]: row["state"] for row in platform.bundles.list()}
+
+
+@pytest.fixture
+def platform() -> Iterator[Platform]:
+    """A platform without a state directory."""
+    with Platform() as platform:
+        yield platform
+
+
+def test_nothing_is_lost_under_full_load(platform: Platform, tmp_path: Path):
+    """Ten updates of two running applications: no number lost, doubled or reordered, every state carried over."""
+    started(platform, speeds(tmp_path, slets=CHECKING, scale=0))
+    running = [road(platform, "one"), road(platform, "two")]
+    for number in range(1, 11):
+        version = f"1.{number}.0"
+        facts = platform.bundles.update(speeds(tmp_path, version, number, slets=CHECKING))
+        assert facts["replaced"] == ["one.sum", "two.sum"]
+        assert facts["stopped"] == ["speeds@1.0.0" if number == 1 else f"speeds@1.{number - 1}.0"]
+        for one in running:
+            eventually(lambda one=one, number=number: one.components["check"].state.scale == number)
+    for one in running:
+        assert one.components["check"].state.wrong == 0
+        assert one.components["sum"].error is None
+        assert one.components["sum"].spec.identity == "speeds@1.10.0:add_up"
+    assert [key for key, state in states(platform).items() if state == "started"] == ["speeds@1.10.0"]
+
+
+def runs_on(deployment: Any, revision: int = 1) -> None:
+    """The stream moves, and its mesh is still the one of before."""
+    seen = deployment.components["check"].state.last
+    eventually(lambda: deployment.components["check"].state.last > seen + 1000)
+    assert deployment.mesh.revision == revision
+    assert deployment.components["check"].state.wrong == 0
+
+
+UPGRADING = """
+    @classmethod
+    def upgrade(cls, old):
+        if hasattr(old, 'mark'):
+            raise ValueError('no')
+        return cls(last=old.last, by_mood=old.by_mood)
+
+@slet
+"""
+
+
+def test_all_applications_or_none(platform: Platform, tmp_path: Path):
+    """The second application refuses at the last moment: the first, which had everything in its place, is put back."""
+    started(platform, speeds(tmp_path, slets=CHECKING))
+    running = [road(platform, "one"), road(platform, "two")]
+    marked = running[1].components["sum"].state
+    failing = CHECKING.replace("class Seen(Memento):", "class Seen(Memento, version=2):\n    marked: bool = False")
+    failing = failing.replace("@slet", UPGRADING)
+    object.__setattr__(marked, "mark", True)
+    with pytest.raises(MementoError, match="upgrade raised ValueError: no"):
+        platform.bundles.update(speeds(tmp_path, "2.0.0", slets=failing))
+    assert states(platform) == {"speeds@1.0.0": "started"}
+    for one in running:
+        runs_on(one)
+    object.__delattr__(marked, "mark")
+    platform.bundles.update(speeds(tmp_path, "2.0.0", 2, slets=failing))
+    for one in running:
+        eventually(lambda one=one: one.components["check"].state.scale == 2)
+        runs_on(one, 2)
+
+
+OPENING = """
+from exop import Memento, Slet, input_port
+
+class Seen(Memento):
+    last: object = None
+    by_mood: object = None
+
+class AddUp(Slet, name="add_up"):
+    seen: Seen
+
+    def __enter__(self):
+        raise OSError("no such road")
+
+    @input_port
+    def number(self, number: int) -> tuple[int, int]:
+        return number, 0
+"""
+BROKEN = {
+    "a port": (CHECKING.replace("(number: int,", "(item: int,").replace("number ", "item "), MeshError, "no port"),
+    "a slet": (CHECKING.replace("def add_up", "def more"), BundleError, "offers no slet 'add_up', which one.sum runs"),
+    "an import": (CHECKING + "\nimport nowhere\n", BundleBroken, "No module named 'nowhere'"),
+    "a state": (OPENING.replace("    seen: Seen\n", ""), MementoError, "it keeps no state"),
+    "opening": (OPENING, ComponentFailed, "no such road"),
+    "a field": (
+        CHECKING.replace("    mood: Mood = Mood.CALM\n", "").replace(" and seen.last.mood is Mood.CALM", ""),
+        MementoError,
+        "Last has no field mood any more",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_an_update_that_fails_changes_nothing(platform: Platform, tmp_path: Path, what: str):
+    """Whatever is wrong with the new version: it is told, the new version is gone, and the old one runs on."""
+    slets, error, told = BROKEN[what]
+    started(platform, speeds(tmp_path, slets=CHECKING))
+    one = road(platform, "one")
+    folder = speeds(tmp_path, "2.0.0", slets=slets)
+    offered = next(name for name in ("AddUp", "more", "add_up") if f" {name}(" in slets)
+    (folder / "bundle.toml").write_text(manifest("2.0.0", offers=f'["slets:{offered}"]'))
+    with pytest.raises(error, match=told):
+        platform.bundles.update(folder)
+    assert states(platform) == {"speeds@1.0.0": "started"}
+    runs_on(one)
+
+
+def test_what_an_update_had_started_is_stopped_again(platform: Platform, tmp_path: Path):
+    """Bundles that the new version requires were started for it alone."""
+    started(platform, speeds(tmp_path))
+    constants = {"bundle.toml": manifest("1.0", "constants", offers="[]"), "constant.py": "X = 1\n"}
+    platform.bundles.install(write(tmp_path / "constants", constants))
+    slets = "from constants.constant import X\nimport nowhere\n"
+    with pytest.raises(BundleBroken):
+        platform.bundles.update(speeds(tmp_path, "2.0.0", more='[requires]\nbundles = ["constants"]', slets=slets))
+    assert states(platform) == {"constants@1.0": "resolved", "speeds@1.0.0": "started"}
+
+
+def test_an_unchanged_memento_is_not_upgraded(platform: Platform, tmp_path: Path):
+    """Its `upgrade` is for an older one: it would be given what it does not know."""
+    upgrading = SLETS.replace(
+        "@slet",
+        "    @classmethod\n    def upgrade(cls, old):\n        return cls(sum=old.amount)\n\n\n@slet",
+    )
+    started(platform, speeds(tmp_path, slets=upgrading))
+    app = Application("sums", plugins=platform.plugins)
+    app.add("sum", "speeds@1.0.0:add_up", number=app.add("numbers", count_up, start=1))
+    platform.apply(app.build())
+    platform.bundles.update(speeds(tmp_path, "1.1.0", slets=upgrading))
+    before = platform.deployment("sums").components["sum"].state.sum
+    eventually(lambda: platform.deployment("sums").components["sum"].state.sum > before > 0)
+    plan = str(platform.plan(platform.mesh("sums").replace("sum", platform.slets()["speeds@1.1.0:add_up"])))
+    assert "nothing to do" in plan
+
+
+def test_there_must_be_something_to_update(platform: Platform, tmp_path: Path):
+    """A bundle that is not started here is told to be started; it is not installed by the way."""
+    with pytest.raises(BundleError, match="is not started here in another version; start the first version"):
+        platform.bundles.update(speeds(tmp_path))
+    assert platform.bundles.list() == []
+
+
+def test_what_others_import_from_stays_started(platform: Platform, tmp_path: Path):
+    """A bundle that was wired to the old version keeps it; the facts say that it was not stopped."""
+    started(platform, speeds(tmp_path))
+    files = {
+        "bundle.toml": manifest("1.0", "user", '[requires]\nbundles = ["speeds"]', '["slets:use"]'),
+        "slets.py": "from exop import slet\nfrom speeds import helpers\n@slet\ndef use(x: int) -> int:\n    return x\n",
+    }
+    started(platform, write(tmp_path / "user", files))
+    facts = platform.bundles.update(speeds(tmp_path, "2.0.0"))
+    assert facts["stopped"] == []
+    assert states(platform) == {"speeds@1.0.0": "started", "speeds@2.0.0": "started", "user@1.0": "started"}
+
+
+def test_a_durable_application_goes_on_with_the_new_version(tmp_path: Path):
+    """After an update the checkpoint names the new classes; what was stored under the old ones is found again."""
+    state = tmp_path / "state"
+    with Platform(state=state, control=False) as platform:
+        started(platform, speeds(tmp_path, slets=CHECKING))
+        app = Application("road", plugins=platform.plugins)
+        app.add(
+            "show", "stock:pass_on", item=app.add("sum", "speeds@1.0.0:add_up", number=app.add("n", count_up, start=1))
+        )
+        app.durable(every=60)
+        platform.apply(app.build())
+        components = platform.deployment("road").components
+        eventually(lambda: components["sum"].state.last.number > 100)
+        platform.bundles.update(speeds(tmp_path, "2.0.0", slets=CHECKING))
+        platform.bundles.uninstall("speeds@1.0.0")
+    with Platform(state=state, control=False) as platform:
+        assert platform.failed_to_restart == {}
+        component = platform.deployment("road").components["sum"]
+        assert component.spec.identity == "speeds@2.0.0:add_up"
+        assert component.state.last.number > 100
+        assert inspect.getmodule(type(component.state.last)).__name__ == "exop_bundles.speeds_v2_0_0.slets"
+        eventually(lambda: component.state.last.number > 1000)
+        assert component.error is None
