@@ -26,6 +26,7 @@ from exop.cli.items import export_item, list_items, retry_items
 from exop.cli.looking import mesh, ps, services
 from exop.cli.mementos import export_memento, import_memento, show_memento
 from exop.cli.running import run, serve
+from exop.cli.top import top
 
 GROUPS: Final = {
     "run": Group("Run applications", sort_key=1),
@@ -56,6 +57,7 @@ COMMANDS: Final = (
     Command(run, ("run",), "run"),
     Command(serve, ("serve",), "run"),
     Command(ps, ("ps",), "look"),
+    Command(top, ("top",), "look"),
     Command(describe, ("describe",), "look"),
     Command(services, ("services",), "look"),
     Command(mesh, ("mesh",), "look"),
