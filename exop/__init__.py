@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from exop.model.memento import Memento
     from exop.model.mesh import Mesh
     from exop.model.ports import InputPort, OutputPort
+    from exop.model.shadow import Shadow
     from exop.model.slet import Slet, input_port, slet
     from exop.model.tie import Committed, Tie
     from exop.platform import Platform
@@ -37,6 +38,7 @@ _HOMES = {
     "Platform": "exop.platform",
     "Punctuation": "exop.model.items",
     "ServiceRegistry": "exop.registry",
+    "Shadow": "exop.model.shadow",
     "Slet": "exop.model.slet",
     "Tie": "exop.model.tie",
     "connect": "exop.remoting.platform",
@@ -59,6 +61,7 @@ __all__ = [
     "Platform",
     "Punctuation",
     "ServiceRegistry",
+    "Shadow",
     "Slet",
     "Tie",
     "connect",

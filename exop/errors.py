@@ -11,6 +11,7 @@
     + StaleMesh                 someone else applied first: read the mesh again
     + MementoError              the successor cannot take over the state
     + ComponentFailed           a component could not be opened, or failed while it ran
+    + ShadowFailed              the successor was not proven to do what the old one does; that one runs on
   x LifecycleError            an event that the component's state does not allow
   x StateError                the state directory cannot be used (in use, of another version, not writable)
     + StoredStateError          what was stored cannot be read: damaged, newer, or of code that is not there
@@ -135,6 +136,13 @@ class ComponentFailed(PlanError):
     """A component could not be opened, or failed while it ran: `node`, `phase`, `problem`."""
 
     template = "{node} failed while {phase}: {problem}"
+
+
+class ShadowFailed(PlanError):
+    """The successor was not proven: `node`, `problem`, `report` (all that was compared), `found` (in words)."""
+
+    template = "{node} was not replaced: {problem}; the old one runs on{found}"
+    defaults: ClassVar[Mapping[str, Any]] = {"report": {}, "found": ""}
 
 
 class LifecycleError(ExopError):

@@ -41,6 +41,18 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"node": "sink", "phase": "opening", "problem": "no such file"},
         "sink failed while opening: no such file",
     ),
+    "ShadowFailed": (
+        {
+            "node": "averages",
+            "problem": "2 differences",
+            "report": {"items": 30, "seconds": 1.5},
+            "found": " (behind 30 items in 1.5 s)\n  item 7, out: old 5.0, new 5.5",
+        },
+        (
+            "averages was not replaced: 2 differences; the old one runs on (behind 30 items in 1.5 s)\n"
+            "  item 7, out: old 5.0, new 5.5"
+        ),
+    ),
     "StoredStateError": (
         {"what": "a stored value of Speeds", "problem": "it is damaged", "cure": "take an older copy"},
         "a stored value of Speeds cannot be taken over: it is damaged; nothing was changed; take an older copy",

@@ -27,6 +27,7 @@ def slet(
     on_error: Policy = "suspend",
     timeout: float | None = None,
     dead_letters: int = DEAD_LETTERS,
+    effects: bool | None = None,
 ) -> Callable[[F], F]: ...
 def slet(function: F | None = None, *, name: str | None = None, **care: Any) -> F | Callable[[F], F]:
     """Make a function a slet; it stays the function it was.
@@ -39,8 +40,10 @@ def slet(function: F | None = None, *, name: str | None = None, **care: Any) -> 
         name: The slet's name; the function's own by default.
         care: What happens to an item that makes trouble; an application may say otherwise. `on_error`: the policy when
             the slet raises; `timeout`: an item that takes longer, in seconds, is reported; `dead_letters`: so many
-            items are kept at the most by the policy of that name. And `atomic`, which an application cannot choose: a
-            second try of an item starts from a copy of the memento of before it.
+            items are kept at the most by the policy of that name. And what an application cannot choose: `atomic`, a
+            second try of an item starts from a copy of the memento of before it; `effects`, it acts on something
+            outside of the mesh (a file, a service), so that two of it must not run side by side. Sources and sinks do,
+            unless they say `effects=False`; others do not, unless they say `effects=True`.
 
     Raises:
         SletError: the signature is no slet; the message tells what to write instead.
@@ -163,7 +166,7 @@ def spec_of(thing: Any) -> SletSpec:
 
 
 #: What `@slet` and the class keywords say about items that make trouble.
-_CARE = ("atomic", "on_error", "timeout", "dead_letters")
+_CARE = ("atomic", "on_error", "timeout", "dead_letters", "effects")
 
 
 def _check_care(name: str, care: Mapping[str, Any]) -> None:

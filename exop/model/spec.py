@@ -37,6 +37,7 @@ class SletSpec:
     `tie` names the field that is given the `Tie`.
     `results` gives the shape of what each input method (or the source, under `""`) returns. `timeout` is how many
     seconds an item may take before that is reported, `dead_letters` how many failed items are kept at the most.
+    `effects` is whether it was said to act on something outside of the mesh (`None`: nothing was said).
     """
 
     name: str
@@ -54,7 +55,13 @@ class SletSpec:
     on_error: Policy = "suspend"
     timeout: float | None = None
     dead_letters: int = DEAD_LETTERS
+    effects: bool | None = None
     plugin: str | None = None
+
+    @property
+    def has_effects(self) -> bool:
+        """It acts on something outside of the mesh: sources and sinks do, unless they say otherwise."""
+        return self.effects if self.effects is not None else self.role is not Role.PI
 
     @property
     def identity(self) -> str:

@@ -21,6 +21,7 @@ from exop.runtime.entry import NOWHERE, Entry, control_all
 from exop.runtime.making import make_parts
 from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput, flush_all
+from exop.runtime.tap import Tap
 from exop.runtime.tied.live import LiveTie
 from exop.runtime.tied.places import EnginePlaces
 from exop.runtime.trouble import Kept, Trouble
@@ -45,6 +46,7 @@ class Component:
         ended: The input ports whose stream has ended.
         hushed: Changes of the state are told later, by `announce`: the streams stand still meanwhile.
         over: The slet had ended when the checkpoint was taken that it goes on from.
+        tap: What listens to it; asked when the ways into it are compiled.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Component:
         self.merge = ControlMerge()
         self.driver: Driver | None = None
         self.runner: Driver | None = None
+        self.tap: Tap | None = None
         self.instance: Any = None
         self.left = self.hushed = self.over = False
         self.calls: dict[str, Callable[[Any], Any]] = {}
@@ -105,11 +108,7 @@ class Component:
 
     def begin(self) -> None:
         """Let the slet drive, if it does: everything is open and bound."""
-        if self.over and self.driver is not None and not self.driver.work:
-            return
-        if isinstance(self.driver, ThreadDriver):
-            self.driver.start()
-        elif isinstance(self.driver, EngineDriver):
+        if isinstance(self.driver, (ThreadDriver, EngineDriver)) and (self.driver.work or not self.over):
             self.driver.begin()
             if self.tie is not None:
                 self.tie.begin()
@@ -265,6 +264,8 @@ class Component:
 
     def forward(self, mark: Punctuation | EndOfStream) -> None:
         """Send a control item by every output port."""
+        if self.tap is not None:
+            self.tap.forwarded(mark)
         control_all(self._leaving(), mark)
 
     def finish(self) -> None:
@@ -292,9 +293,7 @@ class Component:
 
     def bind_slet(self) -> None:
         """Bind the slet to its state and settings."""
-        for port in self.spec.inputs:
-            if port.pulled:
-                continue
+        for port in (one for one in self.spec.inputs if not one.pulled):
             call = getattr(self.instance, port.method or port.name) if self.spec.is_class else self._function()
             if self.spec.atomic and self.state is not None:
                 call = atomic(call, self.state, lazy=self.spec.results[port.name] == "many")

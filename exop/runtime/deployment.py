@@ -93,7 +93,8 @@ class Deployment:
         """All drivers, from upstream to downstream."""
         own = [c.driver for c in self.components.values() if isinstance(c.driver, (SourceDriver, EngineDriver))]
         pullers = [puller for component in self.components.values() for puller in component.pullers]
-        found: list[Driver] = [*own, *pullers, *self.workers.values()]
+        # A queue begins where the slet behind it does: its worker pushes into that slet, so it comes first.
+        found: list[Driver] = [*self.workers.values(), *own, *pullers]
         return sorted(found, key=lambda driver: self.rank.get(id(driver), 0))
 
     @contextmanager

@@ -24,13 +24,16 @@ if TYPE_CHECKING:
 
 def way_into(component: Component, port: PortSpec) -> Entry:
     """Compile the way into *port*, given where the component's outputs are bound to now."""
-    call = component.tried[port.name] = _converting(component, port)
+    call, lazy = _converting(component, port), component.spec.results.get(port.name) == "many"
+    if component.tap is not None:
+        call = component.tap.around(port, call, lazy=lazy)
+    component.tried[port.name] = call
     to = component.to.get(OUT, NOWHERE)
     if component.held:
         return _holding(component, port)
 
     def probe() -> Entry:
-        timed = component.metrics.timed(call, lazy=component.spec.results.get(port.name) == "many")
+        timed = component.metrics.timed(call, lazy=lazy)
         return _probing(component, _way(component, port, timed, to.probe, {}))
 
     return _way(component, port, call, to, {"probe": probe})
@@ -196,6 +199,8 @@ def _seeing(component: Component, port: PortSpec, entry: Entry) -> Entry:
         pass_on(mark)
 
     entry.control, entry.show, entry.pass_on = control, show, pass_on
+    if component.tap is not None:
+        entry.control = component.tap.control(port, control)
     return entry
 
 

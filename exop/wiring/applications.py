@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections import defaultdict
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +22,14 @@ from exop.model.mesh import Mesh
 from exop.model.resolve import resolved
 from exop.runtime.catalog import Catalog
 from exop.runtime.deployment import Deployment
-from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.manager import ComponentManager
+from exop.wiring.changes import Changes
 from exop.wiring.controller import WiringController
 from exop.wiring.deployer import Deployer
 from exop.wiring.durability import Durability
 from exop.wiring.notes import notes
 from exop.wiring.plan import Plan, make_plan
-from exop.wiring.together import Together, finished
+from exop.wiring.together import finished
 
 if TYPE_CHECKING:
     from exop.runtime.durable.snapshot import Snapshot
@@ -56,7 +54,8 @@ class Applications:
         self._running: dict[str, Deployment] = {}
         self.checkpoints = Durability()
         self._turn = threading.RLock()
-        self._turns: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+        self._changes = Changes(manager, wiring, self)
+        self._turns = self._changes.turns
         self._closings = 0
 
     @property
@@ -103,7 +102,7 @@ class Applications:
         self._deployer.check_hosts(mesh)
         plan = make_plan(running.mesh, mesh)
         said = notes(plan, running, self._manager.kinds, self._manager.openings)
-        return dataclasses.replace(plan, notes=said, carry_out=self._carry_out)
+        return dataclasses.replace(plan, notes=said, carry_out=self._changes.carry_out)
 
     def apply(self, mesh: Mesh, timeout: float | None = None) -> Mesh:
         """Make *mesh* what runs: deploy a new application, or change the one that runs. Returns it with its revision.
@@ -203,6 +202,7 @@ class Applications:
         Raises:
             UnknownName: no such application runs here.
         """
+        self._changes.beside.stop(application)
         with self._turn:
             if application in self.lost and self.store is not None:
                 self.store.forget(application)
@@ -232,6 +232,8 @@ class Applications:
 
     def close(self) -> None:
         """Undeploy everything; what the store says of it stays, with a last checkpoint of what is durable."""
+        for application in self.names():
+            self._changes.beside.stop(application)
         with self._turn:
             self._closings += 1
             for application in self.checkpoints.names():
@@ -249,21 +251,36 @@ class Applications:
             StaleMesh: one of the applications was changed after its plan was made.
             PlanError: one of them could not be made; everything is as it was, in all of them.
         """
-        with ExitStack() as turns:
-            for name in sorted(plan.after.name for plan in plans):
-                turns.enter_context(self._turns[name])
-            together = Together(self._manager, self._wiring, self._running, has_state=self.store is not None)
-            for change in together.carry_out(plans):
-                running, after = change.deployment, change.plan.after
-                running.last_change = after.revision, change.paused
-                failpoint("change-made")
-                self._remember(after)
-                running.check_finished()
-                self.checkpoints.changed(running)
-            return [self.get(plan.after.name).mesh for plan in plans]
+        return self._changes.together(plans)
 
-    def _carry_out(self, plan: Plan) -> Mesh:
-        return self.apply_together([plan])[0]
+    def rollback(self, application: str, node: str) -> Mesh:
+        """Let a predecessor that was kept take over again, with its own, current state.
+
+        Raises:
+            UnknownName: no such application, or node.
+            PlanError: none was kept; or the change could not be made, and everything is as it was.
+        """
+        return self._changes.rollback(application, node, self.plan)
+
+    def beside(self, application: str) -> dict[str, Any]:
+        """What runs beside an application: successors on trial, predecessors that are kept."""
+        return self._changes.beside.status(application)
+
+    @property
+    def deployed(self) -> Mapping[str, Deployment]:
+        """The applications that are deployed; others may be taken away at any time."""
+        return self._running
+
+    @property
+    def has_state(self) -> bool:
+        """There is a state directory."""
+        return self.store is not None
+
+    def changed(self, deployment: Deployment, mesh: Mesh) -> None:
+        """A change is made: *mesh* runs now."""
+        self._remember(mesh)
+        deployment.check_finished()
+        self.checkpoints.changed(deployment)
 
     def _follow(self, deployment: Deployment, closings: int) -> None:
         """Take charge of a deployment that runs, and note it when it has come to its end, whoever waits for that."""

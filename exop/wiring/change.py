@@ -27,6 +27,7 @@ from exop.wiring.drain import Drain, check_ends
 from exop.wiring.hands import Hands, check_hands
 from exop.wiring.pause import Pause
 from exop.wiring.plan import Plan, Step
+from exop.wiring.standby import Companions, discard
 from exop.wiring.successors import Successors, Undo
 
 #: How long drivers may take to come to their safe points, and old slets to leave, in seconds.
@@ -41,6 +42,7 @@ class Change:
         paused: For how many seconds everything stood still.
         made: The new mesh runs.
         seal: Called when everything is in its place and nothing moves yet; what it raises undoes the change.
+        beside: Who takes a place or leaves one, and runs beside the mesh before or after.
     """
 
     deployment: Deployment
@@ -50,13 +52,14 @@ class Change:
     paused: float = 0.0
     made: bool = False
     seal: Callable[[], None] | None = None
+    beside: Companions = field(default_factory=Companions)
     _undo: list[Undo] = field(default_factory=list)
     _removed: list[Channel] = field(default_factory=list)
     _hushed: list[Component] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.timeout = TIMEOUT if self.plan.timeout is None else self.plan.timeout
-        self._successors = Successors(self.deployment, self.manager, self.plan, self._undo)
+        self._successors = Successors(self.deployment, self.manager, self.plan, self._undo, self.beside)
 
     def prepare(self) -> None:
         """Make and open what is new, while the old works; this may take as long as it likes.
@@ -87,6 +90,7 @@ class Change:
             with self.deployment.parking, Pause(self.deployment, outside, self.timeout) as pause:
                 stopped = partial(self._successors.open_late, pause)
                 Drain(self.deployment, pause, old, before, after, self.timeout, stopped, self._undo).stage()
+                self.beside.come_to_rest(pause)
                 pause.run(lambda: self._cut(old, before, self._leanest(after, lean)))
             self.paused = pause.seconds
         except BaseException as error:
@@ -138,6 +142,7 @@ class Change:
         prepared, self._undo = self._undo, []
         try:
             check_hands(self.deployment.drivers(), before.circuit, after.circuit)
+            self._successors.states |= self.beside.take_over(self._undo)
             self.deployment.leaving = [one.driver for one in old if one.driver is not None]
             self._swap(before)
             check_ends(before.circuit, after.circuit)
@@ -175,6 +180,7 @@ class Change:
             if name in self._successors.made:
                 self._hush(self._successors.made[name])
                 now[name] = self._successors.succeed(steps[0], components.get(name))
+                self.beside.keep(components.get(name), now[name], self._undo)
             elif steps:
                 self._alter(now[name], steps)
         deployment.components = {name: now[name] for name in self.plan.after.nodes}
@@ -219,7 +225,7 @@ class Change:
                 driver.heir = partial(_push_late, hands, driver)
             if successor is not None and successor.driver is not None and driver.ending:
                 successor.driver.ending = True
-            for one in (driver, *component.pullers):
+            for one in () if self.beside.stays(component) else (driver, *component.pullers):
                 one.retire()
             hands.pass_on(driver, in_hand)
         for driver in self.deployment.drivers():
@@ -240,9 +246,9 @@ class Change:
             component.begin()
         self.deployment.settle_workers(self.timeout)
         self._speak()
-        for component in old:
+        for component in [one for one in old if not self.beside.stays(one)]:
             try:
-                self._successors.discard(component)
+                discard(self.deployment, self.manager, component)
             except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes: the change is made)
                 _report(component, repr(error))
         for channel in self._removed:

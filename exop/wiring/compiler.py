@@ -63,7 +63,7 @@ class Compiler:
             return
         self._bound.add(component.id)
         to = {port.name: self._leaving(component, port.name, name) for port, name in self.circuit.outputs(component)}
-        component.bind(to)
+        component.bind(to if component.tap is None else component.tap.outlets(to))
 
     def _leaving(self, component: Component, port: str, channel: str) -> Entry:
         """Where an output port is bound: the channel's way in; control items of several producers are merged."""

@@ -10,6 +10,7 @@ from exop.errors import PlanError
 from exop.model.diff import Difference, difference
 from exop.model.handover import HandOver, hand_over
 from exop.model.mesh import Mesh, Node
+from exop.model.shadow import Shadow
 from exop.model.slet import Slet
 
 Verb = Literal["add", "remove", "replace", "configure", "suspend", "resume", "rewire", "adjust"]
@@ -61,6 +62,8 @@ class Plan:
     changes: Difference
     notes: tuple[str, ...] = ()
     timeout: float | None = None
+    shadow: Shadow | None = None
+    keep: float | None = None
     carry_out: Callable[[Plan], Mesh] | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -78,20 +81,44 @@ class Plan:
         """Whether there is anything to do."""
         return bool(self.changes) or self.before.durable != self.after.durable
 
-    def apply(self, *, timeout: float | None = None) -> Mesh:
+    def proven(self, shadow: Shadow | None = None, keep: float | None = None) -> Plan:
+        """The same plan with a proof before it, and with predecessors that are kept; print it, or apply it.
+
+        Raises:
+            PlanError: something in it cannot run beside the mesh.
+        """
+        # Whoever asks for no proof pays for none.
+        from exop.wiring.shadow.allowed import check_keep, check_shadow, told
+
+        if shadow is not None:
+            check_shadow(self, shadow)
+        if keep is not None:
+            check_keep(self, keep)
+        plan = replace(self, shadow=shadow, keep=keep)
+        return replace(plan, notes=(*self.notes, *told(plan)))
+
+    def apply(self, *, shadow: Shadow | None = None, keep: float | None = None, timeout: float | None = None) -> Mesh:
         """Make the change; returns the mesh that runs then.
 
         Args:
+            shadow: Let the successors run beside the old ones first, and take over only if they do the same.
+            keep: For so many seconds the predecessors run on behind; `platform.rollback` lets one take over again.
             timeout: How many seconds the drivers have to come to their safe points, 10 by default; then the change is
                 given up, and everything is as it was.
 
         Raises:
             StaleMesh: the application was changed after the plan was made.
+            ShadowFailed: a successor was not proven; everything is as it was.
             PlanError: the change could not be made; everything is as it was.
         """
         if self.carry_out is None:
             raise PlanError("this plan belongs to no platform; make it with platform.plan(mesh)")
-        return self.carry_out(self if timeout is None else replace(self, timeout=timeout))
+        plan = (
+            self
+            if shadow is None and keep is None
+            else self.proven(shadow or self.shadow, self.keep if keep is None else keep)
+        )
+        return self.carry_out(plan if timeout is None else replace(plan, timeout=timeout))
 
 
 def make_plan(before: Mesh, after: Mesh) -> Plan:

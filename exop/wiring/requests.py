@@ -110,6 +110,15 @@ class Requests:
         """
         return repair.retry_dead_letters(self.deployment(application), node)
 
+    def rollback(self, application: str, node: str) -> Mesh:
+        """Let the predecessor of a node, kept by `plan.apply(keep=…)`, take over again with its own, current state.
+
+        Raises:
+            UnknownName: no such application, or node.
+            PlanError: none was kept; or it could not be made, and everything is as it was.
+        """
+        return self._applications.rollback(application, node)
+
     def checkpoint(self, application: str) -> None:
         """Take a checkpoint of a durable application now; it is written when this returns.
 

@@ -17,6 +17,7 @@ from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.manager import ComponentManager
 from exop.wiring.pause import Pause
 from exop.wiring.plan import Plan, Step
+from exop.wiring.standby import Companions, discard
 
 Undo = Callable[[], object]
 
@@ -27,6 +28,7 @@ class Successors:
 
     Attributes:
         undo: Where it is noted how to give up what was made.
+        beside: Those of them that stand ready already, and who runs on behind them.
         made: The new components, by node.
         channels: The new channels, by name.
         states: What those that open late were given already.
@@ -36,6 +38,7 @@ class Successors:
     manager: ComponentManager
     plan: Plan
     undo: list[Undo]
+    beside: Companions = field(default_factory=Companions)
     made: dict[str, Component] = field(default_factory=dict)
     channels: dict[str, Channel] = field(default_factory=dict)
     states: dict[str, Memento | None] = field(default_factory=dict)
@@ -47,11 +50,12 @@ class Successors:
             ExopError: one could not be made.
         """
         name = self.deployment.name
+        self.made |= self.beside.components()
         for spec in self.plan.changes.channels_added:
             channel = self.channels[spec.name] = self.manager.create_channel(name, spec)
             self.undo.append(lambda channel=channel: self.manager.destroy_channel(name, channel))  # type: ignore[misc]
         for step in self.plan.steps:
-            if step.verb in ("add", "replace") and step.after is not None:
+            if step.verb in ("add", "replace") and step.after is not None and step.node not in self.made:
                 try:
                     durable = self.plan.after.durable is not None
                     made = self.manager.create(name, step.after, self.deployment.changed, durable=durable)
@@ -70,7 +74,7 @@ class Successors:
             ComponentFailed: one could not be opened.
         """
         for step in self.plan.steps:
-            if step.node in self.made and not _opens_late(step):
+            if step.node in self.made.keys() - self.beside.ready and not _opens_late(step):
                 self._open(self.made[step.node])
 
     def _open(self, component: Component) -> None:
@@ -107,8 +111,9 @@ class Successors:
             failpoint("memento-after")
             if predecessor.driver is not None and successor.driver is not None:
                 successor.driver.count, successor.driver.rows = predecessor.driver.count, predecessor.driver.rows
-        suspended = successor.node.suspended
-        successor.on(Event.SUSPEND if suspended else Event.START)
+        begin = Event.SUSPEND if successor.node.suspended else Event.START
+        if successor.status is not State.ACTIVE:  # one that has run on behind may come back
+            successor.on(begin)
         if predecessor is not None and predecessor.status is State.ENDED:  # its stream is over, whoever stands there
             successor.on(Event.END)
             successor.over = True
@@ -120,19 +125,7 @@ class Successors:
         """Discard a successor that was never let go: a push of its own thread waits at the closed door."""
         if isinstance(component.driver, EngineDriver):
             component.driver.halt()
-        self.discard(component)
-
-    def discard(self, component: Component) -> None:
-        """Close and forget one that has left."""
-        try:
-            if component.status not in (State.CREATED, State.STOPPED):
-                self.manager.stop(component)
-        finally:
-            if isinstance(component.driver, EngineDriver):
-                component.driver.halt()
-            self.manager.destroy(component)
-            if component.tie is not None and component.tie.place is not None:
-                self.deployment.retired.append(component.tie.place)
+        discard(self.deployment, self.manager, component)
 
 
 def _opens_late(step: Step) -> bool:

@@ -18,6 +18,7 @@ from exop.runtime.manager import ComponentManager
 from exop.wiring.change import Change
 from exop.wiring.controller import WiringController
 from exop.wiring.plan import Plan
+from exop.wiring.standby import Companions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,12 +28,14 @@ class Together:
     Attributes:
         running: The applications that are deployed; others may be taken away at any time.
         has_state: The platform has a state directory.
+        beside: By application: who takes a place, or leaves one, and runs beside the mesh before or after.
     """
 
     manager: ComponentManager
     wiring: WiringController
     running: Mapping[str, Deployment]
     has_state: bool
+    beside: Mapping[str, Companions] = dataclasses.field(default_factory=dict)
 
     def carry_out(self, plans: Iterable[Plan]) -> list[Change]:
         """Open what is new of all of them, then change one after the other; returns what was done.
@@ -74,7 +77,8 @@ class Together:
             return None
         after: Mesh = without_marks(plan.after).at(plan.before.revision + 1)
         check_durable(after, has_state=self.has_state)
-        return Change(running, self.manager, self.wiring, dataclasses.replace(plan, after=after))
+        beside = self.beside.get(plan.after.name) or Companions()
+        return Change(running, self.manager, self.wiring, dataclasses.replace(plan, after=after), beside=beside)
 
 
 def _carry_out_nested(changes: Sequence[Change]) -> None:

@@ -40,6 +40,10 @@ class ThreadDriver(Driver):
             self._thread = threading.Thread(target=self._main, name=f"exop {self.name}", daemon=True)
             self._thread.start()
 
+    def begin(self) -> None:
+        """Let the slet that it drives begin: everything is open and bound."""
+        self.start()
+
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the thread has left; `False` when it has not within *timeout* seconds."""
         if self._thread is not None and self._thread is not threading.current_thread():

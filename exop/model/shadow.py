@@ -1,0 +1,81 @@
+"""How a change is to be proven before it is made: on how many items, for how long, compared how."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from exop.errors import PlanError
+
+#: So many seconds are waited for the items that a proof asks for, when nobody says how many.
+WITHIN = 60.0
+#: Differences of the time per call below this many seconds say nothing: the clock and the other threads make them.
+TRIFLE = 50e-6
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """The successor runs beside the old one, on the same items, before it takes over: `plan.apply(shadow=Shadow(…))`.
+
+    Args:
+        items: It has to agree on so many items.
+        seconds: It has to agree for so long; with `items`, they have to come within this time (60 s by default).
+        compare: Tells whether what the new one has put out (its second argument) is as good as what the old one has;
+            called with single items, of record batches with their rows as dictionaries. By default they are equal.
+        slower: It may take so many times as long for an item, in the median.
+        divert: Settings that the successor gets instead of its own while it is tried, so that what it does outside of
+            the mesh goes elsewhere: `{"path": "trial.csv"}`, or `{"node.path": …}` where several are replaced.
+        copy: Items that could be altered are copied for it. `False` says that no slet alters the items that it gets,
+            or has put out.
+
+    Raises:
+        PlanError: it says neither `items` nor `seconds`, or a number that cannot be.
+    """
+
+    items: int | None = None
+    seconds: float | None = None
+    compare: Callable[[Any, Any], bool] | None = None
+    slower: float = 2.0
+    divert: Mapping[str, Any] = field(default_factory=dict)
+    copy: bool = True
+
+    def __post_init__(self) -> None:
+        if self.items is None and self.seconds is None:
+            raise PlanError("a shadow needs an end: say Shadow(items=1000), or Shadow(seconds=30)")
+        if (self.items is not None and self.items < 1) or not 0 < self.limit < float("inf") or not self.slower > 0:
+            given = f"items={self.items}, seconds={self.seconds}, slower={self.slower}"
+            raise PlanError(f"a shadow with {given} cannot be; give numbers above 0")
+
+    @property
+    def limit(self) -> float:
+        """After so many seconds it is over, one way or the other."""
+        return WITHIN if self.seconds is None else self.seconds
+
+    @classmethod
+    def parse(cls, text: str, **more: Any) -> Shadow:
+        """A shadow as the command line has it: `30s`, `1000items`, `1000items,30s`.
+
+        Raises:
+            PlanError: it is something else.
+        """
+        found: dict[str, Any] = {}
+        for part in text.replace(" ", "").split(","):
+            match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|items?)", part)
+            if match is None or (match[2] != "s" and "." in match[1]):
+                raise PlanError(f"{text!r} is no shadow; write 30s, 1000items, or 1000items,30s")
+            found["seconds" if match[2] == "s" else "items"] = float(match[1]) if match[2] == "s" else int(match[1])
+        return cls(**found, **more)
+
+    def __str__(self) -> str:
+        if self.items is None:
+            return f"{self.limit:g} s"
+        return f"{self.items} items, within {self.limit:g} s"
+
+    def diverted(self, node: str) -> dict[str, Any]:
+        """The settings that a node's successor gets instead of its own."""
+        own = {
+            name.removeprefix(f"{node}."): value for name, value in self.divert.items() if name.startswith(f"{node}.")
+        }
+        return {name: value for name, value in self.divert.items() if "." not in name} | own

@@ -1,0 +1,1 @@
+"""Proven change and rollback: components that run beside a mesh, on the same items (design §6)."""

@@ -1,0 +1,102 @@
+"""What may run beside the mesh: said before anything happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from exop.errors import PlanError, UnknownName
+from exop.model.mesh import Node
+from exop.model.shadow import Shadow
+from exop.model.spec import Role
+from exop.wiring.plan import Plan, Step
+
+
+def check_shadow(plan: Plan, shadow: Shadow) -> None:
+    """Refuse a proof that could not be one, or that would do something outside of the mesh twice.
+
+    Raises:
+        PlanError: the reason, and what can be done instead.
+        UnknownName: a setting that is diverted is none.
+    """
+    steps = replacements(plan)
+    if not steps:
+        raise PlanError(
+            f"the plan for {plan.after.name} replaces no slet: nothing is to be proven; leave the shadow out"
+        )
+    for step in steps:
+        for node in _both(step):
+            cure = "its successor cannot be proven beside it; replace it without a shadow"
+            _check_following(node, cure, durable=plan.after.durable is not None)
+        diverted = shadow.diverted(step.node)
+        for name in diverted:
+            if step.after is not None and name not in step.after.slet.settings:
+                raise UnknownName(
+                    place=f"divert: {step.after.slet.name}", kind="setting", name=name, known=step.after.slet.settings
+                )
+        if step.after is not None and step.after.slet.has_effects and not diverted:
+            raise PlanError(
+                f"{step.node}: {step.after.slet.name} acts on something outside of the mesh{_why(step.after)}, and it "
+                f"would happen twice while both run; say where that goes meanwhile (Shadow(divert={{'path': …}})), or "
+                f"mark it effects=False if it does not, or replace it without a shadow"
+            )
+
+
+def check_keep(plan: Plan, seconds: float) -> None:
+    """Refuse to keep what cannot run on behind its successor.
+
+    Raises:
+        PlanError: the reason, and what can be done instead.
+    """
+    if not 0 < seconds < float("inf"):
+        raise PlanError(f"a predecessor cannot be kept for {seconds} s; give a number above 0")
+    steps = replacements(plan)
+    if not steps:
+        raise PlanError(f"the plan for {plan.after.name} replaces no slet: there is no predecessor to keep")
+    for step in steps:
+        for node in _both(step):
+            cure = "its predecessor cannot run on behind it; to go back later, replace it back"
+            _check_following(node, cure, durable=plan.after.durable is not None)
+        if step.before is not None and step.before.slet.has_effects:
+            raise PlanError(
+                f"{step.node}: {step.before.slet.name} acts on something outside of the mesh{_why(step.before)}, and "
+                f"would go on doing so behind its successor; to go back later, replace it back"
+            )
+
+
+def replacements(plan: Plan) -> list[Step]:
+    """The steps that put another slet in a node's place."""
+    return [step for step in plan.steps if step.verb == "replace"]
+
+
+def told(plan: Plan) -> Iterator[str]:
+    """What a proof, and the keeping of predecessors, add to a plan, in words."""
+    for step in replacements(plan):
+        if plan.shadow is not None:
+            yield f"shadow {step.node}: beside the old one, on the same items, for {plan.shadow}"
+            yield "    copy the state → compare outputs, errors, times → equal: take over; else: close, the old stays"
+            for name, value in plan.shadow.diverted(step.node).items():
+                yield f"    with {name}={value!r} meanwhile; then a new one takes over, with the state as said above"
+        if plan.keep is not None:
+            there = f"{plan.after.name}.{step.node}"
+            yield f"keep the predecessor of {step.node} behind it for {plan.keep:g} s (exop rollback {there})"
+
+
+def _both(step: Step) -> list[Node]:
+    return [node for node in (step.before, step.after) if node is not None]
+
+
+def _check_following(node: Node, cure: str, *, durable: bool) -> None:
+    spec = node.slet
+    if durable and spec.tie is not None:
+        raise PlanError(f"{node.name}: {spec.name} is tied to the checkpoints of its application; {cure}")
+    if spec.role is Role.ALPHA:
+        raise PlanError(f"{node.name}: {spec.name} is a source: it gets no items that two could share; {cure}")
+    pulled = [port.name for port in spec.inputs if port.pulled]
+    if pulled:
+        raise PlanError(
+            f"{node.name}: {spec.name} takes items by itself ({', '.join(pulled)}), where two would meet; {cure}"
+        )
+
+
+def _why(node: Node) -> str:
+    return " (it is a sink)" if node.slet.effects is None else ""

@@ -1,0 +1,192 @@
+"""A component that runs behind another one: what a trial and a predecessor that is kept have in common."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from exop.errors import PlanError
+from exop.model.memento import Memento
+from exop.runtime.channel import ControlMerge
+from exop.runtime.component import Component
+from exop.runtime.deployment import Deployment
+from exop.runtime.tap import independent
+from exop.wiring.controller import WiringController
+from exop.wiring.drain import Drain
+from exop.wiring.pause import Pause
+from exop.wiring.shadow.calls import Call, Leaving
+from exop.wiring.shadow.follower import Follower
+from exop.wiring.shadow.taps import FollowerTap, LeaderTap
+
+#: How long drivers may take to come to their safe points, and an engine to put out what it was given, in seconds.
+TIMEOUT = 30.0
+#: How long a follower that is given up may take to leave its slet, in seconds; it is closed all the same then.
+LEAVING = 3.0
+
+
+class Behind:
+    """Ties a follower to a leader, and lets it take the leader's place when everything is parked.
+
+    Args:
+        leader: The one in the mesh.
+        component: The one behind it.
+        compared: What leaves is wanted: it is going to be compared.
+        copies: Items that may be altered are copied.
+    """
+
+    def __init__(self, leader: Component, component: Component, *, compared: bool, copies: bool = True) -> None:
+        self.leader = leader
+        self.component = component
+        left = self.leader_left if compared else None
+        self.follower = Follower(component, self.done, self.left if compared else None, self.full)
+        self.tap = LeaderTap(leader, self.follower.put, left, self._copied if copies else lambda value: value)
+        self._before: Callable[[], None] = lambda: None
+
+    def done(self, call: Call, tap: FollowerTap) -> None:
+        """The follower has done a call."""
+
+    def leader_left(self, leaving: Leaving) -> None:
+        """Something has left a leader that drives itself."""
+
+    def left(self, leaving: Leaving) -> None:
+        """Something would have left a follower that drives itself."""
+
+    def full(self) -> str | None:
+        """The follower is as far behind as it may be: why not to wait for it."""
+        return None
+
+    def tie(self) -> None:
+        """Let the follower be handed what the leader takes, from now on; everything is parked."""
+        self.leader.tap = self.tap
+        self.follower.attach()
+
+    def come_to_rest(self, pause: Pause) -> None:
+        """Everything is being parked: catch up, put out everything, and park too."""
+        component, follower = self.component, self.follower
+        if component.spec.own_driver and component.driver is not None:
+            pause.wait_parked()
+            pause.watch(follower)
+            pause.wait(lambda: follower.problem is not None or not (follower.calls or follower.busy))
+            quiesce(component)
+            pause.close([component.driver])
+        pause.close([follower])
+
+    def take_over(self) -> Memento | None:
+        """Do what is left; then the leader's place is its own.
+
+        Raises:
+            PlanError: it could not follow.
+        """
+        self.follower.do_rest()
+        component, merge, ended, dead = self.component, self.component.merge, self.component.ended, None
+        dead = component.trouble.dead
+
+        def back() -> None:
+            component.merge, component.ended, component.trouble.dead = merge, ended, dead
+            component.hushed = False
+            self.follower.attach()
+
+        self._before = back
+        self.check()
+        component.flush()
+        component.tap, component.left = None, False
+        return component.state
+
+    def check(self) -> None:
+        """Look whether it is fit to take over; it has done all that its leader has.
+
+        Raises:
+            PlanError: it is not.
+        """
+
+    def step_back(self) -> None:
+        """It does not take over after all."""
+        self._before()
+
+    def stop(self) -> None:
+        """Follow no more; the leader's tap is without effect from now on."""
+        self.tap.open = False
+        self.follower.give_up("it was stopped")
+        self.follower.halt()
+        self.follower.join(LEAVING)
+
+    def _copied(self, value: object) -> object:
+        try:
+            return independent(value)
+        except Exception as error:  # noqa: BLE001 (an item that cannot be copied: the stream goes on without the copy)
+            self.follower.give_up(
+                f"an item cannot be copied ({type(error).__name__}: {error}); "
+                f"if no slet alters the items that it gets or has put out, say Shadow(copy=False)"
+            )
+            return value
+
+
+def as_far(component: Component, leader: Component) -> None:
+    """Let a component know how far its leader's inputs have come, without sharing anything with it."""
+    component.merge = ControlMerge()
+    component.merge.restore(leader.merge.capture())
+    component.ended = set(leader.ended)
+    component.expect()
+
+
+def quiesce(component: Component) -> None:
+    """Let a slet with a driver of its own put out what it was given.
+
+    Raises:
+        PlanError: it does not, in time.
+    """
+    failed: list[Exception] = []
+
+    def put_out() -> None:
+        try:
+            component.quiesce()
+        except Exception as error:  # noqa: BLE001 (whatever the engine raises)
+            failed.append(error)
+
+    thread = threading.Thread(target=put_out, name=f"exop {component.node.name} quiesces", daemon=True)
+    thread.start()
+    thread.join(TIMEOUT)
+    if failed or thread.is_alive():
+        why = repr(failed[0]) if failed else f"not within {TIMEOUT:g} s"
+        problem = PlanError(f"the one beside {component.node.name} has not put out what it was given: {why}")
+        raise problem from (failed[0] if failed else None)
+
+
+def rebind(
+    deployment: Deployment, wiring: WiringController, engines: list[Component], action: Callable[[], None]
+) -> None:
+    """Do something while everything is parked and *engines* have put out what they were given; bind everything anew.
+
+    Raises:
+        PlanError: a driver does not come to its safe point, or an engine does not put out everything.
+    """
+    undo: list[Callable[[], object]] = []
+    with deployment.changing:
+        now = wiring.survey(deployment, deployment.mesh.channels)
+
+        def cut() -> None:
+            action()
+            wiring.bind(deployment, now)
+
+        try:
+            with deployment.parking, Pause(deployment, (), TIMEOUT) as pause:
+                Drain(deployment, pause, engines, now, now, TIMEOUT, lambda _: None, undo).stage()
+                pause.run(cut)
+        finally:
+            for proceed in undo:
+                proceed()
+    deployment.settle_workers(TIMEOUT)
+
+
+def untie(deployment: Deployment, wiring: WiringController, leader: Component) -> None:
+    """Take the tap of a leader that stays out of its ways; it is without effect already."""
+
+    def without() -> None:
+        leader.tap = None
+
+    if deployment.finished.is_set() or deployment.components.get(leader.node.name) is not leader:
+        return
+    with suppress(PlanError):  # a driver that does not park now: the tap goes when the wiring is bound the next time
+        rebind(deployment, wiring, [], without)
+    leader.tap = None

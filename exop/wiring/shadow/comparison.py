@@ -1,0 +1,106 @@
+"""All that is compared of the old and the new one: what they put out, what they raise, how long they take."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from exop.model.shadow import TRIFLE
+from exop.runtime.metrics import quantiles
+from exop.wiring.shadow.calls import Leaving
+from exop.wiring.shadow.streams import MOST, Difference, PortStreams, Side
+
+#: So many items may one of them be ahead of the other with what it puts out.
+FARTHEST = 200_000
+#: So many calls have to be timed before anything is said of their times.
+ENOUGH = 50
+
+
+class Comparison:
+    """What was found so far. The old one's driver and the new one's add to it; one thread at a time matches.
+
+    Attributes:
+        differences: The first ones.
+        found: How many there were.
+    """
+
+    def __init__(self, ports: Iterable[str], compare: Callable[[Any, Any], bool] | None, *, in_step: bool) -> None:
+        self.ports = {port: PortStreams(port, compare, in_step=in_step) for port in ports}
+        self.differences: list[Difference] = []
+        self.found = 0
+        self.errors: dict[Side, int] = {"old": 0, "new": 0}
+        self.times: dict[Side, deque[float]] = {"old": deque(maxlen=4096), "new": deque(maxlen=4096)}
+        self._turn = threading.Lock()
+
+    def put_out(self, side: Side, item: int, leaving: Leaving) -> None:
+        """Note what has left by a port, behind item number *item*."""
+        if leaving.port in self.ports:
+            self.ports[leaving.port].add(side, item, leaving.payload, whole=leaving.whole)
+
+    def called(self, side: Side, took: float) -> None:
+        """Note how long a call took."""
+        self.times[side].append(took)
+
+    def raised(self, item: int, port: str, old: BaseException | None, new: BaseException | None) -> None:
+        """Compare how an item has ended: with the same error, or with none."""
+        self.errors["old"] += old is not None
+        self.errors["new"] += new is not None
+        if _kind(old) != _kind(new):
+            self.note(Difference("error", item, port, _said(old), _said(new)))
+
+    def match(self, *, last: bool = False) -> None:
+        """Compare what both have put out; at the *last* time nothing may be left over on either side."""
+        with self._turn:
+            for streams in self.ports.values():
+                for one in streams.match():
+                    self.note(one)
+                for one in streams.rest() if last else ():
+                    self.note(one)
+
+    def note(self, difference: Difference) -> None:
+        """Take a difference into the report."""
+        self.found += 1
+        if len(self.differences) < MOST:
+            self.differences.append(difference)
+
+    def too_far(self) -> str | None:
+        """One of them is so far behind the other that nothing more can be kept."""
+        for port, streams in self.ports.items():
+            pairs: tuple[tuple[Side, str], ...] = (("old", "new"), ("new", "old"))
+            for side, other in pairs:
+                if streams.ahead(side) > FARTHEST:
+                    return f"too slow: at {port} the {other} one is {FARTHEST} items behind"
+        return None
+
+    def slow(self, slower: float) -> str | None:
+        """The new one takes too long for an item, in the median."""
+        old, new = sorted(self.times["old"]), sorted(self.times["new"])
+        if min(len(old), len(new)) < ENOUGH:
+            return None
+        before, now = old[len(old) // 2], new[len(new) // 2]
+        if now <= before * slower + TRIFLE:
+            return None
+        return (
+            f"too slow: {now * 1000:.3g} ms an item in the median, the old one {before * 1000:.3g} ms "
+            f"(allowed: {slower:g} times as long)"
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """What was found, as plain data."""
+        return {
+            "matched": {port: streams.matched for port, streams in self.ports.items()},
+            "found": self.found,
+            "differences": [one.plain() for one in self.differences],
+            "errors": dict(self.errors),
+            "busy_ms": {side: quantiles(list(times)) for side, times in self.times.items()},
+        }
+
+
+def _kind(error: BaseException | None) -> str | None:
+    return None if error is None else type(error).__qualname__
+
+
+def _said(error: BaseException | None) -> str:
+    return "no error" if error is None else f"{type(error).__name__}: {error}"[:200]

@@ -1,0 +1,171 @@
+"""The driver of the one that runs behind: it is handed the calls of the leader, and does them after it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from exop.runtime.component import Component
+from exop.runtime.drivers.base import Halted, acting_as, current_driver
+from exop.runtime.drivers.thread import ThreadDriver
+from exop.runtime.entry import Entry
+from exop.runtime.unwind import Unwind
+from exop.runtime.ways import way_into
+from exop.wiring.shadow.calls import Call, Leaving
+from exop.wiring.shadow.taps import FollowerTap
+
+#: So many items may wait for the follower.
+CAPACITY = 4096
+#: So many seconds the leader waits at most for a follower that has come to its limit; then it is given up.
+PATIENCE = 1.0
+
+
+class Follower(ThreadDriver):
+    """Runs one component behind another, on copies of its items, in a thread of its own.
+
+    The leader waits when the follower is CAPACITY items behind, for PATIENCE seconds at most: the stream is never held
+    for long by somebody whose outputs nobody gets.
+
+    Args:
+        component: The one that runs behind; it is open, and has the state that it begins with.
+        done: Called, in this driver, behind each call, with what has become of it here.
+        left: Takes what a component with a driver of its own puts out.
+        full: Asked when the limit is reached: why not to wait for it any longer, or `None`.
+
+    Attributes:
+        problem: Why it cannot follow any more; it does nothing then.
+        items: How many items it has done.
+        held: For how many seconds the leader had to wait.
+    """
+
+    def __init__(
+        self,
+        component: Component,
+        done: Callable[[Call, FollowerTap], None],
+        left: Callable[[Leaving], None] | None,
+        full: Callable[[], str | None],
+    ) -> None:
+        super().__init__(f"{component.application}.{component.node.name} (behind)")
+        self.component = component
+        self.calls: deque[Call] = deque()
+        self.capacity = CAPACITY
+        self.problem: str | None = None
+        self.items = 0
+        self.held = 0.0
+        self.news: Callable[[], object] = lambda: None
+        self._put = 0
+        self._done = done
+        self._full = full
+        self._wakes: list[Callable[[], None]] = []
+        self._tap = FollowerTap(component, left)
+        self._ways: dict[str, Entry] = {}
+
+    def attach(self) -> None:
+        """Compile the ways into the component: what it puts out ends here. Nothing is in flight in it."""
+        component = self.component
+        component.tap = self._tap
+        component.bind(self._tap.outlets({}))
+        self._ways = {port.name: way_into(component, port) for port in component.spec.inputs}
+
+    def put(self, call: Call) -> None:
+        """Hand over a call; called by the leader's driver, which waits when there is too much to do."""
+        if self.problem is not None:
+            return
+        self.calls.append(call)
+        self._put += call.rows
+        if self.sleeping:
+            self.wake()
+        if self.behind >= self.capacity:
+            self._wait_for_room()
+
+    @property
+    def behind(self) -> int:
+        """How many items wait."""
+        return self._put - self.items
+
+    def give_up(self, problem: str) -> None:
+        """Follow no more."""
+        if self.problem is None:
+            self.problem = problem
+            self.calls.clear()
+            self._let_on()
+            self.news()
+
+    def run(self) -> None:
+        """Do what was handed over until told to leave."""
+        while not (self.halting or self.retired):
+            self.busy = True
+            if self.attention:
+                self.attend()
+            if self.calls:
+                self.do_next()
+                self.busy = False
+            else:
+                self._done_for_now()
+                self.doze(lambda: not self.calls)
+
+    def do_rest(self) -> None:
+        """Do all that waits, in the calling thread; this driver is parked."""
+        with acting_as(self):
+            while self.calls:
+                self.do_next()
+
+    def do_next(self) -> None:
+        """Do the next call."""
+        try:
+            call = self.calls.popleft()
+        except IndexError:  # it was given up meanwhile
+            return
+        tap = self._tap
+        tap.begin()
+        try:
+            self._call(call)
+            self._done(call, tap)
+        except Halted:
+            raise
+        except (Exception, Unwind) as error:  # noqa: BLE001 (whatever it is, it is the follower's and not the stream's)
+            self.give_up(f"it could not take item {call.item}: {type(error).__name__}: {error}")
+        self.items += call.rows
+        if self._wakes and self.behind <= self.capacity // 2:
+            self._let_on()
+
+    def _call(self, call: Call) -> None:
+        if call.port is None:
+            return
+        entry, payload = self._ways[call.port.name], call.payload
+        if call.control:
+            entry.control(payload)
+        elif call.port.type.form == "item":
+            entry.push(payload)
+        else:
+            entry.push_batch(payload)
+
+    def _done_for_now(self) -> None:
+        """Nothing waits: whoever waits for that may look."""
+        self.rest()
+        self.news()
+
+    def _wait_for_room(self) -> None:
+        """In the leader's driver: wait until half of it is done, unless that one has to come to its safe point."""
+        driver, problem = current_driver(), self._full()
+        if problem is not None:
+            self.give_up(problem)
+        if driver is None or self.problem is not None:
+            return
+
+        def ready() -> Any:
+            return self.behind <= self.capacity // 2 or self.problem is not None or self.left or driver.hurried
+
+        begin = time.perf_counter()
+        self._wakes.append(driver.wake)
+        driver.wait_for(ready, PATIENCE)
+        self.held += time.perf_counter() - begin
+        if not ready():
+            self.give_up(f"too slow: it was {self.behind} items behind, and did not catch up within {PATIENCE:g} s")
+
+    def _let_on(self) -> None:
+        wakes, self._wakes = self._wakes, []
+        for wake in wakes:
+            wake()

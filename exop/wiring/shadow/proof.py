@@ -1,0 +1,164 @@
+"""A change on trial: the successors of a plan run beside the mesh until they are proven, or one of them is not."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from exop.errors import ComponentFailed, ExopError, PlanError
+from exop.model.lifecycle import State
+from exop.model.shadow import Shadow
+from exop.runtime.deployment import Deployment
+from exop.runtime.manager import ComponentManager
+from exop.wiring.controller import WiringController
+from exop.wiring.plan import Plan, Step
+from exop.wiring.shadow.allowed import replacements
+from exop.wiring.shadow.behind import rebind, untie
+from exop.wiring.shadow.trial import Trial, on_trial
+from exop.wiring.standby import discard
+
+#: So often it is looked whether the old ones still run, in seconds.
+GLANCE = 0.05
+
+
+class Proof:
+    """The trials of one plan. Used once, as a context: what has not taken over at its end is closed.
+
+    The application goes on meanwhile, and nobody else changes it.
+    """
+
+    def __init__(self, deployment: Deployment, manager: ComponentManager, wiring: WiringController, plan: Plan) -> None:
+        assert plan.shadow is not None
+        self.deployment = deployment
+        self.plan = plan
+        self.shadow: Shadow = plan.shadow
+        self.trials: list[Trial] = []
+        self.aborted: str | None = None
+        self.over = threading.Event()
+        self._manager = manager
+        self._wiring = wiring
+        self._news = threading.Condition()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            for trial in self.trials:
+                self._end(trial, error)
+        finally:
+            self.over.set()
+
+    def prove(self) -> None:
+        """Return when all successors are proven.
+
+        Raises:
+            ShadowFailed: one is not, or not in time.
+            ComponentFailed: one could not be opened.
+            PlanError: it was given up: the application is removed.
+        """
+        for step in replacements(self.plan):
+            self._open(on_trial(step, self.shadow))
+        engines = [trial.leader for trial in self.trials if trial.leader.spec.own_driver]
+        rebind(self.deployment, self._wiring, engines, self._begin)
+        for trial in self.trials:
+            trial.start()
+        self._wait()
+        for trial in self.trials:
+            trial.hasten()
+
+    def abort(self, reason: str, timeout: float) -> None:
+        """Give it up, and wait until that is done."""
+        self.aborted = reason
+        self._tell()
+        self.over.wait(timeout)
+
+    def status(self) -> dict[str, Any]:
+        """How far it has come, by node, as plain data."""
+        return {trial.step.node: trial.plain() for trial in self.trials}
+
+    def __str__(self) -> str:
+        done = ", ".join(f"{trial.step.node}: {trial.follower.items} items so far" for trial in self.trials)
+        return (
+            f"{self.plan.after.name} is being changed: a successor is on trial for {self.shadow} ({done or 'it opens'})"
+        )
+
+    def _open(self, step: Step) -> None:
+        assert step.after is not None
+        old = self.deployment.components[step.node]
+        if old.status is not State.ACTIVE:
+            problem = (
+                f"{step.node} is {old.status}: nothing can be compared; repair or resume it, or replace it as it is"
+            )
+            raise PlanError(problem)
+        try:
+            new = self._manager.create(self.deployment.name, step.after, self.deployment.changed)
+        except ExopError:
+            raise
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+            raise ComponentFailed(node=step.node, phase="being made", problem=problem) from error
+        trial = Trial(step, old, new, self.shadow)
+        trial.follower.news = self._tell
+        self.trials.append(trial)
+        try:
+            new.enter()
+        except Exception as error:
+            problem = str(error) or repr(error)
+            raise ComponentFailed(node=step.node, phase="opening", problem=problem) from error
+
+    def _begin(self) -> None:
+        for trial in self.trials:
+            trial.begin()
+
+    def _wait(self) -> None:
+        """Wait until enough was compared, or something is wrong, or time is up."""
+        end = time.monotonic() + self.shadow.limit
+        while not self._enough():
+            left = end - time.monotonic()
+            for trial in self.trials:
+                problem = trial.problem()
+                if problem is not None:
+                    raise trial.failed(problem)
+            if left <= 0:
+                self._too_late()
+                return
+            with self._news:
+                self._news.wait(min(left, GLANCE))
+            if self.aborted is not None or self.deployment.finished.is_set():
+                raise PlanError(f"{self.plan.after.name}: {self.aborted or 'it has finished'}; nothing was changed")
+
+    def _enough(self) -> bool:
+        asked = self.shadow.items
+        return asked is not None and all(trial.follower.items >= asked for trial in self.trials)
+
+    def _too_late(self) -> None:
+        """Time is up: that was the end that was asked for, unless too little has come."""
+        asked = self.shadow.items or 1
+        for trial in self.trials:
+            if trial.follower.items < asked:
+                came = trial.follower.items
+                wanted = f"of {asked} items" if self.shadow.items else "not one item"
+                problem = f"{came} {wanted}" if self.shadow.items else wanted
+                cure = "give it more time, or ask for fewer items"
+                raise trial.failed(f"within {self.shadow.limit:g} s came {problem}; {cure}")
+
+    def _end(self, trial: Trial, error: BaseException | None) -> None:
+        """Untie what was tied; close what has not taken over."""
+        trial.stop()
+        if trial.leader.tap is trial.tap:
+            untie(self.deployment, self._wiring, trial.leader)
+        if self.deployment.components.get(trial.step.node) is not trial.component:
+            try:
+                discard(self.deployment, self._manager, trial.component)
+            except Exception as problem:  # noqa: BLE001 (whatever a slet does when it closes)
+                if error is not None:
+                    error.add_note(f"and when the successor was closed: {problem!r}")
+
+    def _tell(self) -> None:
+        with self._news:
+            self._news.notify_all()

@@ -1,0 +1,228 @@
+"""What listens to the one whose outputs count (the leader), and to the one that runs behind it (the follower)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from exop.model.items import CONTROL, EndOfStream, Punctuation
+from exop.model.ports import PortSpec
+from exop.runtime.component import Component
+from exop.runtime.drivers.base import Halted
+from exop.runtime.entry import Control, Entry, LateEntry
+from exop.runtime.tap import Tap, independent
+from exop.runtime.unwind import Unwind, Way
+from exop.wiring.shadow.calls import Call, Leaving, left_by
+
+Left = Callable[[Leaving], None]
+
+
+class LeaderTap(Tap):
+    """Hands every call of the leader on, as soon as it is known what became of it.
+
+    A call for which the leader is suspended, or will be tried again, is none yet: the item is still its own.
+
+    Args:
+        leader: Whose calls they are.
+        put: Takes each of them; called by the driver that runs the leader.
+        left: Takes what a leader with a driver of its own puts out; `None` when nobody wants to know what leaves.
+        copied: Makes of a value that may be altered one that is handed on.
+    """
+
+    def __init__(
+        self,
+        leader: Component,
+        put: Callable[[Call], None],
+        left: Left | None,
+        copied: Callable[[Any], Any] = independent,
+    ) -> None:
+        self.open = True
+        self.items = 0
+        self._leader = leader
+        self._put = put
+        self._left = left
+        self._copied = copied
+        self._inside: list[Leaving] | None = None  # what has left so far because of the control item under way
+        self._stuck = False
+        self._error: BaseException | None = None
+
+    def around(self, port: PortSpec, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
+        """Copy the item before the call, which may alter it; hand it on behind the call."""
+        clock, leader = time.perf_counter, self._leader
+
+        def tapped(payload: Any) -> Any:
+            if not self.open:
+                return call(payload)
+            item = self._copied(payload)
+            begin = clock()
+            try:
+                found = call(payload)
+                found = [*found] if lazy else found
+            except (Unwind, Halted):
+                raise
+            except BaseException as error:
+                self._stuck = leader.node.policy not in ("skip", "dead-letter")
+                if not self._stuck:
+                    self._called(port, item, (), clock() - begin, error)
+                raise
+            took = clock() - begin
+            self._stuck = False
+            self._called(port, item, self._leaving(found, lazy=lazy), took)
+            return found
+
+        return tapped
+
+    def control(self, port: PortSpec, control: Control) -> Control:
+        """Hand a control item on, with all that has left because of it."""
+
+        def tapped(mark: Punctuation | EndOfStream) -> None:
+            if not self.open:
+                control(mark)
+                return
+            self._inside, self._stuck, self._error = [], False, None
+            try:
+                control(mark)
+            finally:
+                leaving, self._inside = tuple(self._inside or ()), None
+                if not self._stuck:
+                    self._put(Call(self.items, port, mark, control=True, leaving=leaving, error=self._error))
+
+        return tapped
+
+    def forwarded(self, mark: Punctuation | EndOfStream) -> None:
+        """It leaves by every port, behind what the slet has put out for it."""
+        if self._left is None or not self.open:
+            return
+        leaving = [Leaving(port.name, mark, whole=False) for port in self._leader.spec.outputs]
+        if self._inside is not None:
+            self._inside.extend(leaving)
+        else:
+            self._put(Call(self.items, None, mark, leaving=tuple(leaving)))
+
+    def outlets(self, to: Mapping[str, Entry]) -> Mapping[str, Entry]:
+        """What a slet with a driver of its own pushes is noted where it leaves."""
+        if self._left is None or not self._leader.spec.own_driver:
+            return to
+        return {name: listening(entry, self._outlet(name)) for name, entry in to.items()}
+
+    def _outlet(self, port: str) -> Callable[[Way, Any], None]:
+        def noted(way: Way, payload: Any) -> None:
+            if self.open and self._left is not None:
+                self._left(Leaving(port, self._copied(payload), way == "push_batch"))
+
+        return noted
+
+    def _leaving(self, found: Any, *, lazy: bool) -> tuple[Leaving, ...]:
+        if self._left is None or self._leader.spec.own_driver:
+            return ()
+        found = left_by(self._leader, found, lazy=lazy)
+        return tuple(one._replace(payload=self._copied(one.payload)) for one in found)
+
+    def _called(
+        self, port: PortSpec, item: Any, leaving: tuple[Leaving, ...], took: float, error: BaseException | None = None
+    ) -> None:
+        if isinstance(item, CONTROL):
+            if self._inside is not None:
+                self._inside.extend(leaving)
+                self._error = error
+            else:  # tried once more: its way through the component goes on later
+                self._put(Call(self.items, port, item, control=True, leaving=leaving))
+            return
+        call = Call(self.items + 1, port, item, leaving=leaving, error=error, took=took)
+        self.items += call.rows
+        self._put(call)
+
+
+class FollowerTap(Tap):
+    """Notes what the follower does for the call that it was handed; nothing of it leaves.
+
+    Args:
+        follower: The component.
+        left: Takes what a follower with a driver of its own puts out.
+
+    Attributes:
+        leaving: What has left because of the call under way.
+        error: What it has raised.
+        took: How many seconds its slet was busy.
+    """
+
+    def __init__(self, follower: Component, left: Left | None) -> None:
+        self.leaving: list[Leaving] = []
+        self.error: BaseException | None = None
+        self.took = 0.0
+        self._follower = follower
+        self._left = left
+
+    def begin(self) -> None:
+        """The next call."""
+        self.leaving, self.error, self.took = [], None, 0.0
+
+    def around(self, port: PortSpec, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
+        """Note what left and what was raised: no policy is asked, since the item is the leader's."""
+        clock, follower = time.perf_counter, self._follower
+
+        def tapped(payload: Any) -> Any:
+            begin = clock()
+            try:
+                found = call(payload)
+                found = [*found] if lazy else found
+            except (Unwind, Halted):
+                raise
+            except BaseException as error:  # noqa: BLE001 (whatever it raises is compared)
+                self.error = error
+                follower.forget_outputs()
+                return [] if lazy else None
+            finally:
+                self.took += clock() - begin
+            if not follower.spec.own_driver:
+                self.leaving += left_by(follower, found, lazy=lazy)
+            return found
+
+        return tapped
+
+    def forwarded(self, mark: Punctuation | EndOfStream) -> None:
+        """Note that it would leave by every port."""
+        self.leaving += [Leaving(port.name, mark, whole=False) for port in self._follower.spec.outputs]
+
+    def outlets(self, to: Mapping[str, Entry]) -> Mapping[str, Entry]:
+        """Nothing leaves; what a slet with a driver of its own pushes is noted."""
+
+        def noting(port: str) -> Callable[[Way, Any], None]:
+            def note(way: Way, payload: Any) -> None:
+                if self._left is not None:
+                    self._left(Leaving(port, payload, way == "push_batch"))
+
+            return note
+
+        ports = [port.name for port in self._follower.spec.outputs] if self._follower.spec.own_driver else []
+        return {name: _ending_here(noting(name)) for name in ports}
+
+
+def listening(entry: Entry, noted: Callable[[Way, Any], None], *, probing: bool = True) -> Entry:
+    """The way into *entry*, past somebody who listens."""
+
+    def push(item: Any) -> None:
+        noted("push", item)
+        entry.push(item)
+
+    def push_batch(batch: Any) -> None:
+        noted("push_batch", batch)
+        entry.push_batch(batch)
+
+    def control(mark: Any) -> None:
+        noted("control", mark)
+        entry.control(mark)
+
+    late: dict[str, Callable[[], Any]] = {"push": lambda: push, "push_batch": lambda: push_batch}
+    if probing:
+        late["probe"] = lambda: listening(entry.probe, noted, probing=False)
+    heard = LateEntry(control, late)
+    heard.stand_at(entry.place)
+    return heard
+
+
+def _ending_here(noted: Callable[[Way, Any], None]) -> Entry:
+    return Entry(
+        lambda item: noted("push", item), lambda batch: noted("push_batch", batch), lambda mark: noted("control", mark)
+    )

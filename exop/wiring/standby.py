@@ -1,0 +1,101 @@
+"""What runs beside the mesh: components that stand ready to take a place, and those that run on behind a successor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from exop.model.lifecycle import State
+from exop.model.memento import Memento
+from exop.runtime.component import Component
+from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.manager import ComponentManager
+from exop.wiring.pause import Pause
+
+
+class Companion(Protocol):
+    """A component that runs behind the one of the mesh, on the same items."""
+
+    component: Component
+
+    def come_to_rest(self, pause: Pause) -> None:
+        """Everything is being parked: catch up with the last items, and park too."""
+
+    def take_over(self) -> Memento | None:
+        """It is to take the place now, everything is parked: its own state. What it puts out counts from here on.
+
+        Raises:
+            PlanError: it is not fit for it; nothing has happened yet.
+        """
+
+    def step_back(self) -> None:
+        """It does not take over after all."""
+
+
+class Keeper(Protocol):
+    """Lets a predecessor run on behind its successor."""
+
+    def keep(self, predecessor: Component, successor: Component) -> None:
+        """Tie the two together, while everything is parked; the connections are bound after this."""
+
+    def drop(self) -> None:
+        """The change is not made after all."""
+
+
+class Companions:
+    """The companions that a change has to do with, by node; there are none unless somebody says so.
+
+    Attributes:
+        ready: Those who take a place, with a state of their own, instead of a successor that is newly made.
+        keepers: What lets a predecessor run on.
+    """
+
+    def __init__(self) -> None:
+        self.ready: dict[str, Companion] = {}
+        self.keepers: dict[str, Keeper] = {}
+
+    def components(self) -> dict[str, Component]:
+        """The components that take a place."""
+        return {node: companion.component for node, companion in self.ready.items()}
+
+    def come_to_rest(self, pause: Pause) -> None:
+        """Everything is being parked: so are they."""
+        for companion in self.ready.values():
+            companion.come_to_rest(pause)
+
+    def take_over(self, undo: list[Callable[[], object]]) -> dict[str, Memento | None]:
+        """They take over: the state of each; *undo* is told how to take that back.
+
+        Raises:
+            PlanError: one is not fit for it.
+        """
+        states = {}
+        for node, companion in self.ready.items():
+            undo.append(companion.step_back)
+            states[node] = companion.take_over()
+        return states
+
+    def keep(self, predecessor: Component | None, successor: Component, undo: list[Callable[[], object]]) -> None:
+        """Let a predecessor run on, if it is to; the successor has its state already."""
+        keeper = self.keepers.get(successor.node.name)
+        if keeper is not None and predecessor is not None:
+            undo.append(keeper.drop)
+            keeper.keep(predecessor, successor)
+
+    def stays(self, component: Component) -> bool:
+        """A component that is replaced is not closed."""
+        return component.node.name in self.keepers
+
+
+def discard(deployment: Deployment, manager: ComponentManager, component: Component) -> None:
+    """Close a component that is used no more, and take it out of the registry."""
+    try:
+        if component.status not in (State.CREATED, State.STOPPED):
+            manager.stop(component)
+    finally:
+        if isinstance(component.driver, EngineDriver):
+            component.driver.halt()
+        manager.destroy(component)
+        if component.tie is not None and component.tie.place is not None:
+            deployment.retired.append(component.tie.place)

@@ -1,0 +1,226 @@
+"""A predecessor that is kept runs on behind its successor, and takes over again with its own, current state."""
+
+import threading
+
+import pytest
+
+from exop import Application, Shadow, slet
+from exop.errors import PlanError, UnknownName
+from tests.change.tools import (
+    Sum,
+    Tap,
+    chain,
+    end,
+    endless,
+    grows,
+    plain,
+    summing,
+    summing_too,
+    suspended,
+    whole,
+    writing,
+)
+from tests.rig import eventually
+
+
+def kept(platform, node="b"):
+    """What is shown of the predecessor that is kept, if there is one."""
+    return platform.status("app").get("kept", {}).get(node)
+
+
+def keep(platform, successor, seconds=60.0, node="b", **how):
+    """Replace a node, and keep its predecessor."""
+    platform.plan(platform.mesh("app").replace(node, successor, **how)).apply(keep=seconds)
+
+
+@pytest.mark.parametrize("channel", ["direct", "queue"])
+def test_back_with_its_current_state(platform, channel):
+    """To and fro under load: nothing is lost, doubled or reordered, and the state has seen every item once."""
+    seen: list[int] = []
+    app = Application("app")
+    first = app.channel("first", kind=channel)
+    app.add("a", endless, out=first)
+    app.add("b", summing, x=first)
+    app.add("c", writing(seen), x=app.output("b", "out"))
+    platform.apply(app.build())
+    for _ in range(3):
+        keep(platform, summing_too)
+        grows(seen)
+        mesh = platform.rollback("app", "b")
+        assert mesh.node("b").slet.name == "summing"
+        assert mesh.revision == platform.mesh("app").revision
+        grows(seen)
+    end(platform, "app")
+    whole(seen)
+    state = platform.deployment("app").components["b"].state
+    assert (state.count, state.total) == (len(seen), sum(seen))
+
+
+def test_back_from_what_keeps_less(platform):
+    """A state that the successor has lost is still there: the predecessor has its own."""
+    seen: list[int] = []
+    platform.apply(chain("app", endless, summing, writing(seen)).build())
+    grows(seen)
+    platform.plan(platform.mesh("app").replace("b", plain, lose_state=True)).apply(keep=60)
+    grows(seen)
+    platform.rollback("app", "b")
+    grows(seen)
+    end(platform, "app")
+    whole(seen)
+    assert platform.deployment("app").components["b"].state.total == sum(seen)
+
+
+def test_back_with_its_settings(platform):
+    """The settings are those that it had."""
+
+    @slet
+    def scaled(x: int, *, by: int = 1) -> int:
+        return x * by
+
+    @slet
+    def scaled_too(x: int, *, by: int = 1) -> int:
+        return -x * by
+
+    seen: list[int] = []
+    app = Application("app")
+    app.add("b", scaled, x=app.add("a", endless), by=2)
+    app.add("c", writing(seen), x=app.output("b", "out"))
+    platform.apply(app.build())
+    keep(platform, scaled_too, by=3)
+    assert platform.rollback("app", "b").node("b").settings["by"] == 2
+
+
+def test_back_from_one_that_is_suspended_on_an_item(platform):
+    """The item that the successor could not take is tried by the predecessor, which has not had it yet."""
+
+    @slet
+    def failing(x: int, total: Sum) -> int:
+        if x % 500 == 0:
+            raise ValueError(f"not {x}")
+        total.count += 1
+        total.total += x
+        return x
+
+    seen: list[int] = []
+    platform.apply(chain("app", endless, summing, writing(seen)).build())
+    keep(platform, failing)
+    suspended(platform, "app", "b")
+    platform.rollback("app", "b")
+    grows(seen, 1000)
+    end(platform, "app")
+    whole(seen)
+    assert platform.deployment("app").components["b"].state.total == sum(seen)
+
+
+def test_proven_and_kept(platform):
+    """A proven successor has a state of its own; the predecessor runs on all the same."""
+    seen: list[int] = []
+    platform.apply(chain("app", endless, summing, writing(seen)).build())
+    plan = platform.plan(platform.mesh("app").replace("b", summing_too))
+    plan.apply(shadow=Shadow(items=50), keep=60)
+    grows(seen)
+    assert kept(platform)["slet"].endswith("summing")
+    platform.rollback("app", "b")
+    assert kept(platform) is None
+    grows(seen)
+    end(platform, "app")
+    whole(seen)
+    assert platform.deployment("app").components["b"].state.total == sum(seen)
+
+
+def test_its_time_comes_to_an_end(platform):
+    """After the declared time it is closed, and going back says what can be done instead."""
+    seen: list[int] = []
+    platform.apply(chain("app", endless, summing, writing(seen)).build())
+    keep(platform, summing_too, seconds=0.05)
+    eventually(lambda: kept(platform) is None, "the end of its time")
+    eventually(lambda: platform.deployment("app").components["b"].tap is None, "the end of the tap")
+    with pytest.raises(PlanError, match="no predecessor that runs behind it.*replace it back"):
+        platform.rollback("app", "b")
+    with pytest.raises(UnknownName, match="'d'"):
+        platform.rollback("app", "d")
+    grows(seen)
+    end(platform, "app")
+    whole(seen)
+
+
+def test_another_change_of_the_node_ends_it(platform):
+    """There is one predecessor at a time: that of the last change. Changes elsewhere leave it."""
+    seen: list[int] = []
+    platform.apply(chain("app", endless, summing, plain, writing(seen)).build())
+    keep(platform, summing_too)
+    platform.apply(platform.mesh("app").replace("c", summing))
+    assert kept(platform) is not None
+    platform.apply(platform.mesh("app").replace("b", summing))
+    assert kept(platform) is None
+    grows(seen)
+    end(platform, "app")
+    whole(seen)
+
+
+def test_one_that_raises_where_its_successor_does_not(platform):
+    """It has lost an item, so it cannot take over again: it is closed, and the stream has not noticed."""
+
+    @slet
+    def fussy(x: int) -> int:
+        if x > 300:
+            raise ValueError(f"not {x}")
+        return x
+
+    tap = Tap()
+    seen: list[int] = []
+    platform.apply(chain("app", tap.source(), fussy, writing(seen)).build())
+    tap.let(100)
+    grows(seen, 100 - len(seen))
+    keep(platform, plain)
+    tap.let(300)
+    eventually(lambda: kept(platform) is None, "the end of the predecessor")
+    tap.shut()
+    assert platform.wait("app", 20)
+    whole(seen, 400)
+
+
+def test_one_that_cannot_keep_up(platform, monkeypatch):
+    """The stream waits a moment for a predecessor at most; then that is closed."""
+    monkeypatch.setattr("exop.wiring.shadow.follower.PATIENCE", 0.05)
+    monkeypatch.setattr("exop.wiring.shadow.follower.CAPACITY", 8)
+    going = threading.Event()
+
+    @slet
+    def slow(x: int) -> int:
+        if going.is_set() and threading.current_thread().name.endswith("(behind)"):
+            threading.Event().wait(0.5)
+        return x
+
+    seen: list[int] = []
+    platform.apply(chain("app", endless, slow, writing(seen)).build())
+    keep(platform, plain)
+    going.set()
+    eventually(lambda: kept(platform) is None, "the end of the predecessor")
+    grows(seen)
+    end(platform, "app")
+    whole(seen)
+
+
+def test_an_application_that_is_removed(platform):
+    """Removing it closes what runs behind it, too (the fixture counts services and threads)."""
+    seen: list[int] = []
+    platform.apply(chain("app", endless, summing, writing(seen)).build())
+    keep(platform, summing_too)
+    grows(seen)
+    platform.remove("app")
+    whole(seen)
+
+
+def test_what_cannot_be_kept_says_so(platform):
+    """A sink, and no replacement at all: each says why, and what to do instead."""
+    platform.apply(chain("app", endless, plain, writing([])).build())
+    mesh = platform.mesh("app")
+    for edit, why in (
+        (mesh.replace("c", writing([])), "go on doing so behind its successor.*replace it back"),
+        (mesh.suspend("b"), "no predecessor to keep"),
+    ):
+        with pytest.raises(PlanError, match=why):
+            platform.plan(edit).apply(keep=60)
+    with pytest.raises(PlanError, match="above 0"):
+        platform.plan(mesh.replace("b", summing)).apply(keep=0)
