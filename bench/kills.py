@@ -11,12 +11,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
-from bench.durable_app import OUTPUTS
+from bench.durable_app import ON_SPARK, OUTPUTS
 from exop.runtime.durable.failpoints import FAILPOINTS
 from exop.runtime.log.disk import DiskLog
 
 ROOT = Path(__file__).parents[1]
+PATHS = os.pathsep.join([str(ROOT), str(ROOT / "plugins" / "exop-spark")])
 #: The failpoints that the application passes: all.
 PASSED = list(FAILPOINTS)
 #: The exit code of a process that was killed.
@@ -39,43 +41,49 @@ class Run:
     kills: int = 0
     starts: list[float] = field(default_factory=list)
 
-    def live(self, seconds: float | None = None, failpoint: str | None = None) -> bool:
+    def live(self, seconds: float | None = None, failpoint: str | None = None, *, running: bool = False) -> bool:
         """Let it live until it has finished, or is killed: after *seconds*, or at a failpoint; tells whether it was.
+
+        With *running* the seconds are counted from when the application runs.
 
         Raises:
             RuntimeError: it ended otherwise, or not at all.
         """
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)} | ({"EXOP_FAILPOINT": failpoint} if failpoint else {})
-        process = subprocess.Popen(
-            [sys.executable, "-m", "bench.durable_app", str(self.folder), *self.options],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            out, problem = process.communicate(timeout=PATIENCE if seconds is None else seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, problem = process.communicate()
-            if seconds is None:
-                raise RuntimeError(f"it did not finish within {PATIENCE:g} s: {problem}") from None
-        self.starts += [float(line.split()[1]) for line in out.splitlines() if line.startswith("started")]
-        if process.returncode == KILLED:
-            self.kills += 1
-            return True
-        if process.returncode != 0:
-            raise RuntimeError(f"it ended with exit code {process.returncode}: {problem}")
-        return False
+        environment = {**os.environ, "PYTHONPATH": PATHS} | ({"EXOP_FAILPOINT": failpoint} if failpoint else {})
+        command = [sys.executable, "-m", "bench.durable_app", str(self.folder), *self.options]
+        with tempfile.TemporaryFile("w+") as said:
+            process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=said, text=True)
+            assert process.stdout is not None
+            out = process.stdout.readline() if running else ""
+            try:
+                out += process.communicate(timeout=PATIENCE if seconds is None else seconds)[0]
+            except subprocess.TimeoutExpired:
+                process.kill()
+                out += process.communicate()[0]
+                if seconds is None:
+                    raise RuntimeError(f"it did not finish within {PATIENCE:g} s: {_tail(said)}") from None
+            self.starts += [float(line.split()[1]) for line in out.splitlines() if line.startswith("started")]
+            if process.returncode == KILLED:
+                self.kills += 1
+                return True
+            if process.returncode != 0:
+                raise RuntimeError(f"it ended with exit code {process.returncode}: {_tail(said)}")
+            return False
 
     def output(self) -> dict[str, list[str]]:
         """The lines of each output; those of a merge sorted, since their order is nobody's promise; and the log."""
-        found = {name: (self.folder / name).read_text().splitlines() for name in OUTPUTS}
+        names = [*OUTPUTS, *(ON_SPARK if "--spark" in self.options else ())]
+        found = {name: (self.folder / name).read_text().splitlines() for name in names}
         found["merged"].sort()
         log = DiskLog(self.folder / "state" / "channels" / "durable.application" / "kept.channel")
         found["log"] = [str(row) for batch in log.read(0, log.end) for row in batch]
         log.close()
         return found
+
+
+def _tail(said: IO[str]) -> str:
+    said.seek(0)
+    return said.read()[-5000:]
 
 
 def undisturbed(options: Sequence[str] = ()) -> dict[str, list[str]]:

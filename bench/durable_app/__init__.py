@@ -4,8 +4,10 @@ One source, branches that meet again, channels of every kind that keeps somethin
 punctuations, and a sink for each branch. `python -m bench.durable_app --help` runs it in a process that can be killed.
 """
 
+import time
 from collections.abc import Iterator
 from dataclasses import field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +29,13 @@ class Position(Memento):
 
 
 @slet
-def numbers(position: Position, *, to: int) -> Iterator[int | Punctuation]:
-    """Emit 1, 2, …, and after each 500 that they are complete."""
+def numbers(position: Position, *, to: int, pace: float = 0.0) -> Iterator[int | Punctuation]:
+    """Emit 1, 2, …, and after each 500, which take *pace* seconds, that they are complete."""
     while position.told < to:
         if position.number == position.told + STEP:
             position.told += STEP
+            if pace:
+                time.sleep(pace)
             yield Punctuation(position.told)
         else:
             position.number += 1
@@ -118,14 +122,24 @@ def either(item: Any) -> Any:
 SLETS = [numbers, keyed, keyed_again, counted, totals, means, pulled, either, Doubled, doubled_here, Summed]
 #: The files that hold the output; the order of lines in the last one is that of a merge, which nobody promises.
 OUTPUTS = ("keyed", "counted", "totals", "means", "pulled", "engine", "doubled", "logged", "merged")
+#: Those of the queries on Spark.
+ON_SPARK = ("spark-doubled", "spark-sums")
 
 
-def durable_app(*, to: int, folder: Path, every: float | None = 0.02, megabytes: float = 0.01) -> Application:
-    """Build it; *to* is rounded up to a whole number of steps."""
+def durable_app(
+    *,
+    to: int,
+    folder: Path,
+    every: float | None = 0.02,
+    megabytes: float = 0.01,
+    pace: float = 0.0,
+    spark: bool = False,
+) -> Application:
+    """Build it; *to* is rounded up to a whole number of steps. With *spark* there are two queries on Spark in it."""
     app = Application("durable")
     if every is not None:
         app.durable(every=every)
-    stream = app.add("numbers", numbers, to=to)
+    stream = app.add("numbers", numbers, to=to, pace=pace)
     sums = app.add("keyed", keyed, number=stream, out=app.channel("sums", kind="queue", capacity=50))
     found = {
         "keyed": app.add("pass-keyed", either, item=sums),
@@ -140,6 +154,10 @@ def durable_app(*, to: int, folder: Path, every: float | None = 0.02, megabytes:
     merged = app.channel("both")
     for name in ("means", "pulled"):
         app.add(f"pass-{name}", either, item=found[name], out=merged)
+    if spark:
+        from .queries import add_queries
+
+        found |= add_queries(app, stream)
     for name, lines in {**found, "merged": merged}.items():
         app.add(f"write-{name}", "stock:write_lines", item=lines, path=folder / name)
     return app
@@ -161,8 +179,12 @@ def _window(app: Application, stream: Any) -> Any:
 
 @hookimpl
 def register_slets() -> list[Any]:
-    """The slets by name, so that a restarted platform finds them."""
-    return SLETS
+    """The slets by name, so that a restarted platform finds them; those on Spark where there is one."""
+    if find_spec("exop_spark") is None:
+        return SLETS
+    from .queries import QUERIES
+
+    return [*SLETS, *QUERIES]
 
 
 @hookimpl

@@ -22,6 +22,8 @@ def main() -> int:
     parser.add_argument("--every", type=float, default=0.02, help="seconds between two checkpoints")
     parser.add_argument("--megabytes", type=float, default=0.01, help="the size of the large state")
     parser.add_argument("--changes", type=float, default=0.0, help="seconds between two replacements; 0: none")
+    parser.add_argument("--pace", type=float, default=0.0, help="seconds that 500 numbers take at least")
+    parser.add_argument("--spark", action="store_true", help="with two queries on Spark")
     given = parser.parse_args()
     begin = time.perf_counter()
     with Platform(state=given.folder / "state", control=False) as platform:
@@ -41,7 +43,8 @@ def start(platform: Platform, given: argparse.Namespace) -> None:
     name = platform.load(HERE)
     slet = platform.slets()[f"{name}:numbers"].factory
     build = sys.modules[slet.__module__].durable_app
-    app = build(to=given.to, folder=given.folder, every=given.every, megabytes=given.megabytes)
+    options = {"every": given.every, "megabytes": given.megabytes, "pace": given.pace, "spark": given.spark}
+    app = build(to=given.to, folder=given.folder, **options)
     platform.apply(app.build())
 
 

@@ -68,12 +68,12 @@ def query(
 
 
 def _check(name: str, ports: Mapping[str, Input], punctuate: Punctuate, settings: Mapping[str, Any]) -> None:
-    known = [entry.name for entry in fields(SparkSlet)]
+    known = [entry.name for entry in fields(SparkSlet) if entry.name != "tie"]
     for setting in settings:
         if setting not in known:
             raise UnknownName(place=f"the Spark slet {name!r}", kind="setting", name=setting, known=known)
     for port, one in ports.items():
-        if not port.isidentifier() or hasattr(SparkSlet, port) or port == "query":
+        if not port.isidentifier() or hasattr(SparkSlet, port) or port in ("query", "tie"):
             raise SletError(slet=name, problem=f"an input cannot be called {port!r}", cure="choose another name")
         if one.time is not None and one.time.column not in one.columns.names:
             problem = f"the event time of {port!r} is the column {one.time.column!r}, which it does not have"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,29 @@ from .pace import Gate
 ROW: Final = "_row"
 #: How often a pusher that waits for room looks whether it has to give up.
 _GLANCE: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the stream of one port: the events and offsets before it, and through when the stream is complete."""
+
+    event: int = 0
+    offset: int = 0
+    complete: float | None = None
+
+
+BEGINNING: Final = Place()
+
+
+class _Event(NamedTuple):
+    """What stands at some offsets of the feed: the number of its first event, and of the first one after it."""
+
+    kind: Literal["rows", "time", "end"]
+    first: int
+    after: int
+    offset: int
+    end: int
+    complete: float | None
 
 
 class _Piece(NamedTuple):
@@ -41,7 +65,16 @@ class Feed:
     """
 
     def __init__(
-        self, port: str, columns: pa.Schema, gate: Gate, *, event_time: EventTime | None = None, capacity: int = 500_000
+        self,
+        port: str,
+        columns: pa.Schema,
+        gate: Gate,
+        *,
+        event_time: EventTime | None = None,
+        capacity: int = 500_000,
+        begin: Place = BEGINNING,
+        tells: bool = True,
+        committed: Callable[[], None] = lambda: None,
     ) -> None:
         self.port = port
         self.event_time = event_time
@@ -57,8 +90,14 @@ class Feed:
         self._marks: deque[tuple[int, float]] = deque()
         self._markers: deque[int] = deque()
         self._markers_out = 0
-        self._end = self._planned = self._done = self._committed = self._urgent_until = 0
-        self._complete: float | None = None
+        self._events: deque[_Event] = deque()
+        self._event = begin.event
+        self._end = self._planned = self._done = self._committed = self._urgent_until = self.begin = begin.offset
+        self._complete = begin.complete
+        self._reached = begin
+        self._tells = tells
+        self._told_committed = committed
+        self._over = False
         self._told: float | None = None
         self._ended = False
         self._retired: SparkError | None = None
@@ -66,21 +105,32 @@ class Feed:
 
     # The platform's end.
 
-    def push(self, batch: pa.RecordBatch, give_up: Callable[[], bool] = lambda: False) -> None:
-        """Append *batch*; wait while `capacity` rows are with Spark already, unless *give_up()* says not to.
+    def admit(self, batch: pa.RecordBatch, give_up: Callable[[], bool] = lambda: False) -> None:
+        """Return when *batch* may be pushed: wait while `capacity` rows are with Spark, unless *give_up()* says no.
 
         Raises:
             FeedClosed: the query has stopped, or stops while the caller is waiting.
             SparkError: the batch is not of the port's columns, or what ended the query.
         """
-        if not batch.num_rows:
-            return
         if batch.schema.names != self._columns.names or batch.schema.types != self._columns.types:
             wanted, found = _described(self._columns), _described(batch.schema)
             raise SparkError(f"port {self.port!r} takes {wanted}; what came has {found}")
         with self._lock:
             while self._end - self._committed >= self.capacity and not self._retired and not give_up():
                 self._lock.wait(_GLANCE)
+            self.check_open()
+
+    def check_open(self) -> None:
+        """Raise what has ended the query, if something has."""
+        if self._retired:
+            raise self._retired
+
+    def push(self, batch: pa.RecordBatch) -> None:
+        """Append *batch*; `admit` says whether, and when."""
+        if not batch.num_rows:
+            return
+        with self._lock:
+            self._happens("rows", batch.num_rows, batch.num_rows)
             numbers = np.arange(self._end, self._end + batch.num_rows, dtype=np.int64)
             self._append([*batch.columns, pa.array(numbers)])
             self.rows += batch.num_rows
@@ -92,11 +142,14 @@ class Feed:
         """
         with self._lock:
             if self._complete is not None and complete <= self._complete:
+                self._happens("time", 1, 0)
                 return
             before = None if self._complete is None else self._following(self._complete)
             crossing = self.pace.crosses(before, self._following(complete))
             self._complete = complete
-            if self.event_time is not None and (crossing or self.pace.boundary is None):
+            marked = self.event_time is not None and (crossing or self.pace.boundary is None)
+            self._happens("time", 1, int(marked))
+            if marked:
                 self._mark(self._following(complete))
             self._marks.append((self._end, complete))
             if crossing:
@@ -106,10 +159,11 @@ class Feed:
     def end(self, *, close_windows: bool = True) -> None:
         """Say that nothing follows. With *close_windows* the watermark moves past every window."""
         with self._lock:
-            if self.event_time is not None and close_windows:
-                self._mark(self.never)
-            elif self.event_time is not None and self._complete is not None:
-                self._mark(self._following(self._complete))
+            moment = self.never if close_windows else self._following(self._complete or 0)
+            marked = self.event_time is not None and (close_windows or self._complete is not None)
+            self._happens("end", 1, int(marked))
+            if marked:
+                self._mark(moment)
             self._urgent_until = self._end
             self._ended = True
             self._lock.notify_all()
@@ -163,16 +217,37 @@ class Feed:
             while self._pieces and self._pieces[0].end <= self._committed:
                 self._pieces.popleft()
             self._lock.notify_all()
+        self._told_committed()
 
     # The query's end.
 
-    def put_out(self) -> None:
-        """Note that all that was planned has been put out."""
+    def put_out(self, *, over: bool = False) -> None:
+        """Note that all that was planned has been put out, or with *over* the end of the stream, too."""
         with self._lock:
-            self._done = self._planned
+            self._done, self._over = self._planned, over
             while self._markers and self._markers[0] < self._done:
                 self._markers.popleft()
                 self._markers_out += 1
+
+    def go_on(self, place: Place) -> None:
+        """Begin behind *place*: Spark has it already, and what is before it has been put out."""
+        with self._lock:
+            self._planned = self._done = place.offset
+            self._told = place.complete
+            while self._marks and self._marks[0][0] <= self._done:
+                self._marks.popleft()
+
+    def reached(self) -> Place:
+        """Where what has been put out ends; punctuations that are still to be told, or the end, do not belong to it."""
+        with self._lock:
+            while self._events and self._events[0].end <= self._done and self._is_over(self._events[0]):
+                one = self._events.popleft()
+                self._reached = Place(one.after, one.end, one.complete)
+            if self._events and self._events[0].offset < self._done < self._events[0].end:
+                part = self._events[0]
+                event = part.first + self._done - part.offset
+                self._reached = Place(event, self._done, self._reached.complete)
+            return self._reached
 
     def complete(self) -> float | None:
         """Through when the stream is complete as far as it has been put out."""
@@ -229,12 +304,20 @@ class Feed:
         return self._end - self._done
 
     def _append(self, columns: list[pa.Array]) -> None:
-        if self._retired:
-            raise self._retired
         piece = _Piece(self._end, pa.RecordBatch.from_arrays(columns, schema=self.schema))
         self._pieces.append(piece)
         self._end = piece.end
         self._lock.notify_all()
+
+    def _happens(self, kind: Literal["rows", "time", "end"], events: int, rows: int) -> None:
+        """Note what the next rows of the feed are; the stream is complete so far when they have been put out."""
+        first, self._event = self._event, self._event + events
+        self._events.append(_Event(kind, first, self._event, self._end, self._end + rows, self._complete))
+
+    def _is_over(self, one: _Event) -> bool:
+        if one.kind == "time" and self._tells and one.complete is not None:
+            return self._told is not None and self._told >= one.complete
+        return one.kind != "end" or self._over
 
     def _mark(self, moment: float) -> None:
         """Append a row that is nothing but a moment in event time; the query never sees it."""

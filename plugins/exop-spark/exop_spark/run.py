@@ -10,15 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
+from exop import EndOfStream, OutputPort, Punctuation, Tie
+from exop.model.tie import Leaving
 
 from .errors import OutputMismatch, QueryError, QueryFailed, QueryRefused, SparkError
 from .failure import explained, is_suspicious
-from .feed import Feed
+from .feed import Feed, Place
 from .frames import conform, differences, input_frame
 from .pace import Gate
-from .plan import Plan
+from .plan import Input, Plan
 from .progress import Progress
+from .standing import Standing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,40 +33,38 @@ _START: Final = 120.0
 #: Between two looks whether it has failed instead.
 _GLANCE: Final = 0.2
 
-Deliver = Callable[[pa.RecordBatch], None]
-Completed = Callable[[float], None]
-
 
 class Run:
     """One streaming query of a plan, from `start` to `stop`.
 
-    Each micro-batch is delivered once, in order: its rows (if any) to *deliver*, then through when the output is
-    complete to *completed* (if that has moved). Both are called in a thread of Spark's.
+    Each micro-batch is put out once, in order, by *tie* to *out*: its rows (if any), then through when the output is
+    complete (if that has moved), in a thread of Spark's.
+
+    Attributes:
+        standing: How far it has come.
+        directory: Where Spark keeps its checkpoint.
     """
 
-    def __init__(self, plan: Plan, engine: Engine, deliver: Deliver, completed: Completed) -> None:
+    def __init__(self, plan: Plan, engine: Engine, tie: Tie, out: OutputPort[Any], standing: Standing) -> None:
         self.plan = plan
         self.progress = Progress()
+        self.standing = standing
+        self.directory: Path | None = None
         self._engine = engine
-        self._deliver = deliver
-        self._completed = completed
+        self._tie = tie
+        self._out = out
         self._gate = Gate(plan.pace)
-        self.feeds = {
-            port: Feed(port, one.columns, self._gate, event_time=one.time, capacity=plan.capacity)
-            for port, one in plan.inputs.items()
-        }
+        self.feeds = {port: self._feed(port, one) for port, one in plan.inputs.items()}
         self._keys: dict[str, str] = {}
         self._query: Any = None
         self._known = threading.Event()
-        self._checkpoint: Path | None = None
-        self._last_batch = -1
-        self._said: float | None = None
+        self._scratch: Path | None = None
         self._saying = threading.Lock()
         self.halted = False
         self._error: BaseException | None = None
 
-    def start(self) -> None:
-        """Analyse the query and start it; returns when Spark has asked for rows.
+    def start(self, directory: Path | None = None) -> None:
+        """Analyse the query and start it, with its checkpoint in *directory*, or in one that goes with it.
 
         Raises:
             QueryRefused: Spark's analysis says no.
@@ -74,13 +74,22 @@ class Run:
         try:
             frame = self._analysed(session)
             self._checked(frame)
-            self._checkpoint = self._engine.checkpoint(self.plan.checkpoints)
+            if directory is None:
+                directory = self._scratch = self._engine.checkpoint(self.plan.checkpoints)
+            self.directory = directory
             writer = frame.writeStream.foreachBatch(self._put_out).outputMode(self.plan.mode)
-            self._query = writer.option("checkpointLocation", self._checkpoint.as_uri()).start()
+            self._query = writer.option("checkpointLocation", directory.as_uri()).start()
         except Exception as error:
             raise self._explained(error, QueryRefused) from error
         finally:
             self._known.set()
+
+    def ready(self) -> None:
+        """Return when Spark has asked for rows.
+
+        Raises:
+            QueryFailed: it has failed, or does not begin.
+        """
         waited = 0.0
         while not self._gate.wait_polled(_GLANCE):
             self.check()
@@ -116,10 +125,15 @@ class Run:
         self.feeds[port].end(close_windows=close_windows)
 
     def drain(self) -> None:
-        """Wait until everything has been delivered; all inputs have ended."""
+        """Wait until everything has been put out; all inputs have ended: then the output does."""
         self.settle()
         if self.plan.punctuate.by == "input":
-            self._say_complete()
+            self.say_complete()
+        with self._saying:
+            for feed in self.feeds.values():
+                feed.put_out(over=True)
+            standing = self.standing.meanwhile(self._reached(), self.standing.said, over=True)
+            self._put([(self._out, EndOfStream())], standing)
 
     def tell(self) -> None:
         """Tell the punctuations that come when no micro-batch will: all rows before them have been put out already.
@@ -131,7 +145,7 @@ class Run:
             self._gate.wait_until(lambda: any(feed.untold or feed.retired for feed in feeds))
             if any(feed.retired for feed in feeds):
                 return
-            self._say_complete()
+            self.say_complete()
 
     def refuse(self, error: SparkError) -> None:
         """Take nothing more: the query has failed."""
@@ -150,8 +164,8 @@ class Run:
                 _log.warning("%s: the query did not stop cleanly: %s", self.plan.name, error)
         for key in self._keys.values():
             self._engine.server.remove(key)
-        if self._checkpoint is not None:
-            shutil.rmtree(self._checkpoint, ignore_errors=True)
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
     def figures(self) -> dict[str, int | float | str]:
         """Figures of the query, for the component's metrics."""
@@ -191,16 +205,17 @@ class Run:
     def _put_out(self, frame: DataFrame, batch: int) -> None:
         """Deliver one micro-batch; Spark calls this, and calls it again with the same number after a failure."""
         self._known.wait()
-        if batch <= self._last_batch:
+        if batch <= self.standing.batch:
             return
         try:
             rows = conform(frame.toArrow(), self.plan.out)
-            if rows.num_rows:
-                self._deliver(rows)
-            self._last_batch = batch
-            for feed in self.feeds.values():
-                feed.put_out()
-            self._say_complete()
+            with self._saying:
+                for feed in self.feeds.values():
+                    feed.put_out()
+                leaving: list[Leaving] = [(self._out, rows)] if rows.num_rows else []
+                news = self._news()
+                said = news[0][1].time if news else self.standing.said
+                self._put(leaving + news, self.standing.after(batch, self._reached(), said), batch)
             self._count(batch, rows.num_rows)
         except BaseException as error:
             # Spark would turn it into text: keep the original for whoever asks what ended the query.
@@ -210,15 +225,44 @@ class Run:
             self.halted = True
             raise SparkError("the platform has halted this driver") from error
 
-    def _say_complete(self) -> None:
+    def say_complete(self) -> None:
+        """Put out, between two micro-batches, through when the output is complete, if that has moved."""
         with self._saying:
-            moment = self._watermark() if self.plan.punctuate.by == "watermark" else _least(list(self.feeds.values()))
-            # The end of the stream says more than a watermark that is after every window.
-            ended = moment is not None and any(moment >= feed.never for feed in self.feeds.values())
-            complete = None if moment is None or ended else self.plan.punctuate.complete(moment)
-            if complete is not None and (self._said is None or complete > self._said):
-                self._said = complete
-                self._completed(complete)
+            news = self._news()
+            said = news[0][1].time if news else self.standing.said
+            standing = self.standing.meanwhile(self._reached(), said)
+            if standing != self.standing:
+                self._put(news, standing)
+
+    def _news(self) -> list[Leaving]:
+        """The punctuation that is due."""
+        moment = self._watermark() if self.plan.punctuate.by == "watermark" else _least(list(self.feeds.values()))
+        # The end of the stream says more than a watermark that is after every window.
+        ended = moment is not None and any(moment >= feed.never for feed in self.feeds.values())
+        complete = None if moment is None or ended else self.plan.punctuate.complete(moment)
+        if complete is None or (self.standing.said is not None and complete <= self.standing.said):
+            return []
+        return [(self._out, Punctuation(complete))]
+
+    def _put(self, leaving: list[Leaving], standing: Standing, batch: int | None = None) -> None:
+        self.standing = standing
+        self._tie.put_out(batch, leaving, standing.inputs, standing.noted())
+
+    def _reached(self) -> dict[str, Place]:
+        return {port: feed.reached() for port, feed in self.feeds.items()}
+
+    def _feed(self, port: str, one: Input) -> Feed:
+        """The feed of a port, which begins where the last micro-batch does: Spark may do that once more."""
+        return Feed(
+            port,
+            one.columns,
+            self._gate,
+            event_time=one.time,
+            capacity=self.plan.capacity,
+            begin=self.standing.begins(port),
+            tells=self.plan.punctuate.by == "input",
+            committed=lambda: self._tie.forget(port, self.standing.begins(port).event),
+        )
 
     def _count(self, batch: int, rows: int) -> None:
         self.progress.delivered(batch, rows, sum(feed.markers for feed in self.feeds.values()))

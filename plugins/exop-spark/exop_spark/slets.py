@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from exop import EndOfStream, OutputPort, Punctuation, Slet
+from exop import EndOfStream, OutputPort, Punctuation, Slet, Tie
 from exop.errors import PlanError
 
 from .errors import SparkError
@@ -19,6 +20,7 @@ from .pace import Pace
 from .plan import Input, Mode, Plan, Punctuate, Query
 from .session import Lease, lease
 from .settings import DEFAULT_MASTER
+from .standing import Standing
 
 if TYPE_CHECKING:
     from .run import Run
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 #: One round of a warm-up lasts so much event time where no boundary says otherwise.
 _SPAN: Final = 60.0
+#: The file that says in which order the inputs have ended.
+_ENDED: Final = "ended"
 
 
 class SparkSlet(Slet):
@@ -49,6 +53,7 @@ class SparkSlet(Slet):
     watermark: str = "0 seconds"
     mode: Mode = "append"
     master: str = DEFAULT_MASTER
+    tie: Tie = field(default_factory=Tie)
     #: Rounds of the warm-up; 0: none.
     warm_up: int = 3
     #: At the end of the stream let all windows close, as if time went on for ever.
@@ -69,22 +74,23 @@ class SparkSlet(Slet):
 
     def __enter__(self) -> typing.Self:
         """Start Spark if it is not running yet, analyse and warm up the query, and start it."""
-        self._ended: set[str] = set()
+        self._ended: list[str] = []
         self._closing = False
         self._run: Run | None = None
         self._lease: Lease = lease(self.master)
         try:
             if self.warm_up:
                 self._warmed_up()
-            self._run = self._new_run()
-            self._run.start()
+            self._begin()
         except BaseException:
             self.__exit__()
             raise
-        self._thread("watch", self._watch)
-        if self.punctuation.by == "input":
-            self._thread("tell", self._tell)
         return self
+
+    def ready(self) -> None:
+        """Return when Spark has asked for rows: a micro-batch may begin at once."""
+        if self._run is not None:
+            self._run.ready()
 
     def __exit__(self, *exc: object) -> None:
         """Stop the query, remove its checkpoint, and let go of Spark."""
@@ -97,6 +103,8 @@ class SparkSlet(Slet):
         """Return when all that arrived has been put out, as far as it can be while more may come."""
         if self._run is not None:
             self._run.settle()
+            if self.punctuation.by == "input":
+                self._run.say_complete()
 
     def __setattr__(self, name: str, value: object) -> None:
         """Keep the settings of an open slet as they are: Spark has compiled them."""
@@ -133,20 +141,41 @@ class SparkSlet(Slet):
         """Hand over what arrived at *port*; waits while Spark has enough, unless the driver is wanted elsewhere."""
         assert self._run is not None
         feed = self._run.feeds[port]
-        if isinstance(item, Punctuation):
-            feed.punctuate(item.time)
-        elif isinstance(item, EndOfStream):
-            self._end(port, self._run)
+        if isinstance(item, pa.RecordBatch):
+            feed.admit(item, self.tie.hurried)
         else:
-            feed.push(item, _wanted_elsewhere())
+            feed.check_open()
+        fresh = self.tie.take(port, item)
+        if fresh is not None:
+            self._give(port, fresh, self._run)
 
-    def _new_run(self) -> Run:
+    def _give(self, port: str, item: pa.RecordBatch | Punctuation | EndOfStream, run: Run) -> None:
+        if isinstance(item, Punctuation):
+            run.feeds[port].punctuate(item.time)
+        elif isinstance(item, EndOfStream):
+            self._end(port, run)
+        else:
+            run.feeds[port].push(item)
+
+    def _begin(self) -> None:
+        """Start the query where it stood, which is at the beginning unless it was killed."""
         from .run import Run
 
-        def complete(time: float) -> None:
-            self.out.push(Punctuation(time))
-
-        return Run(self.plan(), self._lease.engine, self.out.push_batch, complete)
+        standing, place = Standing.of(self.tie.committed.note), self.tie.directory
+        run = Run(self.plan(), self._lease.engine, self.tie, self.out, standing)
+        if place is not None and (place / _ENDED).exists():
+            self._ended = json.loads((place / _ENDED).read_text())
+        for port in self.ports:
+            for _, item in self.tie.events(port, standing.begins(port).event):
+                self._give(port, item, run)
+            run.feeds[port].go_on(standing.ends(port))
+        self._run = run
+        run.start(place / "spark" if place is not None else None)
+        self._thread("watch", self._watch)
+        if self.punctuation.by == "input":
+            self._thread("tell", self._tell)
+        if len(self._ended) == len(self.ports) and not standing.over:
+            self._thread("drain", self._drain)
 
     def _warmed_up(self) -> None:
         """Send made-up rows through the whole query, with a feed and a checkpoint of their own, and forget them."""
@@ -154,12 +183,15 @@ class SparkSlet(Slet):
 
         plan = replace(self.plan(), checkpoints="")
         span = self.boundary or _SPAN
-        run = Run(plan, self._lease.engine, lambda rows: None, lambda time: None)
+        run = Run(plan, self._lease.engine, Tie(), Nowhere(), Standing())
         try:
             run.start()
+            run.ready()
             for turn in range(self.warm_up):
                 for port, one in plan.inputs.items():
-                    run.feeds[port].push(one.sampled(turn, span))
+                    rows = one.sampled(turn, span)
+                    run.feeds[port].admit(rows)
+                    run.feeds[port].push(rows)
                     run.feeds[port].punctuate((turn + 1) * span - (one.time.step if one.time else 0))
                 run.settle()
             for port in plan.inputs:
@@ -172,11 +204,14 @@ class SparkSlet(Slet):
             run.stop()
 
     def _end(self, port: str, run: Run) -> None:
-        self._ended.add(port)
-        last = self._ended >= set(self.ports)
+        if port not in self._ended:  # else it had ended before a crash, and the order is known
+            self._ended.append(port)
+            if self.tie.directory is not None:
+                (self.tie.directory / _ENDED).write_text(json.dumps(self._ended))
+        last = self._ended.index(port) == len(self.ports) - 1
         # An input that ends before the others keeps no window open; what the last one closes is a setting.
         run.end(port, close_windows=self.close_windows or not last)
-        if last:
+        if last and run is self._run:
             self._thread("drain", self._drain)
 
     def _drain(self) -> None:
@@ -187,8 +222,6 @@ class SparkSlet(Slet):
         except SparkError as error:
             # The watching thread reports what ended the query.
             _log.debug("%s: not drained: %s", self.title, error)
-            return
-        self.out.end()
 
     def _watch(self) -> None:
         """Wait for the end of the query; one that nobody asked for is a failure of this slet."""
@@ -215,9 +248,17 @@ class SparkSlet(Slet):
         threading.Thread(target=target, name=f"exop-spark {self.title} {task}", daemon=True).start()
 
 
-def _wanted_elsewhere() -> Callable[[], bool]:
-    """Tell whether the driver that hands over is to come to its safe point: then it waits for no room here."""
-    from exop.runtime.drivers.base import current_driver
+class Nowhere(OutputPort[Any]):
+    """Where the results of a warm-up go."""
 
-    driver = current_driver()
-    return (lambda: False) if driver is None else (lambda: driver.closed or driver.halting)
+    def push(self, item: Any) -> None:
+        """Drop it."""
+
+    def push_batch(self, batch: Any) -> None:
+        """Drop it."""
+
+    def end(self) -> None:
+        """Nothing ends."""
+
+    def fail(self, error: BaseException) -> None:
+        """Whoever warms up is told otherwise."""

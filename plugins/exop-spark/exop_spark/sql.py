@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from exop import OutputPort
+from exop import OutputPort, Tie
 from exop.model.ports import PortSpec, PortType
 from exop.model.spec import Setting, SletSpec
 
 _PORT: Final = "rows"
 
 
-def make(*, out: OutputPort[Any], query: str, columns: str, out_columns: str, event_time: str, **settings: Any) -> Any:
+def make(
+    *, out: OutputPort[Any], tie: Tie, query: str, columns: str, out_columns: str, event_time: str, **settings: Any
+) -> Any:
     """Run a Spark SQL query over the rows that arrive; it reads them from the table `rows`.
 
     `columns` and `out_columns` name what arrives and what leaves (`"time int, speed double"`); `event_time` is the
@@ -27,7 +29,7 @@ def make(*, out: OutputPort[Any], query: str, columns: str, out_columns: str, ev
 
     source = Input(schema_of(columns), time_of(event_time))
     kind = make_query("sql", query, inputs={_PORT: source}, out=schema_of(out_columns))
-    return kind(out=out, query=query, **settings)  # type: ignore[call-arg]
+    return kind(out=out, tie=tie, query=query, **settings)  # type: ignore[call-arg]
 
 
 def _specification() -> SletSpec:
@@ -49,6 +51,7 @@ def _specification() -> SletSpec:
         factory=make,
         inputs=(PortSpec(_PORT, "in", arriving, method=_PORT),),
         outputs=(PortSpec("out", "out", PortType(form="columns")),),
+        tie="tie",
         settings=text | {setting.name: setting for setting in rest},
         results={_PORT: "none"},
         is_class=True,

@@ -24,6 +24,12 @@ def feed_with(pace: Pace | None = None, **options) -> Feed:
     return Feed("rows", COLUMNS, gate, **options)
 
 
+def give(feed: Feed, batch: pa.RecordBatch, give_up=lambda: False) -> None:
+    """Push a batch as soon as it is let in."""
+    feed.admit(batch, give_up)
+    feed.push(batch)
+
+
 def read(feed: Feed, start: int, end: int) -> list[dict]:
     """The rows of a range."""
     return pa.ipc.open_stream(feed.read(start, end)).read_all().to_pylist()
@@ -72,7 +78,7 @@ def test_a_full_feed_holds_its_pusher_until_spark_commits():
     pushed = threading.Event()
 
     def push() -> None:
-        feed.push(rows(3))
+        give(feed, rows(3))
         pushed.set()
 
     threading.Thread(target=push, daemon=True).start()
@@ -85,7 +91,7 @@ def test_a_pusher_that_is_wanted_elsewhere_does_not_wait():
     """A full feed never keeps a driver from its safe point: it is exceeded by the batch in hand."""
     feed = feed_with(capacity=1)
     feed.push(rows(1))
-    feed.push(rows(2), give_up=lambda: True)
+    give(feed, rows(2), lambda: True)
     assert feed.offset == 2
 
 
@@ -95,9 +101,9 @@ def test_a_retired_feed_refuses_with_what_ended_its_query():
     failed.retire(SparkError("divided by zero"))
     closed.retire()
     with pytest.raises(SparkError, match="divided by zero"):
-        failed.push(rows(1))
+        give(failed, rows(1))
     with pytest.raises(FeedClosed, match="'rows' is closed"):
-        closed.push(rows(1))
+        give(closed, rows(1))
 
 
 def test_a_retired_feed_offers_nothing_more_but_can_be_read():
@@ -112,7 +118,7 @@ def test_a_retired_feed_offers_nothing_more_but_can_be_read():
 def test_other_columns_are_refused():
     """A batch of other columns is told apart, with both named."""
     with pytest.raises(SparkError, match="takes time int32, value int32; what came has x int64"):
-        feed_with().push(pa.RecordBatch.from_pydict({"x": [1]}))
+        give(feed_with(), pa.RecordBatch.from_pydict({"x": [1]}))
 
 
 def test_a_punctuation_leaves_when_the_rows_before_it_have():

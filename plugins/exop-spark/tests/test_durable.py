@@ -1,0 +1,143 @@
+"""Spark queries that go on after a crash: Spark commits by itself, what goes in and comes out is in logs."""
+
+import pyarrow as pa
+import pytest
+from exop_spark import EventTime, Input, SparkSlet, query
+
+from exop import EndOfStream, Punctuation
+from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.tied.durable import DurableTie
+from exop.runtime.tied.places import EnginePlaces
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+ROWS = pa.schema([pa.field("time", pa.int32(), nullable=False), pa.field("value", pa.int32())])
+DOUBLE = "SELECT time, value * 2 AS value FROM rows"
+WINDOWS = """
+SELECT CAST(unix_seconds(window.end) AS INT) AS time, CAST(sum(value) AS INT) AS value
+FROM rows GROUP BY window(event, '10 seconds')
+"""
+
+
+def rows(*pairs):
+    """Rows of (time, value)."""
+    times, values = zip(*pairs, strict=True)
+    return pa.RecordBatch.from_arrays([pa.array(times, pa.int32()), pa.array(values, pa.int32())], schema=ROWS)
+
+
+class Life:
+    """One life of a Spark slet: its tie, and the port by which it puts out."""
+
+    def __init__(self, kind, places, noted, held=None):
+        driver = EngineDriver("engine", lambda: None)
+        self.out = noted()
+        self._count(driver)
+        self.tie = DurableTie(
+            lambda name: places.folder("a", "n", name), {"rows": "columns"}, {"out": self.out}, driver
+        )
+        if held is not None:
+            self.tie.restore(held)
+        self.tie.open()
+        self.slet = kind(out=self.out, tie=self.tie)
+        self.slet.__enter__()
+        self.slet.ready()
+        self.tie.begin()
+
+    def die(self):
+        """Nothing is left of it but files."""
+        self.slet.__exit__()
+        self.tie.close()
+
+    def finish(self):
+        """End the input, and wait for the end of the output."""
+        self.slet.rows(EndOfStream())
+        self.out.wait_for(lambda: self.out.ended)
+        assert self.out.error is None
+        self.die()
+
+    def _count(self, driver):
+        for way in ("push", "push_batch", "end"):
+            plain = getattr(self.out, way)
+
+            def counted(*item, plain=plain):
+                driver.sent += 1
+                plain(*item)
+
+            setattr(self.out, way, counted)
+
+
+def doubling() -> type[SparkSlet]:
+    """A query without state."""
+    return query("double", DOUBLE, inputs={"rows": ROWS}, out=ROWS, warm_up=0)
+
+
+def windowed() -> type[SparkSlet]:
+    """A query with windows of ten seconds."""
+    return query("sums", WINDOWS, inputs={"rows": Input(ROWS, EventTime("time"))}, out=ROWS, warm_up=0)
+
+
+@pytest.fixture
+def places(tmp_path):
+    """A state directory's folders of engines."""
+    return EnginePlaces(tmp_path)
+
+
+def test_what_was_put_out_before_a_crash_is_not_asked_for_again(places, noted):
+    """The query is ahead of the checkpoint: what it has put out leaves once more from the log, and only there."""
+    first = Life(doubling(), places, noted)
+    first.slet.rows(rows((1, 1)))
+    first.slet.rows(Punctuation(1))
+    first.out.wait_for(lambda: first.out.punctuations == [1])
+    held = first.tie.capture()
+    first.slet.rows(rows((2, 2), (2, 3)))
+    first.slet.rows(Punctuation(2))
+    first.out.wait_for(lambda: first.out.punctuations == [1, 2])
+    first.die()
+    second = Life(doubling(), places, noted, held)
+    # In other batches than before: rows are counted one by one.
+    for again in (rows((2, 2)), rows((2, 3)), Punctuation(2), rows((3, 4)), Punctuation(3)):
+        second.slet.rows(again)
+    second.finish()
+    assert second.out.table() == [(2, 4), (2, 6), (3, 8)]
+    assert second.out.punctuations == [2, 3]
+
+
+def test_windows_go_on_where_they_were(places, noted):
+    """State, watermark and offsets are Spark's own; the rest of an open window comes after the crash."""
+    first = Life(windowed(), places, noted)
+    first.slet.rows(rows((3, 1), (8, 2)))
+    held = first.tie.capture()
+    first.slet.rows(rows((11, 4)))
+    first.slet.rows(Punctuation(12))
+    first.out.wait_for(lambda: 12 in first.out.punctuations)
+    assert first.out.table() == [(10, 3)]
+    first.die()
+    second = Life(windowed(), places, noted, held)
+    second.slet.rows(rows((11, 4)))
+    second.slet.rows(Punctuation(12))
+    second.slet.rows(rows((13, 5), (25, 6)))
+    second.slet.rows(Punctuation(25))
+    second.out.wait_for(lambda: 25 in second.out.punctuations)
+    middle = second.tie.capture()
+    second.die()
+    third = Life(windowed(), places, noted, middle)
+    third.finish()
+    assert second.out.table() == [(10, 3), (20, 9)]
+    assert third.out.table() == [(30, 6)]
+
+
+def test_an_end_that_was_taken_before_a_crash_ends_the_output_after_it(places, noted):
+    """Both when the output had ended before, and when it had not."""
+    first = Life(windowed(), places, noted)
+    held = first.tie.capture()
+    first.slet.rows(rows((3, 1)))
+    first.slet.rows(EndOfStream())
+    first.out.wait_for(lambda: first.out.ended)
+    first.die()
+    second = Life(windowed(), places, noted, held)
+    second.out.wait_for(lambda: second.out.ended)
+    assert second.out.table() == [(10, 1)]
+    second.slet.rows(rows((3, 1)))
+    second.slet.rows(EndOfStream())
+    second.die()
+    assert second.out.table() == [(10, 1)]
