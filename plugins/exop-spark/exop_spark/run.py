@@ -205,10 +205,10 @@ class Run:
     def _put_out(self, frame: DataFrame, batch: int) -> None:
         """Deliver one micro-batch; Spark calls this, and calls it again with the same number after a failure."""
         self._known.wait()
-        if batch <= self.standing.batch:
-            return
         try:
             rows = conform(frame.toArrow(), self.plan.out)
+            if batch <= self.standing.batch:  # it was put out, not committed: done again for the state that Spark keeps
+                return
             with self._saying:
                 for feed in self.feeds.values():
                     feed.put_out()
