@@ -32,12 +32,14 @@ class Run:
     """One application in one folder, over as many lives as it takes.
 
     Attributes:
+        module: The program of the application.
         kills: How often it was killed.
         starts: The seconds that each life took from its start until the application ran.
     """
 
     folder: Path
     options: Sequence[str] = ()
+    module: str = "bench.durable_app"
     kills: int = 0
     starts: list[float] = field(default_factory=list)
 
@@ -50,7 +52,7 @@ class Run:
             RuntimeError: it ended otherwise, or not at all.
         """
         environment = {**os.environ, "PYTHONPATH": PATHS} | ({"EXOP_FAILPOINT": failpoint} if failpoint else {})
-        command = [sys.executable, "-m", "bench.durable_app", str(self.folder), *self.options]
+        command = [sys.executable, "-m", self.module, str(self.folder), *self.options]
         with tempfile.TemporaryFile("w+") as said:
             process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=said, text=True)
             assert process.stdout is not None

@@ -31,11 +31,11 @@ CONFINED = {
     "numpy": ("model/columns.py",),
     "packaging": ("bundle",),
     "pluggy": ("hooks",),
-    "pyarrow": ("runtime/convert.py", "model/columns.py"),
+    "pyarrow": ("runtime/convert.py", "model/columns.py", "stock/parquet.py"),
     "pyspark": (),
     "rich": ("cli",),
     "rpyc": ("remoting",),
-    "sqlite3": ("runtime/store.py", "runtime/durable/checkpoints.py"),
+    "sqlite3": ("runtime/store.py", "runtime/durable/checkpoints.py", "stock/sqlite.py"),
     "structlog": ("logs.py",),
     "tomlkit": ("model/topology.py",),
 }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sqlite3
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 from exop import Platform
@@ -30,12 +32,18 @@ def main() -> int:
         for name, problem in platform.failed_to_restart.items():
             print(f"{name}: {problem}", file=sys.stderr)
             return 3
-        if NAME not in platform.applications():
+        if not known(given.folder):
             start(platform, given)
         print(f"started {time.perf_counter() - begin:.4f}", flush=True)
-        while not platform.wait(NAME, given.changes or None):
+        while NAME in platform.applications() and not platform.wait(NAME, given.changes or None):
             change(platform)
         return 0
+
+
+def known(folder: Path) -> bool:
+    """It has been started before: killed after it had finished, it is not run once more."""
+    with closing(sqlite3.connect(folder / "state" / "platform.sqlite")) as database:
+        return database.execute("SELECT 1 FROM applications WHERE name = ?", (NAME,)).fetchone() is not None
 
 
 def start(platform: Platform, given: argparse.Namespace) -> None:

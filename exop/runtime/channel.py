@@ -96,6 +96,9 @@ class Channel(ABC):
     def restore(self, held: Mapping[str, Any]) -> None:
         """Take back what `capture` returned."""
 
+    def take_part(self, *, on: bool) -> None:
+        """Told whether checkpoints are taken of the application: when the channel is open, and when that changes."""
+
     def sync(self) -> None:
         """Bring to the disk what `capture` has counted as kept there: called while the stream runs, before a commit."""
 

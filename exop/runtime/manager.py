@@ -114,8 +114,8 @@ class ComponentManager:
         self._services[component.id].append(registration)
         self._ports[component.id, port.name] = registration
 
-    def create_channel(self, application: str, spec: ChannelSpec) -> Channel:
-        """Make a channel and register it.
+    def create_channel(self, application: str, spec: ChannelSpec, *, durable: bool = False) -> Channel:
+        """Make a channel and register it. *durable*: it is part of a durable application.
 
         Raises:
             UnknownName: no such kind, or a setting that the kind does not have.
@@ -125,6 +125,7 @@ class ComponentManager:
         if self.home is not None:
             channel.home = self._folder(self.home, application) / f"{spec.name}.channel"
         channel.open()
+        channel.take_part(on=durable)
         self._register_channel(application, channel)
         return channel
 

@@ -10,12 +10,10 @@ from typing import Any
 from exop.model.items import EndOfStream
 from exop.model.memento import Memento
 from exop.model.slet import Slet, input_port, slet
-
-
-class Position(Memento):
-    """How far a source has come."""
-
-    number: int = 0
+from exop.stock.files import Position, read_csv, read_lines
+from exop.stock.logs import read_log
+from exop.stock.parquet import WriteParquet
+from exop.stock.sqlite import WriteSqlite
 
 
 @slet
@@ -24,17 +22,6 @@ def count_up(position: Position, *, to: int | None = None, start: int = 0, step:
     while to is None or position.number < to:
         position.number += 1
         yield start + (position.number - 1) * step
-
-
-@slet
-def read_lines(position: Position, *, path: Path, encoding: str = "utf-8") -> Iterator[str]:
-    """Emit the lines of a text file, without their ends; goes on after the lines that were emitted before."""
-    with path.open(encoding=encoding) as lines:
-        for _ in range(position.number):
-            next(lines, None)
-        for line in lines:
-            position.number += 1
-            yield line.rstrip("\n")
 
 
 @slet
@@ -101,4 +88,4 @@ class WriteLines(Slet, name="write_lines"):
         os.fsync(self._file.fileno())
 
 
-STOCK = (count_up, read_lines, pass_on, show, WriteLines)
+STOCK = (count_up, read_lines, read_csv, read_log, pass_on, show, WriteLines, WriteSqlite, WriteParquet)

@@ -72,7 +72,7 @@ class Deployer:
     def _create(self, deployment: Deployment, undo: list[Callable[[], object]]) -> None:
         mesh = deployment.mesh
         for spec in mesh.channels.values():
-            channel = self._manager.create_channel(mesh.name, spec)
+            channel = self._manager.create_channel(mesh.name, spec, durable=mesh.durable is not None)
             deployment.channels[spec.name] = channel
             undo.append(lambda channel=channel: self._manager.destroy_channel(mesh.name, channel))  # type: ignore[misc]
         for node in mesh.nodes.values():

@@ -46,6 +46,8 @@ class Durability:
         on = self.store is not None and deployment.mesh.durable is not None
         for component in deployment.components.values():
             parties.tell(component, on=on)
+        for channel in deployment.channels.values():
+            channel.take_part(on=on)
 
     def start(self, deployment: Deployment) -> None:
         """Take checkpoints from now on, if the application is durable."""

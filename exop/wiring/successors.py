@@ -49,15 +49,14 @@ class Successors:
         Raises:
             ExopError: one could not be made.
         """
-        name = self.deployment.name
+        name, durable = self.deployment.name, self.plan.after.durable is not None
         self.made |= self.beside.components()
         for spec in self.plan.changes.channels_added:
-            channel = self.channels[spec.name] = self.manager.create_channel(name, spec)
+            channel = self.channels[spec.name] = self.manager.create_channel(name, spec, durable=durable)
             self.undo.append(lambda channel=channel: self.manager.destroy_channel(name, channel))  # type: ignore[misc]
         for step in self.plan.steps:
             if step.verb in ("add", "replace") and step.after is not None and step.node not in self.made:
                 try:
-                    durable = self.plan.after.durable is not None
                     made = self.manager.create(name, step.after, self.deployment.changed, durable=durable)
                 except ExopError:
                     raise

@@ -8,7 +8,7 @@ from exop import Application, EndOfStream
 from exop.hooks import Plugins
 from exop.model.slet import spec_of
 from exop.stock import register_channels, register_slets
-from exop.stock.slets import STOCK, Position, WriteLines, Written, count_up, pass_on, read_lines, show
+from exop.stock.slets import STOCK, WriteLines, Written, count_up, pass_on, read_lines, show
 from exop.testing import check_source, feed
 
 
@@ -18,15 +18,6 @@ def test_counting():
     assert feed(count_up, to=3, start=10, step=-2) == [10, 8, 6]
     assert feed(count_up, to=0) == []
     assert check_source(count_up, items=5) == [0, 1, 2, 3, 4]
-
-
-def test_reading_lines(tmp_path):
-    """Lines without their ends, the last one also without a line feed; it goes on behind the lines it has emitted."""
-    path = tmp_path / "in.txt"
-    path.write_bytes("a\nß\r\n\nlast".encode("latin-1"))
-    assert check_source(read_lines, path=path, encoding="latin-1") == ["a", "ß", "", "last"]
-    assert feed(read_lines, path=path, encoding="latin-1", position=Position(number=3)) == ["last"]
-    assert feed(read_lines, path=path, encoding="latin-1", position=Position(number=9)) == []
 
 
 def test_passing_on_and_showing(capsys):

@@ -153,15 +153,20 @@ class LogChannel(Channel):
 
             self._course = Course(self._disk, end)
 
+    def take_part(self, *, on: bool) -> None:
+        """Without checkpoints everything that is there counts."""
+        if self._disk is not None and not on:
+            self._disk.settle(None)
+
     def sync(self) -> None:
         """Force what the checkpoint counts to the disk."""
         if self._disk is not None:
             self._disk.sync()
 
     def committed(self) -> None:
-        """What stands before the checkpoint need not be kept for a recovery any more."""
+        """What stands before the checkpoint counts for good, and need not be kept for a recovery any more."""
         if self._disk is not None:
-            self._disk.hold = self._captured
+            self._disk.settle(self._captured)
 
     @property
     def _log(self) -> OffsetLog | DiskLog:

@@ -18,6 +18,7 @@ FAILPOINTS: Final = {
     "checkpoint-released": "a checkpoint: the stream runs again, nothing is written yet",
     "checkpoint-writing": "a checkpoint: written, but not committed",
     "checkpoint-committed": "a checkpoint: committed",
+    "checkpoint-put-out": "a checkpoint: the sinks have put out what belongs to it",
     "rebind-before": "a change: the states are handed over, the old connections are still bound",
     "rebind-after": "a change: the new connections are bound, all drivers are parked still",
     "change-made": "a change has been made, and is in no checkpoint yet",

@@ -11,11 +11,13 @@ A slet may define any of these; all but `prepare_checkpoint` and `flush` are cal
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from exop.errors import CheckpointError, NotCommitted
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
+from exop.runtime.durable.failpoints import failpoint
 
 
 def tell(component: Component, *, on: bool) -> None:
@@ -58,15 +60,16 @@ def commit(deployment: Deployment, number: int) -> None:
     Raises:
         NotCommitted: a slet could not put out what belongs to it; the others have.
     """
-    for channel in deployment.channels.values():
-        channel.committed()
     failed: NotCommitted | None = None
-    for node, hook in _hooks(deployment, "commit_checkpoint"):
+    told: list[tuple[str, Callable[[], Any]]] = [(one.name, one.committed) for one in deployment.channels.values()]
+    told += [(node, partial(hook, number)) for node, hook in _hooks(deployment, "commit_checkpoint")]
+    for node, hook in told:
         try:
-            hook(number)
+            hook()
         except Exception as problem:  # noqa: BLE001 (whatever a slet raises; it is told, and tried again)
             failed = NotCommitted(application=deployment.name, node=node, problem=str(problem) or repr(problem))
             failed.__cause__ = problem
+    failpoint("checkpoint-put-out")
     if failed is not None:
         raise failed
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from exop.errors import MeshError, StateError
-from exop.logs import logger
 from exop.model.encoding import decode, encode
 from exop.runtime.convert import cut, weight
 from exop.runtime.log.files import DISK, Files
-from exop.runtime.log.frames import LARGEST, LONGEST_KEY, Frame, one_behind, written
+from exop.runtime.log.frames import LARGEST, LONGEST_KEY, Frame, written
 from exop.runtime.log.memory import Key, check_range
+from exop.runtime.log.reading import frames_between, looked_through
 from exop.runtime.log.retention import Retention
-from exop.runtime.log.segment import SUFFIX, UNFINISHED, Segment, replace_file
+from exop.runtime.log.segment import COMMITTED, SUFFIX, UNFINISHED, Segment, replace_file, write_all
 
 
 class DiskLog:
@@ -132,7 +132,7 @@ class DiskLog:
             try:
                 for segment in self._segments:
                     if segment.base < end and start < segment.end:
-                        found += _read(segment, start, end)
+                        found += frames_between(segment, start, end)
                         if segment is not self._segments[-1]:
                             segment.close()
             except OSError as problem:
@@ -188,6 +188,26 @@ class DiskLog:
                 self._broken = str(problem.strerror)
                 raise self._unusable("forced to the disk", problem) from problem
 
+    def settle(self, offset: int | None) -> None:
+        """Note, for who reads the log beside us, that what stands before *offset* counts for good; `None`: all does.
+
+        What stands behind it is kept, whatever the retention says.
+
+        Raises:
+            StateError: it cannot be written.
+        """
+        self.hold = offset
+        path = self.folder / COMMITTED
+        try:
+            if offset is not None:
+                file = self._files.open(path)
+                write_all(file, 0, b"%020d" % offset)
+                file.close()
+            elif COMMITTED in self._files.names(self.folder):
+                self._files.remove(path)
+        except OSError as problem:
+            raise self._unusable("written", problem) from problem
+
     def retain(self) -> None:
         """Give up what need not be kept any more; done by itself when a segment is full."""
         with self._turn:
@@ -240,24 +260,8 @@ class DiskLog:
         Raises:
             StoredStateError: it is damaged in the middle.
         """
-        newest = self._segments[-1]
         self._size = sum(one.size for one in self._segments[:-1])
-        self._last = dict(newest.keys)
-        for frame, key, _ in newest.frames():
-            newest.size, newest.end = frame.end, frame.after
-            if key:
-                producer, number = decode(key)
-                self._last[producer] = number
-        rest = newest.rest(newest.size)
-        if not rest:
-            return
-        if (behind := one_behind(rest, 0)) is not None:
-            problem = f"damaged at byte {newest.size}, row {newest.end}; whole rows from {behind.first} on follow"
-            raise newest.damaged(problem, newest.size)
-        newest.take_back()
-        logger("exop.log").warning(
-            "a torn tail was cut off", log=str(self.folder), bytes=len(rest), at=newest.size, offset=newest.end
-        )
+        self._last = looked_through(self._segments[-1])
 
     def _write(self, data: bytes, after: int, now: float) -> None:
         newest, bounds = self._segments[-1], self._retention
@@ -322,21 +326,3 @@ class DiskLog:
             f"the log {self.folder} could not be {done}: {problem.strerror or problem}; what it has is kept; "
             f"make room there, or make it usable, and try again"
         )
-
-
-def _read(segment: Segment, start: int, end: int) -> list[tuple[Frame, bytes]]:
-    """The frames of a segment that hold rows from *start* up to *end*, with their bodies.
-
-    Raises:
-        StoredStateError: one of them is damaged.
-    """
-    wanted, reached = [], segment.base
-    for frame, _, body in segment.frames(start):
-        reached = frame.after
-        if frame.after > start and frame.first < end and frame.rows:
-            wanted.append((frame, body))
-        if frame.after >= end:
-            return wanted
-    if reached < min(end, segment.end):
-        raise segment.damaged(f"damaged at row {reached}")
-    return wanted

@@ -55,8 +55,8 @@ class Files(Protocol):
 class DiskFile:
     """A file of the operating system."""
 
-    def __init__(self, path: Path) -> None:
-        self._number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def __init__(self, path: Path, how: int = os.O_RDWR | os.O_CREAT) -> None:
+        self._number = os.open(path, how | os.O_CLOEXEC, 0o600)
 
     def size(self) -> int:
         """How many bytes it has."""

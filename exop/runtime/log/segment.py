@@ -18,6 +18,8 @@ from exop.runtime.log.frames import HEADER, OPENING, Frame, content, header, wri
 #: The form of what is written here.
 FORMAT: Final = 1
 SUFFIX, UNFINISHED = ".log", ".new"
+#: The file that tells how far the last checkpoint of a durable application counts.
+COMMITTED: Final = "committed"
 #: A place of the file is remembered after so many bytes, and so many are read at once.
 STRIDE: Final = 2**16
 

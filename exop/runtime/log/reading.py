@@ -1,0 +1,51 @@
+"""Reading a segment: what a log looks for in it, and what it makes of damage."""
+
+from __future__ import annotations
+
+from exop.logs import logger
+from exop.model.encoding import decode
+from exop.runtime.log.frames import Frame, one_behind
+from exop.runtime.log.segment import Segment
+
+
+def looked_through(newest: Segment) -> dict[str, int]:
+    """Find the end of the newest segment, and the last key of each producer; cut off what a crash has left behind it.
+
+    Raises:
+        StoredStateError: it is damaged in the middle; nothing is changed.
+    """
+    last = dict(newest.keys)
+    for frame, key, _ in newest.frames():
+        newest.size, newest.end = frame.end, frame.after
+        if key:
+            producer, number = decode(key)
+            last[producer] = number
+    rest = newest.rest(newest.size)
+    if not rest:
+        return last
+    if (behind := one_behind(rest, 0)) is not None:
+        problem = f"damaged at byte {newest.size}, row {newest.end}; whole rows from {behind.first} on follow"
+        raise newest.damaged(problem, newest.size)
+    newest.take_back()
+    logger("exop.log").warning(
+        "a torn tail was cut off", log=str(newest.path.parent), bytes=len(rest), at=newest.size, offset=newest.end
+    )
+    return last
+
+
+def frames_between(segment: Segment, start: int, end: int) -> list[tuple[Frame, bytes]]:
+    """The frames of a segment that hold rows from *start* up to *end*, with their bodies.
+
+    Raises:
+        StoredStateError: one of them is damaged.
+    """
+    wanted, reached = [], segment.base
+    for frame, _, body in segment.frames(start):
+        reached = frame.after
+        if frame.after > start and frame.first < end and frame.rows:
+            wanted.append((frame, body))
+        if frame.after >= end:
+            return wanted
+    if reached < min(end, segment.end):
+        raise segment.damaged(f"damaged at row {reached}")
+    return wanted

@@ -1,0 +1,118 @@
+"""What sinks have in common that put out with checkpoints: rows are held until the checkpoint with them is there."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from abc import ABC, abstractmethod
+from dataclasses import field
+from typing import Any, Self
+
+from exop.model.items import EndOfStream
+from exop.model.memento import Memento
+from exop.model.slet import Slet
+from exop.runtime.convert import as_row
+
+
+class Held(Memento):
+    """What has not been put out yet.
+
+    Attributes:
+        run: Tells this stream from others that use the same place.
+        number: Of the last lot; lots are put out whole, once.
+        rows: What has come since.
+        sealed: The rows of that lot, until they are out.
+    """
+
+    run: str = ""
+    number: int = 0
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    sealed: list[dict[str, Any]] = field(default_factory=list)
+
+
+class HoldingSink(Slet, ABC):
+    """Puts rows out in lots, each exactly once: with every checkpoint, or after `lot` rows where none are taken.
+
+    A lot is part of the memento until it is out. After a crash the sink has the lot of the last checkpoint, and sees by
+    its number whether that is out already.
+    """
+
+    held: Held
+    lot: int = 1000
+
+    def __enter__(self) -> Self:
+        self._turn = threading.Lock()
+        self._mine = False
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        # After a replacement the memento is the successor's, and flush() has put out what was ours.
+        if self._mine and not self.checkpointed:
+            self._settle()
+
+    @abstractmethod
+    def put_out(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
+        """Put a lot out, with its number, at once."""
+
+    @abstractmethod
+    def is_out(self, run: str, number: int) -> bool:
+        """Whether a lot has been put out."""
+
+    def check(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Refuse what could not be put out, while the item is at hand; returns the row as it is to be put out."""
+        return row
+
+    def take(self, item: Any) -> None:
+        """Take one item, or the end of the stream."""
+        if isinstance(item, EndOfStream):
+            self.flush()
+            return
+        rows = self.held.rows
+        rows.append(self.check(row_of(item)))
+        self._mine = True
+        if not self.checkpointed and len(rows) >= self.lot:
+            self._settle()
+
+    def flush(self) -> None:
+        """Where no checkpoints are taken, put out what there is."""
+        if not self.checkpointed:
+            self._settle()
+            self._mine = False
+
+    def prepare_checkpoint(self, number: int) -> None:
+        """What came up to now is the lot of this checkpoint."""
+        self._seal()
+
+    def commit_checkpoint(self, number: int) -> None:
+        """The checkpoint is there: put the lot out."""
+        self._put()
+
+    def _settle(self) -> None:
+        self._seal()
+        self._put()
+
+    def _seal(self) -> None:
+        held = self.held
+        with self._turn:
+            if held.sealed and self.is_out(held.run, held.number):
+                held.sealed = []  # it went out before the crash
+            if held.rows:
+                held.run = held.run or uuid.uuid4().hex
+                held.number += 1
+                held.sealed, held.rows = held.sealed + held.rows, []
+
+    def _put(self) -> None:
+        held = self.held
+        with self._turn:
+            if held.sealed:
+                if not self.is_out(held.run, held.number):
+                    self.put_out(held.run, held.number, held.sealed)
+                held.sealed = []
+
+
+def row_of(item: Any) -> dict[str, Any]:
+    """An item as a row: its fields, or one field called `value`."""
+    try:
+        return as_row(item)
+    except TypeError:
+        return {"value": item}

@@ -1,0 +1,74 @@
+"""A durable application of stock slets alone; `python -m tests.recovery.stock_app FOLDER` may be killed."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from exop import Application, Platform
+from exop.runtime.log.disk import DiskLog
+
+NAME = "stock"
+SIZE = 6000
+
+
+def application(folder: Path) -> Application:
+    """Numbers from a CSV file into every sink, and through a log."""
+    app = Application(NAME)
+    app.durable(every=0.02)
+    kept = app.channel("kept", kind="log", path=folder / "log", segment=2**16)
+    app.add("read", "stock:read_csv", path=folder / "in.csv", out=kept)
+    app.add("sqlite", "stock:write_sqlite", item=kept, path=folder / "out.sqlite")
+    app.add("parquet", "stock:write_parquet", item=kept, path=folder / "parquet")
+    app.add("lines", "stock:write_lines", item=kept, path=folder / "lines")
+    return app
+
+
+def found(folder: Path) -> dict[str, list[Any]]:
+    """What each place holds, in order."""
+    import pyarrow.parquet as pq
+
+    with sqlite3.connect(folder / "out.sqlite") as database:
+        rows = [number for (number,) in database.execute("SELECT n FROM items ORDER BY rowid")]
+    files = sorted((folder / "parquet").glob("*.parquet"))
+    log = DiskLog(folder / "log")
+    kept = [row["n"] for batch in log.read(0, log.end) for row in batch]
+    log.close()
+    return {
+        "sqlite": rows,
+        "parquet": [number for file in files for number in pq.read_table(file)["n"].to_pylist()],
+        "lines": [line.split("'")[3] for line in (folder / "lines").read_text().splitlines()],
+        "log": kept,
+    }
+
+
+def main() -> int:
+    """Let it live until it has finished."""
+    folder = Path(sys.argv[1])
+    with Platform(state=folder / "state", control=False) as platform:
+        assert not platform.failed_to_restart, platform.failed_to_restart
+        store = platform._applications.store
+        assert store is not None
+        if NAME not in {one.name for one in store.applications()}:  # killed when it had finished, it is not run again
+            platform.apply(application(folder).build())
+        print("started 0", flush=True)  # noqa: T201 (the test reads it)
+        if NAME in platform.applications():
+            platform.wait(NAME)
+    return 0
+
+
+def differing(folder: Path) -> dict[str, Any]:
+    """Where something is missing, doubled or out of order; nothing if all is well."""
+    wanted = [str(number) for number in range(SIZE)]
+    return {
+        name: [value for value, times in Counter(there).items() if times > 1][:5] or (len(there), there[-1:])
+        for name, there in found(folder).items()
+        if there != wanted
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""Killed at any moment, what the stock sinks and a log have put out is neither lost, doubled nor out of order."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from bench.kills import Run, killed_at_random
+from tests.recovery.stock_app import SIZE, differing
+
+POINTS = [
+    "checkpoint-captured",
+    "checkpoint-writing",
+    "checkpoint-committed",
+    "checkpoint-put-out",
+    "log-append-before",
+    "log-append-half",
+    "log-append-after",
+]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The application and its input."""
+    (tmp_path / "in.csv").write_text("n,name\n" + "".join(f"{number},a\n" for number in range(SIZE)))
+    return Run(tmp_path, module="tests.recovery.stock_app")
+
+
+def test_killed_at_random(run):
+    """While it starts, reads, writes, takes checkpoints or recovers."""
+    killed_at_random(run, random.Random(3), most=5)
+    assert run.kills > 1
+    assert differing(run.folder) == {}
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_killed_at_a_failpoint(run, name):
+    """Early, and in the middle of the stream, in two lives one after the other."""
+    assert run.live(failpoint=f"{name}:1")
+    if run.live(failpoint=f"{name}:{900 if name.startswith('log') else 3}"):  # it may have finished before
+        run.live()
+    assert differing(run.folder) == {}

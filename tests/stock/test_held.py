@@ -1,0 +1,194 @@
+"""Sinks that put out with checkpoints: each row exactly once, wherever the process dies."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+
+import pyarrow.parquet as pq
+import pytest
+
+from exop import Application, EndOfStream, Platform
+from exop.errors import ComponentFailed
+from exop.stock.held import Held
+from exop.stock.parquet import WriteParquet
+from exop.stock.sqlite import WriteSqlite
+from exop.testing import feed
+from exop.testing import open as opened
+from tests.rig import PATIENCE
+
+
+@dataclass
+class Sold:
+    """An item with fields."""
+
+    number: int
+    price: float
+
+
+class Rig:
+    """One of the sinks, what it has put out, and how it dies and comes again."""
+
+    def __init__(self, cls, path):
+        self.cls, self.path = cls, path / "out"
+        self.taken = None
+
+    def open(self, held=None, **settings):
+        """The sink, with a memento."""
+        return opened(self.cls, path=self.path, held=held or Held(), **settings)
+
+    def out(self):
+        """The numbers that are out, in their order."""
+        if not self.path.exists():
+            return []
+        if self.cls is WriteParquet:
+            files = sorted(self.path.glob("*.parquet"))
+            return [number for file in files for number in pq.read_table(file)["value"].to_pylist()]
+        with sqlite3.connect(self.path) as database:
+            if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'items'").fetchone():
+                return []
+            return [number for (number,) in database.execute("SELECT value FROM items ORDER BY rowid")]
+
+
+@pytest.fixture(params=[WriteSqlite, WriteParquet])
+def rig(request, tmp_path):
+    """Each of them."""
+    return Rig(request.param, tmp_path)
+
+
+def checkpoint(sink, number, *, dies=None):
+    """What the platform does; returns the memento that the checkpoint holds."""
+    sink.prepare_checkpoint(number)
+    memento = sink.held.copied()
+    if dies != "before":
+        sink.commit_checkpoint(number)
+    return memento
+
+
+def test_without_checkpoints_rows_are_out_after_each_lot_and_at_the_end(rig):
+    """In an application that is not durable."""
+    with rig.open(lot=2) as sink:
+        for number in range(5):
+            sink.item(number)
+        assert rig.out() == [0, 1, 2, 3]
+        sink.item(EndOfStream())
+        assert rig.out() == [0, 1, 2, 3, 4]
+        sink.item(5)
+    assert rig.out() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_predecessor_that_is_closed_leaves_the_rows_of_its_successor_alone(rig):
+    """They share the memento; what was the predecessor's went out before it was handed over."""
+    with rig.open(lot=100) as sink:
+        sink.item(0)
+        sink.flush()
+        with rig.open(sink.held, lot=100) as successor:
+            successor.item(1)
+            sink.__exit__()
+            assert rig.out() == [0]
+    assert rig.out() == [0, 1]
+
+
+def test_with_checkpoints_rows_are_out_with_them(rig):
+    """Nothing that a crash would repeat is seen by anybody."""
+    with rig.open(lot=1) as sink:
+        sink.checkpointed = True
+        sink.item(0)
+        assert rig.out() == []
+        checkpoint(sink, 1)
+        assert rig.out() == [0]
+        sink.item(1)
+        sink.item(EndOfStream())
+        checkpoint(sink, 2)
+        checkpoint(sink, 3)
+    assert rig.out() == [0, 1]
+
+
+@pytest.mark.parametrize("dies", ["before", "after"])
+def test_a_crash_around_the_commit(rig, dies):
+    """The checkpoint is there; whether its rows are out already is seen by their number: neither lost nor doubled."""
+    with rig.open() as sink:
+        sink.checkpointed = True
+        sink.item(0)
+        checkpoint(sink, 1)
+        sink.item(1)
+        kept = checkpoint(sink, 2, dies=dies)
+        sink.item("comes again")
+    with rig.open(kept) as sink:
+        sink.checkpointed = True
+        sink.item(2)
+        checkpoint(sink, 3)
+    assert rig.out() == [0, 1, 2]
+
+
+def test_a_lot_that_cannot_be_put_out_goes_with_the_next(rig, monkeypatch):
+    """A database that is locked, a disk that is full: nothing is lost."""
+    with rig.open() as sink:
+        sink.checkpointed = True
+        sink.item(0)
+        with monkeypatch.context() as broken:
+            broken.setattr(rig.cls, "put_out", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                checkpoint(sink, 1)
+        sink.item(1)
+        checkpoint(sink, 2)
+    assert rig.out() == [0, 1]
+
+
+def test_another_stream_into_the_same_place_adds_to_it(rig):
+    """Numbers of lots are those of one stream."""
+    for first in (0, 10):
+        with rig.open() as sink:
+            sink.checkpointed = True
+            for number in range(3):
+                sink.item(first + number)
+                checkpoint(sink, number)
+    assert sorted(rig.out()) == [0, 1, 2, 10, 11, 12]
+
+
+def test_items_with_fields_are_rows(rig):
+    """Fields are columns."""
+    feed(rig.cls, [Sold(1, 2.5), {"number": 2, "price": None}], path=rig.path)
+    if rig.cls is WriteParquet:
+        (file,) = rig.path.glob("*.parquet")
+        assert pq.read_table(file).to_pylist() == [{"number": 1, "price": 2.5}, {"number": 2, "price": None}]
+    else:
+        with sqlite3.connect(rig.path) as database:
+            assert database.execute("SELECT number, price FROM items").fetchall() == [(1, 2.5), (2, None)]
+
+
+def test_what_a_table_cannot_hold_is_refused_with_the_item_at_hand(tmp_path):
+    """Values without a form in SQLite, and fields without a column."""
+    with opened(WriteSqlite, path=tmp_path / "out", held=Held()) as sink:
+        sink.item({"a": date(2026, 1, 2), "b": Decimal("1.50")})
+        with pytest.raises(TypeError, match="the column a cannot hold a list"):
+            sink.item({"a": []})
+        with pytest.raises(ValueError, match="has no column c; it has a, b"):
+            sink.item({"c": 1})
+        sink.flush()
+    with sqlite3.connect(tmp_path / "out") as database:
+        assert database.execute("SELECT * FROM items").fetchall() == [("2026-01-02", "1.50")]
+
+
+def test_without_pyarrow_the_cure_is_named(tmp_path, monkeypatch):
+    """The library is an extra of the distribution."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    app = Application("rows")
+    app.add("write", WriteParquet, item=app.add("count", "stock:count_up", to=1), path=tmp_path)
+    with Platform() as platform, pytest.raises(ComponentFailed, match=r"pip install 'exop\[columns\]'"):
+        platform.apply(app.build())
+
+
+def test_a_durable_application_puts_everything_out_by_its_end(rig, tmp_path):
+    """With the last checkpoint, whoever waits; and what was held back when it is removed."""
+    with Platform(state=tmp_path / "state", control=False) as platform:
+        name = {WriteSqlite: "stock:write_sqlite", WriteParquet: "stock:write_parquet"}[rig.cls]
+        app = Application("rows")
+        app.durable(every=60)
+        app.add("write", name, item=app.add("count", "stock:count_up", to=100), path=rig.path)
+        platform.apply(app.build())
+        assert platform.wait("rows", PATIENCE)
+        assert rig.out() == list(range(100))

@@ -1,0 +1,103 @@
+"""Reading a log that somebody else writes: every cut, what is not there yet, and what does not count yet."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from exop import Application, Platform
+from exop.errors import ComponentFailed, MeshError, StateError
+from exop.runtime.log.disk import DiskLog
+from exop.runtime.log.reader import LogReader
+from exop.runtime.log.retention import Retention
+from exop.stock.logs import Offset, read_log
+from exop.testing import check_source, feed
+from tests.rig import PATIENCE, collector, eventually
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A log in small segments."""
+    found = DiskLog(tmp_path / "log", Retention(segment=200))
+    yield found
+    found.close()
+
+
+def test_every_cut_goes_on_with_the_next_row(log):
+    """Also inside of a batch, and over segments."""
+    log.append(pa.record_batch({"x": [1, 2]}))
+    for number in range(20):
+        log.append([number, (number, "a")])
+    rows = [{"x": 1}, {"x": 2}, *(row for number in range(20) for row in (number, (number, "a")))]
+    assert check_source(read_log, path=log.folder) == rows
+    assert feed(read_log, path=log.folder, offset=Offset(offset=40)) == rows[40:]
+
+
+def test_it_reads_beside_the_writer(log):
+    """What is appended is seen by the next look, also in segments that are new; half a batch is not."""
+    with LogReader(log.folder) as reader:
+        assert reader.read(0, 10) == []
+        for number in range(100):
+            log.append([number])
+            assert reader.read(number, 10) == [number]
+        with (log.folder / "00000000000000000000.log").open("ab") as torn:
+            torn.write(b"ExL1 and half of a batch")
+        assert reader.read(95, 10) == [95, 96, 97, 98, 99]
+        assert reader.read(100, 10) == []
+
+
+def test_what_is_not_kept_any_more_is_an_error(log):
+    """A reader that is too late is told, not given other rows."""
+    for number in range(100):
+        log.append([number])
+    log.trim(50)
+    with LogReader(log.folder) as reader:
+        assert reader.read(reader.start, 1) == [reader.start]
+        with pytest.raises(MeshError, match="rows from 3 on were asked for; kept are those from"):
+            reader.read(3, 1)
+
+
+def test_what_no_checkpoint_counts_is_not_read_yet(log):
+    """Rows behind the last checkpoint of a durable application may be taken back."""
+    log.append([1, 2, 3])
+    log.settle(2)
+    assert check_source(read_log, path=log.folder) == [1, 2]
+    log.settle(3)
+    assert feed(read_log, path=log.folder) == [1, 2, 3]
+    log.append([4])
+    log.settle(None)
+    assert feed(read_log, path=log.folder) == [1, 2, 3, 4]
+
+
+def test_a_folder_without_a_log(tmp_path):
+    """Nothing is made there."""
+    with pytest.raises(StateError, match="there is no log in"):
+        LogReader(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_an_application_follows_the_log_of_another(tmp_path):
+    """Two applications are joined by a log: each goes at its own pace."""
+    seen = []
+    with Platform() as platform:
+        writer = Application("writer")
+        kept = writer.channel("kept", kind="log", path=tmp_path / "log")
+        writer.add("count", "stock:count_up", to=500, out=kept)
+        platform.apply(writer.build())
+        reader = Application("reader")
+        reader.add("sink", collector(seen), item=reader.add("follow", read_log, path=tmp_path / "log", follow=True))
+        platform.apply(reader.build())
+        eventually(lambda: len(seen) == 500)
+        platform.end("reader")
+        assert platform.wait("reader", PATIENCE)
+    assert seen == list(range(500))
+
+
+def test_a_log_is_one_channels(tmp_path):
+    """Two that would write into one folder are refused."""
+    app = Application("two")
+    for name in "ab":
+        channel = app.channel(name, kind="log", path=tmp_path / "log")
+        app.add(f"count-{name}", "stock:count_up", to=5, out=channel)
+    with Platform() as platform, pytest.raises((StateError, ComponentFailed), match="is in use"):
+        platform.apply(app.build())
