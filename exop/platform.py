@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from exop.errors import ExopError, PlanError, PluginError
+from exop.errors import ExopError, PlanError, PluginError, StateError
 from exop.hooks import Plugins
 from exop.model.mesh import Mesh
 from exop.model.properties import HOST, KIND, NAME
@@ -218,7 +219,8 @@ class Platform(Requests):
             try:
                 self._restart_one(store, stored)
             except ExopError as problem:
-                store.set_active(stored.name, active=True)
+                with suppress(StateError):  # it is so already, unless deploying it has changed that
+                    store.set_active(stored.name, active=True)
                 self.failed_to_restart[stored.name] = problem
 
     def _restart_one(self, store: Store, stored: StoredApplication) -> None:

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from exop.errors import StateError
+from exop.logs import logger
 from exop.model.mesh import Mesh
-from exop.runtime.durable.checkpoints import Checkpoints
+from exop.runtime.durable.checkpoints import Checkpoints, check_header, unusable
 from exop.runtime.tied.places import EnginePlaces
 
 #: The version of the tables; a directory of another version is refused, never changed.
@@ -56,6 +57,7 @@ class Store:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._unwritten: dict[str, tuple[Mesh, str]] = {}
         self._turn = threading.Lock()  # one connection, one transaction at a time: drivers note the end of applications
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -66,8 +68,12 @@ class Store:
             ) from problem
         try:
             self._database = self._opened(directory / "platform.sqlite")
-            self.checkpoints = Checkpoints(directory / "checkpoints.sqlite")
-            self.engines = EnginePlaces(directory / "engines")
+            try:
+                self.checkpoints = Checkpoints(directory / "checkpoints.sqlite")
+                self.engines = EnginePlaces(directory / "engines")
+            except BaseException:
+                self._database.close()
+                raise
         except BaseException:
             self._lock.close()
             raise
@@ -97,6 +103,28 @@ class Store:
                     [(mesh.name, node.name, port, channel) for port, channel in node.ports.items()],
                 )
 
+    def note(self, mesh: Mesh, topology: str) -> StateError | None:
+        """Store what an application that runs has become; what cannot be written now is, with the next thing that is.
+
+        Returns the problem, if there is one: the application runs all the same.
+        """
+        self._unwritten[mesh.name] = mesh, topology
+        try:
+            self.catch_up()
+        except StateError as problem:
+            return problem
+        return None
+
+    def catch_up(self) -> None:
+        """Write what could not be written before.
+
+        Raises:
+            StateError: it still cannot.
+        """
+        for name, (mesh, topology) in list(self._unwritten.items()):
+            self.save(mesh, topology, active=True)
+            self._unwritten.pop(name, None)
+
     def set_active(self, application: str, *, active: bool) -> None:
         """Note whether an application is to be started again by itself."""
         with self._transaction() as database:
@@ -106,6 +134,7 @@ class Store:
         """Remove an application, and its checkpoint."""
         with self._transaction() as database:
             database.execute("DELETE FROM applications WHERE name = ?", (application,))
+        self._unwritten.pop(application, None)
         # In this order: killed in between, the platform does not begin anew what was to be removed.
         self.checkpoints.discard(application)
         self.engines.discard(application)
@@ -117,18 +146,32 @@ class Store:
 
     def plugins(self) -> dict[str, Path]:
         """The plugins that were loaded from folders."""
-        return {name: Path(folder) for name, folder in self._database.execute("SELECT name, folder FROM plugins")}
+        return {name: Path(folder) for name, folder in self._rows("SELECT name, folder FROM plugins")}
 
     def applications(self) -> list[StoredApplication]:
         """All stored applications, by name."""
-        rows = self._database.execute("SELECT name, revision, topology, active FROM applications ORDER BY name")
+        rows = self._rows("SELECT name, revision, topology, active FROM applications ORDER BY name")
         return [StoredApplication(name, revision, topology, bool(active)) for name, revision, topology, active in rows]
 
     def close(self) -> None:
-        """Close the database and let go of the directory."""
+        """Close the database and let go of the directory; what could not be written before is tried once more."""
+        try:
+            self.catch_up()
+        except StateError as problem:
+            logger("exop.runtime").error("a change was not stored", applications=[*self._unwritten], error=str(problem))
         self.checkpoints.close()
         self._database.close()
         self._lock.close()
+
+    def _rows(self, query: str) -> list[tuple[Any, ...]]:
+        try:
+            with self._turn:
+                return self._database.execute(query).fetchall()
+        except sqlite3.Error as problem:
+            raise StateError(
+                f"the state directory {self.directory} could not be read: {problem}; nothing was changed; "
+                f"restore it from a copy, or give another directory, --state DIR"
+            ) from problem
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -156,7 +199,9 @@ class Store:
         return lock
 
     def _opened(self, path: Path) -> sqlite3.Connection:
+        database: sqlite3.Connection | None = None
         try:
+            check_header(path)
             database = sqlite3.connect(path, check_same_thread=False)
             version = _version(database)
             if version in (None, VERSION):
@@ -165,11 +210,11 @@ class Store:
             if version is None:
                 # In one transaction: a process that is killed here leaves no half-made tables.
                 database.executescript(f"BEGIN; {SCHEMA} INSERT INTO platform VALUES ({VERSION}); COMMIT;")
-        except sqlite3.Error as problem:
-            raise StateError(
-                f"{path} is no state of ExoP, or it is damaged ({problem}); nothing was changed; "
-                f"move it away to start afresh, or give another directory, --state DIR"
-            ) from problem
+        except (sqlite3.Error, OSError) as problem:
+            if database is not None:
+                database.close()
+            cure = "move it away to start afresh, or give another directory, --state DIR"
+            raise unusable(path, problem, "is no state of ExoP, or it is damaged", cure) from problem
         if version not in (None, VERSION):
             database.close()
             raise StateError(
@@ -190,5 +235,8 @@ def _version(database: sqlite3.Connection) -> int | None:
         raise sqlite3.DatabaseError(f"it holds the tables {', '.join(sorted(tables))}")
     if not tables:
         return None
+    (told,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    if told != "ok":
+        raise sqlite3.DatabaseError(" ".join(told.replace("*** in database main ***", "").split()))
     (version,) = database.execute("SELECT version FROM platform").fetchone() or (0,)
     return int(version)

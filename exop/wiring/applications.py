@@ -139,8 +139,7 @@ class Applications:
             except BaseException:
                 self.checkpoints.stop(mesh.name)
                 self._running.pop(mesh.name, None)
-                if self.store is not None:
-                    self.store.set_active(mesh.name, active=False)
+                self._set_inactive(mesh.name)
                 raise
             self.checkpoints.start(self._running[mesh.name])
             return mesh
@@ -160,7 +159,7 @@ class Applications:
             except ExopError as problem:
                 self.lost[mesh.name] = problem
                 raise
-            self._remember(mesh)
+            self._note(mesh)  # it is there already, unless another release has written it
             self.checkpoints.start(self._running[mesh.name])
             return mesh
 
@@ -210,14 +209,26 @@ class Applications:
                 del self.lost[application]
                 return True
             deployment = self.get(application)
+            if self.store is not None:  # first: where it cannot be forgotten, it runs on as it was
+                self.store.set_active(application, active=False)
             self.checkpoints.give_up(deployment)
             del self._running[application]
-            if self.store is not None:
-                self.store.forget(application)
+            unforgotten = self._forgotten(application)
         with deployment.changing:
             left = self._deployer.undeploy(deployment, timeout)
             self._manager.forget(application)
-            return left
+        if unforgotten is not None:
+            raise unforgotten
+        return left
+
+    def _forgotten(self, application: str) -> StateError | None:
+        """Take an application out of the store; returns the problem if that cannot be done."""
+        try:
+            if self.store is not None:
+                self.store.forget(application)
+        except StateError as problem:
+            return problem
+        return None
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
         """Wait until an application has finished; `False` when *timeout* seconds were not enough.
@@ -227,7 +238,7 @@ class Applications:
         """
         done = self.get(application).wait(timeout)
         if done and self.store is not None and self.checkpoints.end_is_stored(application):
-            self.store.set_active(application, active=False)
+            self._set_inactive(application)
         return done
 
     def close(self) -> None:
@@ -276,11 +287,17 @@ class Applications:
         """There is a state directory."""
         return self.store is not None
 
-    def changed(self, deployment: Deployment, mesh: Mesh) -> None:
-        """A change is made: *mesh* runs now."""
-        self._remember(mesh)
+    def changed(self, deployment: Deployment, mesh: Mesh) -> StateError | None:
+        """A change is made: *mesh* runs now. Returns what kept it from being stored."""
+        unwritten = self._note(mesh)
         deployment.check_finished()
         self.checkpoints.changed(deployment)
+        if unwritten is None:
+            return None
+        return StateError(
+            f"{mesh.name}: the change is made and runs, but it is not stored ({unwritten}); it will be with "
+            f"the next change, or when the platform is closed: make room there"
+        )
 
     def _follow(self, deployment: Deployment, closings: int) -> None:
         """Take charge of a deployment that runs, and note it when it has come to its end, whoever waits for that."""
@@ -294,12 +311,8 @@ class Applications:
 
     def _note_end(self, deployment: Deployment) -> None:
         """An application that has ended is not run again by the next platform; a durable one goes on at its end."""
-        if self.store is None or deployment.mesh.durable is not None:
-            return
-        try:
-            self.store.set_active(deployment.name, active=False)
-        except StateError as problem:  # told here: it is a driver's thread, and no business of the slet that ended last
-            logger("exop.wiring").error("the end was not stored", application=deployment.name, error=str(problem))
+        if deployment.mesh.durable is None:
+            self._set_inactive(deployment.name)
 
     def _tidy(self, snapshot: Snapshot) -> None:
         """Remove the folders of engines that the checkpoint does not name: of a change that has not come to its end."""
@@ -308,6 +321,21 @@ class Applications:
         if self.store is not None:
             engines, name = self.store.engines, snapshot.application
             engines.keep(name, [engines.folder(name, node, held["place"]) for node, held in ties(snapshot).items()])
+
+    def _note(self, mesh: Mesh) -> StateError | None:
+        """Store what an application that runs has become; returns the problem if that cannot be done now."""
+        problem = self.store.note(mesh, mesh.to_toml()) if self.store is not None else None
+        if problem is not None:
+            logger("exop.wiring").error("the change was not stored", application=mesh.name, error=str(problem))
+        return problem
+
+    def _set_inactive(self, application: str) -> None:
+        """Let the next platform not start an application; that this cannot be stored is no reason to fail here."""
+        try:
+            if self.store is not None:
+                self.store.set_active(application, active=False)
+        except StateError as problem:
+            logger("exop.wiring").error("the end was not stored", application=application, error=str(problem))
 
     def _remember(self, mesh: Mesh, *, anew: bool = False) -> None:
         if self.store is not None:

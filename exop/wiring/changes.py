@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Protocol
 
-from exop.errors import StaleMesh
+from exop.errors import StaleMesh, StateError
 from exop.model.mesh import Mesh
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable.failpoints import failpoint
@@ -34,8 +34,8 @@ class Running(Protocol):
     def has_state(self) -> bool:
         """There is a state directory."""
 
-    def changed(self, deployment: Deployment, mesh: Mesh) -> None:
-        """A change is made: *mesh* runs now."""
+    def changed(self, deployment: Deployment, mesh: Mesh) -> StateError | None:
+        """A change is made: *mesh* runs now. Returns what kept it from being stored."""
 
 
 class Changes:
@@ -113,10 +113,13 @@ class Changes:
         """Make changes, in one's turn."""
         state = self._running.has_state
         together = Together(self._manager, self._wiring, self._running.deployed, has_state=state, beside=companions)
+        unstored: list[StateError | None] = []
         for change in together.carry_out(plans):
             running, after = change.deployment, change.plan.after
             running.last_change = after.revision, change.paused
             failpoint("change-made")
             self.beside.made(running, change.plan, change.beside)
-            self._running.changed(running, after)
+            unstored.append(self._running.changed(running, after))
+        for problem in filter(None, unstored):
+            raise problem
         return [self._running.get(plan.after.name).mesh for plan in plans]

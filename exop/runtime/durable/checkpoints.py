@@ -107,10 +107,13 @@ class Checkpoints:
             return int(number)
 
     def has(self, application: str) -> bool:
-        """There is a checkpoint of an application."""
-        with self._lock:
-            query = "SELECT 1 FROM checkpoints WHERE application = ?"
-            return self._database.execute(query, (application,)).fetchone() is not None
+        """There is a checkpoint of an application; where nobody can tell, there is."""
+        query = "SELECT 1 FROM checkpoints WHERE application = ?"
+        try:
+            with self._lock:
+                return self._database.execute(query, (application,)).fetchone() is not None
+        except sqlite3.Error:
+            return True
 
     def discard(self, application: str) -> None:
         """Give up the checkpoint of an application.
@@ -162,19 +165,51 @@ class Checkpoints:
         )
 
 
+def check_header(path: Path) -> None:
+    """Refuse a file that is none of SQLite's; SQLite itself takes one of a few bytes for empty, and overwrites it.
+
+    Raises:
+        sqlite3.DatabaseError: it is not empty, and begins otherwise.
+        OSError: it cannot be read.
+    """
+    if path.exists():
+        with path.open("rb") as file:
+            begins = file.read(len(_MAGIC))
+        if begins and begins != _MAGIC:
+            raise sqlite3.DatabaseError("it does not begin as a database does")
+
+
+_MAGIC = b"SQLite format 3\0"
+
+
+def unusable(path: Path, problem: Exception, damaged: str, cure: str) -> StateError:
+    """The error on a database that cannot be opened: because of what is in it, or of where it is."""
+    outside = isinstance(problem, (OSError, sqlite3.OperationalError)) and not str(problem).startswith("no such")
+    if outside:
+        return StateError(
+            f"{path} cannot be used ({problem}); nothing was changed; make room there, or make it writable, or give "
+            f"another directory, --state DIR"
+        )
+    return StateError(f"{path} {damaged} ({problem}); nothing was changed; {cure}")
+
+
 def _opened(path: Path) -> sqlite3.Connection:
+    database: sqlite3.Connection | None = None
     try:
+        check_header(path)
         database = sqlite3.connect(path, timeout=WAIT, check_same_thread=False, isolation_level=None)
         (version,) = database.execute("PRAGMA user_version").fetchone()
+        if version == VERSION:  # a damaged table is told now, not when it is written to
+            database.execute("SELECT 1 FROM checkpoints LEFT JOIN parts USING (application) LIMIT 1").fetchall()
         if version == 0:
             database.execute(f"PRAGMA page_size = {PAGE}")
             database.execute("PRAGMA journal_mode = WAL")
             database.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-    except sqlite3.Error as problem:
-        raise StateError(
-            f"{path} is no file of checkpoints, or it is damaged ({problem}); nothing was changed; "
-            f"restore it from a copy, or move it away to begin everything anew"
-        ) from problem
+    except (sqlite3.Error, OSError) as problem:
+        if database is not None:
+            database.close()
+        damaged = "is no file of checkpoints, or it is damaged"
+        raise unusable(path, problem, damaged, "restore it from a copy, or move it away to begin anew") from problem
     if version not in (0, VERSION):
         database.close()
         raise StateError(

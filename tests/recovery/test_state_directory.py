@@ -1,0 +1,277 @@
+"""A state directory that is full, damaged, newer, or in use: a clear error, nothing destroyed, the stream goes on."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exop import Application, Memento, Platform, hookimpl, slet
+from exop.cli import main
+from exop.errors import StateError, StoredStateError
+from exop.hooks import Plugins
+from exop.model.stored import pack, unpack
+from exop.runtime.store import Store
+from tests.rig import eventually
+
+
+class Position(Memento):
+    """How far the source has come."""
+
+    number: int = 0
+
+
+class Sent(Memento, version=2):
+    """What the sink has seen."""
+
+    items: list[int] = field(default_factory=list)
+    ballast: list[int] = field(default_factory=list)
+
+
+@slet
+def numbers(position: Position, *, step: int = 1) -> Iterator[int | None]:
+    """Emit numbers without end."""
+    while True:
+        position.number += step
+        yield position.number
+
+
+@slet
+def passes(x: int, *, add: int = 0) -> int:
+    """Pass on."""
+    return x + add
+
+
+@slet
+def last(x: int, sent: Sent) -> None:
+    """Keep the last number."""
+    sent.items[:] = [x]
+
+
+class Offered:
+    """The slets, as a plugin offers them."""
+
+    @hookimpl
+    def register_slets(self) -> list[Any]:
+        """All of them."""
+        return [numbers, passes, last]
+
+
+def platform(state: Path) -> Platform:
+    """A platform that finds the slets."""
+    plugins = Plugins()
+    plugins.register("test", Offered())
+    return Platform(state=state, control=False, plugins=plugins)
+
+
+def app(*, durable: float | None = None) -> Application:
+    """A small application without end."""
+    made = Application("app")
+    if durable is not None:
+        made.durable(every=durable)
+    made.add("last", last, x=made.add("passes", passes, x=made.add("numbers", numbers)))
+    return made
+
+
+def grows(running: Platform) -> None:
+    """Wait until the stream has gone on."""
+    component = running.deployment("app").components["last"]
+
+    def now() -> int:
+        items = component.state.items  # type: ignore[union-attr]
+        return items[0] if items else 0
+
+    before = now()
+    eventually(lambda: now() > before, "the stream")
+
+
+def full(running: Platform, *, yes: bool = True) -> None:
+    """Let the databases have no room for another page, or all there is."""
+    store = running._applications.store
+    assert store is not None
+    for database in (store._database, store.checkpoints._database):
+        database.execute(f"PRAGMA max_page_count = {1 if yes else 1 << 30}")
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Every file, as bytes."""
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file() and path.name != "lock"}
+
+
+@pytest.mark.parametrize("file", ["platform.sqlite", "checkpoints.sqlite"])
+@pytest.mark.parametrize("damage", ["one byte", "garbage", "cut off", "overwritten", "a directory", "newer"])
+def test_a_file_that_cannot_be_used_is_left_as_it_is(tmp_path: Path, file: str, damage: str) -> None:
+    """The error names the file and says what to do; it is byte for byte what it was, and the lock is free again."""
+    with platform(tmp_path) as running:
+        running.apply(app(durable=1000.0).build())
+        grows(running)
+        running.checkpoint("app")
+    path = tmp_path / file
+    whole = path.read_bytes()
+    if damage == "a directory":
+        path.unlink()
+        path.mkdir()
+    elif damage == "newer":
+        table = "UPDATE platform SET version = 99" if file == "platform.sqlite" else "PRAGMA user_version = 99"
+        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+            database.execute(table)
+    else:
+        made = {"one byte": b"S", "garbage": os.urandom(4096), "cut off": whole[:1000]}
+        path.write_bytes(made.get(damage, whole[:4096] + b"\xff" * (len(whole) - 4096)))
+    before = contents(tmp_path)
+    for _ in range(2):
+        with pytest.raises(StateError, match=rf"{file} .*nothing was changed; "):
+            platform(tmp_path).start()
+    assert contents(tmp_path) == before
+    if path.is_dir():
+        path.rmdir()
+    path.write_bytes(whole)
+    with platform(tmp_path) as running:
+        assert not running.failed_to_restart
+        grows(running)
+
+
+def test_the_command_line_says_it_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2, no traceback."""
+    (tmp_path / "platform.sqlite").write_bytes(b"S")
+    assert main(["serve", "--state", str(tmp_path)]) == 2
+    told = capsys.readouterr().err.strip()
+    assert "nothing was changed; move it away to start afresh" in told
+    assert "\n" not in told
+
+
+def test_a_second_platform_is_refused(tmp_path: Path) -> None:
+    """It is told who has the directory; the first one runs on, and writes."""
+    with platform(tmp_path) as running:
+        running.apply(app(durable=1000.0).build())
+        with pytest.raises(StateError, match=rf"in use by the platform with process id {os.getpid()}; stop that one"):
+            platform(tmp_path).start()
+        grows(running)
+        running.checkpoint("app")
+        assert running.status("app")["checkpoints"]["trouble"] is None
+
+
+def test_a_checkpoint_without_room(tmp_path: Path) -> None:
+    """The stream runs on; it is reported, and taken when there is room again."""
+    with platform(tmp_path) as running:
+        running.apply(app(durable=0.02).build())
+        eventually(lambda: running.status("app")["checkpoints"]["taken"] > 1)
+        full(running)
+        running.deployment("app").components["last"].state.ballast.extend(range(200_000))  # type: ignore[union-attr]
+        eventually(lambda: running.status("app")["checkpoints"]["failed"] > 1)
+        found = running.status("app")
+        assert found["state"] == "running"
+        assert "full" in found["checkpoints"]["trouble"]
+        assert "the one before it stands" in found["checkpoints"]["trouble"]
+        grows(running)
+        full(running, yes=False)
+        eventually(lambda: running.status("app")["checkpoints"]["trouble"] is None)
+
+
+def test_an_application_that_cannot_be_stored_is_not_deployed(tmp_path: Path) -> None:
+    """A clear error, and nothing has happened; with room, it is."""
+    with platform(tmp_path) as running:
+        mesh = app().build()
+        full(running)
+        running._applications.store._database.execute(
+            "CREATE TRIGGER x BEFORE INSERT ON applications BEGIN SELECT RAISE(ABORT, 'full'); END"
+        )  # type: ignore[union-attr]
+        with pytest.raises(StateError, match="could not be written"):
+            running.apply(mesh)
+        assert running.applications() == []
+        running._applications.store._database.execute("DROP TRIGGER x")  # type: ignore[union-attr]
+        running.apply(mesh)
+        grows(running)
+
+
+def refusing(running: Platform, *, yes: bool) -> None:
+    """Let the store refuse every change, as a full or read-only disk does."""
+    store = running._applications.store
+    assert store is not None
+    store._database.execute(f"PRAGMA query_only = {int(yes)}")
+
+
+def test_a_change_that_cannot_be_stored_is_made_all_the_same(tmp_path: Path) -> None:
+    """The error says that it runs; it is stored with the next change, or when the platform is closed."""
+    with platform(tmp_path) as running:
+        running.apply(app().build())
+        refusing(running, yes=True)
+        with pytest.raises(
+            StateError, match=r"app: the change is made and runs, but it is not stored .*readonly.*make room"
+        ):
+            running.apply(running.mesh("app").configure("passes", add=1000))
+        assert running.mesh("app").node("passes").settings["add"] == 1000
+        assert running.mesh("app").revision == 2
+        grows(running)
+        refusing(running, yes=False)
+    with platform(tmp_path) as running:
+        assert running.mesh("app").node("passes").settings["add"] == 1000
+
+
+def test_an_application_that_cannot_be_forgotten_runs_on(tmp_path: Path) -> None:
+    """Removing it is refused as a whole; later it is removed."""
+    with platform(tmp_path) as running:
+        running.apply(app(durable=1000.0).build())
+        refusing(running, yes=True)
+        with pytest.raises(StateError, match="could not be written"):
+            running.remove("app")
+        grows(running)
+        refusing(running, yes=False)
+        running.checkpoint("app")
+        assert running.remove("app")
+    with platform(tmp_path) as running:
+        assert running.applications() == []
+
+
+def test_an_end_that_cannot_be_stored_is_no_failure(tmp_path: Path) -> None:
+    """What has finished has finished: `wait` says so, and the log tells the rest."""
+    with platform(tmp_path) as running:
+        running.apply(app().build())
+        grows(running)
+        refusing(running, yes=True)
+        running.end("app")
+        assert running.wait("app", 20)
+        refusing(running, yes=False)
+
+
+def test_a_memento_of_a_newer_version_in_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The application is not started, its checkpoint is kept as it is, and goes on with the code that wrote it."""
+    with platform(tmp_path) as running:
+        running.apply(app(durable=1000.0).build())
+        grows(running)
+    before = contents(tmp_path)["checkpoints.sqlite"]
+    with monkeypatch.context() as older:
+        older.setattr(Sent, "__memento_version__", 1)
+        with platform(tmp_path) as running:
+            problem = running.failed_to_restart["app"]
+            assert isinstance(problem, StoredStateError)
+            assert "of version 2 of Sent, the code here knows 1; nothing was changed; install the newer" in str(problem)
+            with pytest.raises(StateError, match="is kept, because it could not be restored"):
+                running.apply(app(durable=1000.0).build())
+        assert contents(tmp_path)["checkpoints.sqlite"] == before
+    with platform(tmp_path) as running:
+        assert not running.failed_to_restart
+        grows(running)
+
+
+def test_a_memento_of_a_newer_version_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The running slet keeps the state that it has."""
+    data = pack(Sent(items=[7]), "app.last")
+    monkeypatch.setattr(Sent, "__memento_version__", 1)
+    with pytest.raises(StoredStateError, match="of version 2 of Sent, the code here knows 1"):
+        unpack(data, Sent, "app.last")
+
+
+def test_a_read_only_directory(tmp_path: Path) -> None:
+    """Where nothing can be written the platform does not start; the message has the reason and the cure."""
+    Store(tmp_path).close()
+    (tmp_path / "lock").unlink()
+    (tmp_path / "lock").mkdir()  # as root may write everywhere, the lock is what cannot be written
+    with pytest.raises(StateError, match=r"cannot be used: .*; give another one, --state DIR"):
+        platform(tmp_path).start()
