@@ -5,6 +5,7 @@
     + SletError                 a signature that is no slet, a class that is no memento
     + UnknownName               a slet, node, port, setting or channel kind that nobody knows
     + SettingError              a setting whose value does not fit its type
+    + ConditionError            a `when` that is no condition; carries text and position
     + WiringError               two ports that do not fit (item types, missing host, a cycle without a queue)
   x BuilderError              an application builder was called wrongly, or gave no application
   x PlanError                 the change could not be made; the old mesh runs on
@@ -100,6 +101,15 @@ class SettingError(MeshError):
     """A setting whose value does not fit its type: `place`, `setting`, `problem`."""
 
     template = "{place}: the setting {setting!r} does not fit: {problem}"
+
+
+class ConditionError(MeshError):
+    """A `when` that is no condition on the items of `place`: `condition`, `position`, `problem`."""
+
+    def compose(self) -> str:
+        """Show the text with a mark under the place."""
+        facts = self.facts
+        return f"{facts['place']}: {facts['problem']}\n  {facts['condition']}\n  {' ' * facts['position']}^"
 
 
 class WiringError(MeshError):

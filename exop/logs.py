@@ -49,7 +49,7 @@ def logger(name: str) -> Any:
     if structlog.is_configured() and not _choice.made:
         return structlog.get_logger(name)
     if not _choice.processors:
-        _choice.processors.extend(_processors())
+        _choice.processors = _processors()  # at once: several threads may come here first
     wrapper = structlog.make_filtering_bound_logger(_choice.level)
     return structlog.wrap_logger(_Stderr(), _choice.processors, wrapper).bind(logger=name)
 

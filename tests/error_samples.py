@@ -20,6 +20,10 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"place": "average", "setting": "window", "problem": "expected int, got 'x' (str)"},
         "average: the setting 'window' does not fit: expected int, got 'x' (str)",
     ),
+    "ConditionError": (
+        {"place": "jams", "condition": "report.tme > 3", "position": 7, "problem": "Report has no field 'tme'"},
+        "jams: Report has no field 'tme'\n  report.tme > 3\n         ^",
+    ),
     "WiringError": ({"text": "a cannot feed b"}, "a cannot feed b"),
     "BuilderError": ({"text": "no builder"}, "no builder"),
     "PlanError": ({"text": "no plan"}, "no plan"),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from exop.cli.editing import DryRun, edit_node
-from exop.cli.edits import EDITS, PLAIN, How, Timeout, check_how
+from exop.cli.edits import EDITS, NOW, PLAIN, How, Point, Timeout, check_how
 from exop.cli.options import HERE, Json, Load, Where
 from exop.cli.peers import the_platform
 from exop.cli.report import DONE
@@ -43,7 +43,14 @@ def apply(
 
 
 def plan(
-    change: str, /, *words: str, how: How = PLAIN, where: Where = HERE, load: Load = (), json: Json = False
+    change: str,
+    /,
+    *words: str,
+    how: How = PLAIN,
+    point: Point = NOW,
+    where: Where = HERE,
+    load: Load = (),
+    json: Json = False,
 ) -> int:
     """Show what a change would do to a running application, node by node; nothing happens.
 
@@ -60,8 +67,8 @@ def plan(
     if change in EDITS and not Path(change).exists():
         if not words:
             raise BuilderError(_NODE.format(verb=change))
-        check_how(change, how)
-        return edit_node(change, words[0], words[1:], how, where, dry_run=True, json=json)
+        check_how(change, how, point)
+        return edit_node(change, words[0], words[1:], how, where, dry_run=True, json=json, point=point)
     with the_platform(where) as platform:
         if len(words) == 1 and words[0].endswith(".toml") and "=" not in words[0]:
             topology = _topology(words[0], (), load)

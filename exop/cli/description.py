@@ -71,6 +71,9 @@ def _application_text(facts: Mapping[str, Any]) -> list[str]:
     if facts["inserted"]:
         queues = [[place, one["reason"]] for place, one in facts["inserted"].items()]
         parts.append(columns(("inserted queue", "because"), queues, "  "))
+    for name, one in (*facts["nodes"].items(), *facts["channels"].items()):
+        parts += [f"{name}: pending: {line}" for line in one.get("pending", [])]
+        parts += [f"{name}: {one['pending_problem']}"] if "pending_problem" in one else []
     parts += [f"a driver has crashed: {name}: {error}" for name, error in facts["crashed"].items()]
     wrong = list(application_troubles(facts))
     return [*parts, "\n".join(wrong)] if wrong else parts
@@ -81,6 +84,8 @@ def _node_text(facts: Mapping[str, Any]) -> list[str]:
     rows = [[one["direction"], one["port"], one["type"], one["channel"]] for one in facts["ports"]]
     lines.append(columns(("", "port", "type", "channel"), rows, "  "))
     lines += [f"  {name} = {value!r}" for name, value in facts["settings"].items()]
+    lines += [f"  pending: {line}" for line in facts.get("pending", [])]
+    lines += [f"  {facts['pending_problem']}"] if "pending_problem" in facts else []
     lines += _guarantee(facts["policy"], facts["guarantee"])
     lines += _timeout(facts["timeout"])
     figures = facts["metrics"]

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
-from exop.cli.edits import PLAIN, How, find_edit
+from exop.cli.edits import NOW, PLAIN, How, Point, find_edit, pointed_edit
 from exop.cli.options import HERE, Json, Where
 from exop.cli.peers import Found, find_application
 from exop.errors import BuilderError
@@ -38,14 +38,24 @@ def replace(
     return edit_node("replace", node, (slet, *settings), how, where, dry_run=dry_run, json=json)
 
 
-def configure(node: str, /, *settings: str, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
-    """Give a running node other settings, between two items.
+def configure(
+    node: str,
+    /,
+    *settings: str,
+    point: Point = NOW,
+    dry_run: DryRun = False,
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
+    """Give a running node, or a window channel, other settings: now, between two items, or at a point in the stream.
+
+    Without --when, what was pending is cancelled.
 
     Args:
-        node: APP.NODE.
+        node: APP.NODE, or APP.CHANNEL.
         settings: NAME=VALUE; lists and tables as in a topology file: sizes=[1, 2].
     """
-    return edit_node("configure", node, settings, PLAIN, where, dry_run=dry_run, json=json)
+    return edit_node("configure", node, settings, PLAIN, where, dry_run=dry_run, json=json, point=point)
 
 
 def rewire(node: str, /, *ports: str, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
@@ -83,10 +93,18 @@ def suspend(node: str, /, *, dry_run: DryRun = False, where: Where = HERE, json:
 
 
 def edit_node(
-    verb: str, target: str, words: Sequence[str], how: How, where: Where, *, dry_run: bool, json: bool
+    verb: str,
+    target: str,
+    words: Sequence[str],
+    how: How,
+    where: Where,
+    *,
+    dry_run: bool,
+    json: bool,
+    point: Point = NOW,
 ) -> int:
     """Plan one edit of APP.NODE, show it, and make it."""
-    edit = find_edit(verb)(words, how)
+    edit = find_edit(verb)(words, how) if point == NOW else pointed_edit(words, point)
     with find_application(target, where) as found:
         return edit_found(found, edit, dry_run=dry_run, json=json, timeout=how.timeout)
 

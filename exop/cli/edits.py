@@ -33,7 +33,22 @@ class How:
     timeout: Timeout = None
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Point:
+    """Where in the stream new settings take effect."""
+
+    when: Annotated[
+        str | None, Parameter(help="Exactly from the first item on for which this holds: 'report.time >= 3600'.")
+    ] = None
+    close_windows: Annotated[
+        bool, Parameter(help="Of a window channel: what is in the open windows leaves then, and they begin anew.")
+    ] = False
+    cancel: Annotated[bool, Parameter(help="Nothing is to take effect any more; the settings stay.")] = False
+
+
 PLAIN: Final = How()
+NOW: Final = Point()
 
 
 def replace_edit(words: Sequence[str], how: How = PLAIN) -> Data:
@@ -46,6 +61,20 @@ def configure_edit(words: Sequence[str], how: How = PLAIN) -> Data:
     """NAME=VALUE …: other settings."""
     _first(words, "configure", "NAME=VALUE", "at least one setting")
     return {"edit": "configure", "settings": parse(words)}
+
+
+def pointed_edit(words: Sequence[str], point: Point) -> Data:
+    """[NAME=VALUE …]: other settings, with what is said of the point where they take effect.
+
+    Raises:
+        BuilderError: nothing would change, or it is said of nothing.
+    """
+    if point.cancel and (words or point.when or point.close_windows):
+        raise BuilderError("--cancel goes without settings and conditions: it takes away what is pending")
+    if not point.cancel and not point.close_windows:
+        _first(words, "configure", "NAME=VALUE", "at least one setting")
+    at = {"when": point.when, "close_windows": point.close_windows}
+    return {"edit": "configure", "settings": parse(words), **at}
 
 
 def rewire_edit(words: Sequence[str], how: How = PLAIN) -> Data:
@@ -83,8 +112,8 @@ EDITS: Final[dict[str, Callable[[Sequence[str], How], Data]]] = {
 }
 
 
-def check_how(verb: str, how: How) -> None:
-    """Refuse options of a replacement for another verb.
+def check_how(verb: str, how: How, point: Point) -> None:
+    """Refuse options of a replacement, or of new settings, for another verb.
 
     Raises:
         BuilderError: one was given.
@@ -93,6 +122,8 @@ def check_how(verb: str, how: How) -> None:
     if verb != "replace" and given:
         option = given[0].replace("_", "-")
         raise BuilderError(f"--{option} says how a node is replaced; it does not go with {verb}")
+    if verb != "configure" and point != NOW:
+        raise BuilderError(f"--when, --close-windows and --cancel are for new settings; they do not go with {verb}")
 
 
 def _first(words: Sequence[str], verb: str, what: str, meaning: str) -> Sequence[str]:

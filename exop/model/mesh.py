@@ -10,7 +10,9 @@ from typing import Any, Self
 
 from exop.errors import MeshError, UnknownName
 from exop.model.fields import check_fields
+from exop.model.lines import Line, inherited
 from exop.model.memento import Memento
+from exop.model.setting_edits import Settings
 from exop.model.slet import spec_of
 from exop.model.spec import Policy, SletSpec, unfit_bounds
 
@@ -33,11 +35,17 @@ def _frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class ChannelSpec:
-    """A channel as it is asked for: its name, its kind and the kind's settings."""
+    """A channel as it is asked for: its name, its kind and the kind's settings.
+
+    `pending` are the settings that take effect at a point in the stream, one after the other; `close_windows` says of
+    a change that is about to be made that it closes the open windows.
+    """
 
     name: str
     kind: str = DIRECT
     settings: Mapping[str, Any] = field(default_factory=dict)
+    pending: tuple[Line, ...] = ()
+    close_windows: bool = False
 
     def __post_init__(self) -> None:
         checked_name("a channel", self.name)
@@ -46,7 +54,10 @@ class ChannelSpec:
 
 @dataclass(frozen=True)
 class Node:
-    """One slet of a mesh: what runs there, how it is configured, and which channel each port is connected to."""
+    """One slet of a mesh: what runs there, how it is configured, and which channel each port is connected to.
+
+    `pending` are the settings that take effect at a point in the stream, one after the other.
+    """
 
     name: str
     slet: SletSpec
@@ -59,6 +70,7 @@ class Node:
     timeout: float | None = None
     dead_letters: int | None = None
     memento: Memento | None = None
+    pending: tuple[Line, ...] = ()
 
     def __post_init__(self) -> None:
         checked_name("a node", self.name)
@@ -93,7 +105,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Mesh:
+class Mesh(Settings):
     """An application as a value. Every edit returns a new mesh; nothing happens until it is applied.
 
     `revision` is the one the platform gave this mesh when it was read; 0 for a mesh that never ran. `durable` is the
@@ -124,6 +136,16 @@ class Mesh:
         if name not in self.nodes:
             raise UnknownName(place=f"the mesh {self.name!r}", kind="node", name=name, known=self.nodes)
         return self.nodes[name]
+
+    def channel(self, name: str) -> ChannelSpec:
+        """The channel called *name*.
+
+        Raises:
+            UnknownName: there is none; the error names the known ones.
+        """
+        if name not in self.channels:
+            raise UnknownName(place=f"the mesh {self.name!r}", kind="channel", name=name, known=self.channels)
+        return self.channels[name]
 
     def at(self, revision: int) -> Self:
         """The same mesh as revision *revision*."""
@@ -191,17 +213,8 @@ class Mesh:
                 )
         kept = {key: value for key, value in node.settings.items() if key in spec.settings}
         complete = spec.configured(name, {**kept, **settings})
-        return self._with(replace(node, slet=spec, settings=complete, lose_state=lose_state))
-
-    def configure(self, name: str, /, **settings: Any) -> Self:
-        """Change settings of a node.
-
-        Raises:
-            UnknownName: no such node, or no such setting.
-            SettingError: a value does not fit.
-        """
-        node = self.node(name)
-        return self._with(replace(node, settings=node.slet.configured(name, {**node.settings, **settings})))
+        pending = inherited(node, spec)
+        return self._with(replace(node, slet=spec, settings=complete, lose_state=lose_state, pending=pending))
 
     def move(self, name: str, to: str) -> Self:
         """Place a node on another host.

@@ -42,6 +42,8 @@ ROLE: Final = "role"
 STATE: Final = "state"
 #: An item takes longer than the slet's time-out.
 HANGS: Final = "hangs"
+#: What is to take effect at a point in the stream, as text, one after the other.
+PENDING: Final = "pending"
 #: The port of a node, as `node.port`.
 PORT: Final = "port"
 #: The direction of a port: `in`, `out`.

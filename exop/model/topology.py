@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from exop.errors import MeshError, UnknownName
+from exop.model.lines import Line
 from exop.model.mesh import DIRECT, ChannelSpec, Mesh, Node
 from exop.model.spec import POLICIES, SletSpec
 from exop.model.written import written
@@ -22,7 +23,9 @@ _NODE_KEYS: Final[dict[str, type]] = {
     "ports": dict,
     "settings": dict,
     "unset": list,
+    "pending": list,
 }
+_LINE_KEYS: Final[dict[str, type]] = {"when": str, "settings": dict, "unset": list, "close_windows": bool}
 
 
 def to_toml(mesh: Mesh) -> str:
@@ -40,6 +43,8 @@ def to_toml(mesh: Mesh) -> str:
     for channel in mesh.channels.values():
         settings, unset = _settings(mesh, channel.name, channel.settings)
         channels[channel.name] = {"kind": channel.kind, **settings} | ({"unset": unset} if unset else {})
+        if channel.pending:
+            channels[channel.name]["pending"] = [_line_table(mesh, channel.name, line) for line in channel.pending]
     document["channels"] = channels
     nodes = tomlkit.table(is_super_table=True)
     for node in mesh.nodes.values():
@@ -73,12 +78,12 @@ def from_toml(text: str, catalog: Mapping[str, SletSpec]) -> Mesh:
     mesh = replace(mesh, channels={**mesh.channels, **{channel: ChannelSpec(channel) for channel in made}})
     for node in nodes:
         mesh = mesh.add(node)
-    return mesh
+    return _with_lines(mesh, document)
 
 
 def _channel(name: str, table: Mapping[str, Any]) -> ChannelSpec:
     kind = _typed(f"[channels.{name}]", "kind", table.get("kind", DIRECT), str)
-    settings = {option: value for option, value in table.items() if option not in ("kind", "unset")}
+    settings = {option: value for option, value in table.items() if option not in ("kind", "unset", "pending")}
     return ChannelSpec(name, kind, settings | _unset(f"[channels.{name}]", table))
 
 
@@ -112,6 +117,34 @@ def _node(name: str, table: Mapping[str, Any], catalog: Mapping[str, SletSpec]) 
         timeout=table.get("timeout"),
         dead_letters=table.get("dead_letters"),
     )
+
+
+def _with_lines(mesh: Mesh, document: Mapping[str, Any]) -> Mesh:
+    """Add the pending lines, as `configure` does: what their conditions name is known by now."""
+    for section, configure in (("nodes", "configure"), ("channels", "configure_channel")):
+        for name, table in _tables(document, section):
+            place = f"[{section}.{name}]"
+            for line in _typed(place, "pending", table.get("pending", []), list):
+                found = _table(f"{section}.{name}.pending", line)
+                _known(f"{place}: pending", "key", found, _LINE_KEYS)
+                for key, value in found.items():
+                    _typed(f"{place}: pending", key, value, _LINE_KEYS[key])
+                if "when" not in found:
+                    raise MeshError(f'{place}: a pending line lacks its condition; write when = "…"')
+                settings = {**found.get("settings", {}), **_unset(f"{place}: pending", found)}
+                close = {"close_windows": True} if found.get("close_windows") else {}
+                mesh = getattr(mesh, configure)(name, when=found["when"], **close, **settings)
+    return mesh
+
+
+def _line_table(mesh: Mesh, place: str, line: Line) -> dict[str, Any]:
+    settings, unset = _settings(mesh, place, line.settings)
+    return {
+        "when": line.when,
+        **({"settings": settings} if settings else {}),
+        **({"unset": unset} if unset else {}),
+        **({"close_windows": True} if line.close_windows else {}),
+    }
 
 
 def _tables(document: Mapping[str, Any], section: str) -> list[tuple[str, dict[str, Any]]]:
@@ -171,6 +204,8 @@ def _node_table(mesh: Mesh, node: Node) -> dict[str, Any]:
     table["ports"] = dict(node.ports)
     if settings:
         table["settings"] = settings
+    if node.pending:
+        table["pending"] = [_line_table(mesh, node.name, line) for line in node.pending]
     return table
 
 

@@ -50,15 +50,26 @@ class Replace(Edit, frozen=True, tag="replace"):
 
 
 class Configure(Edit, frozen=True, tag="configure"):
-    """Change settings of the node."""
+    """Change settings of the node, or of a channel: now, or at the first item for which a condition holds."""
 
     settings: Texts
+    when: str | None = None
+    close_windows: bool = False
 
     def on(self, mesh: Mesh, known: Catalog) -> Mesh:
         """The mesh with the new settings."""
         _check_no_marks(self.settings)
+        if self.node not in mesh.nodes and self.node in mesh.channels:
+            return self._on_channel(mesh, known)
         with _telling(mesh.node(self.node).slet):
-            return mesh.configure(self.node, **self.settings)
+            return mesh.configure(self.node, when=self.when, close_windows=self.close_windows, **self.settings)
+
+    def _on_channel(self, mesh: Mesh, known: Catalog) -> Mesh:
+        channel = mesh.channel(self.node)
+        asked = ChannelSpec(channel.name, channel.kind, {**channel.settings, **self.settings})
+        complete = channel_settings(known.kinds[channel.kind], asked)
+        given = {name: complete[name] for name in self.settings}
+        return mesh.configure_channel(channel.name, when=self.when, close_windows=self.close_windows, **given)
 
 
 class Suspend(Edit, frozen=True, tag="suspend"):
@@ -168,7 +179,7 @@ def _slet(identity: str, known: Catalog) -> SletSpec:
 def _check_no_marks(settings: Mapping[str, str]) -> None:
     """What is said of the change is no setting: it would be taken for the one where it is given as the other."""
     for name in settings:
-        if name in MARKS:
+        if name in (*MARKS, "when", "close_windows"):
             raise MeshError(
                 f"{name} is no setting but says how the change is made; give it as --{name.replace('_', '-')}"
             )

@@ -42,6 +42,7 @@ class Channel(ABC):
             depend on the outlets: in a cycle it is needed before they are known.
         serial: The channel keeps something, so that one driver at a time may push into it.
         pull_mode: Whether a pulling port takes items out, or reads what the channel keeps.
+        reconfigurable: Its settings can be changed while it runs (`reconfigure`).
         live: What consumers receive stays the channel's own (a window from which its slet evicts), so that no queue
             can stand between it and them.
         home: A folder of its own in the state directory, which need not be there yet; `None` without one.
@@ -52,6 +53,7 @@ class Channel(ABC):
     buffered: ClassVar[bool] = False
     serial: ClassVar[bool] = True
     pull_mode: ClassVar[PullMode] = "take"
+    reconfigurable: ClassVar[bool] = False
     live: bool = False
 
     def __init__(self, name: str) -> None:

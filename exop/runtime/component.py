@@ -20,6 +20,7 @@ from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.entry import NOWHERE, Entry, control_all
 from exop.runtime.making import make_parts
 from exop.runtime.metrics import ComponentMetrics
+from exop.runtime.node_lines import NodeWatch
 from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput, flush_all
 from exop.runtime.tap import Tap
 from exop.runtime.tied.live import LiveTie
@@ -47,6 +48,7 @@ class Component:
         hushed: Changes of the state are told later, by `announce`: the streams stand still meanwhile.
         over: The slet had ended when the checkpoint was taken that it goes on from.
         tap: What listens to it; asked when the ways into it are compiled.
+        watch: Looks at what comes while settings are pending; `None` when there are none.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Component:
         self.tap: Tap | None = None
         self.instance: Any = None
         self.left = self.hushed = self.over = False
+        self.watch: NodeWatch | None = None
         self.calls: dict[str, Callable[[Any], Any]] = {}
         self.tried: dict[str, Callable[[Any], Any]] = {}
         self.to: dict[str, Entry] = {}
@@ -293,21 +296,20 @@ class Component:
 
     def bind_slet(self) -> None:
         """Bind the slet to its state and settings."""
-        for port in (one for one in self.spec.inputs if not one.pulled):
-            call = getattr(self.instance, port.method or port.name) if self.spec.is_class else self._function()
+        spec, settings = self.spec, self.node.settings
+        for port in (one for one in spec.inputs if not one.pulled):
+            name = port.method or port.name
+            call = getattr(self.instance, name) if spec.is_class else bind_function(spec, self.state, settings)
             if self.spec.atomic and self.state is not None:
                 call = atomic(call, self.state, lazy=self.spec.results[port.name] == "many")
             self.calls[port.name] = call
-
-    def _function(self, **more: Any) -> Callable[..., Any]:
-        return bind_function(self.spec, self.state, {**self.node.settings, **more})
 
     def iterate(self) -> Iterator[Any]:
         """What the source driver iterates."""
         if self.instance is not None:
             return iter(self.instance)
         pulled = list(self.pulled.values())
-        found = self._function()(*pulled)
+        found = bind_function(self.spec, self.state, self.node.settings)(*pulled)
         return iter(found if found is not None else ())
 
     def end_outputs(self) -> None:

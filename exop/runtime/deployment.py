@@ -24,6 +24,7 @@ from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.entry import Entry
 from exop.runtime.inside import whereabouts
+from exop.runtime.ledger import Ledger
 from exop.runtime.shown import described, message
 from exop.runtime.watchdog import Watchdog
 
@@ -52,6 +53,7 @@ class Deployment:
         rank: How far downstream each driver (by `id`) begins.
         finished: Set when every component has ended.
         over: Called before that, when all have ended by themselves.
+        ledger: What has taken effect by itself.
         changing: Held while the mesh is being changed: no checkpoint is taken of one that is half changed.
         last_change: The revision that the last change has made, and for how many seconds everything stood still.
     """
@@ -72,6 +74,7 @@ class Deployment:
         self.finished = threading.Event()
         self.over: Callable[[], None] | None = None
         self.progress = threading.Condition()
+        self.ledger = Ledger(self)
         self.places: dict[str, Entry] = {}
         self.started: float | None = None
         self.last_change: tuple[int, float] | None = None

@@ -90,7 +90,8 @@ class ComponentManager:
                 names.STATE: str(component.status),
                 names.ORIGIN: spec.plugin or "embedded",
             }
-            | ({names.VERSION: version} if (version := (spec.plugin or "").partition("@")[2]) else {}),
+            | ({names.VERSION: version} if (version := (spec.plugin or "").partition("@")[2]) else {})
+            | ({names.PENDING: [str(line) for line in node.pending]} if node.pending else {}),
         )
         self._services[component.id] = [whole]
         for port in (*spec.inputs, *spec.outputs):
@@ -211,7 +212,8 @@ class ComponentManager:
             hangs = component.trouble.hang is not None
             known = names.HANGS in registrations[0].reference.properties
             more = {names.HANGS: hangs} if hangs or known else {}
-            registrations[0].update({names.STATE: str(component.status), **more})
+            pending = [str(line) for line in component.node.pending] or None
+            registrations[0].update({names.STATE: str(component.status), names.PENDING: pending, **more})
 
 
 def channel_id(application: str, name: str) -> str:

@@ -6,10 +6,12 @@ import time
 from typing import Any
 
 from exop.model.items import CONTROL
+from exop.model.lines import Line
 from exop.runtime.channel import Channel
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
+from exop.runtime.lines import Watch
 from exop.runtime.metrics import quantiles
 from exop.runtime.ports import DrivenOutput
 from exop.runtime.shown import described, shown
@@ -63,6 +65,7 @@ def component_status(component: Component) -> dict[str, Any]:
         "inputs": [port.name for port in spec.inputs],
         "metrics": component_figures(component),
     }
+    found |= pending_status(node.pending, component.watch)
     if component.error is not None:
         found["error"] = described(component.error)
     kept = component.trouble.kept
@@ -80,6 +83,14 @@ def component_status(component: Component) -> dict[str, Any]:
     if dead or dead.dropped:
         first = [{"port": one.port, "item": _shortened(one.item), "error": one.traceback} for one in list(dead)[:5]]
         found["dead_letters"] = {"count": len(dead), "dropped": dead.dropped, "first": first}
+    return found
+
+
+def pending_status(pending: tuple[Line, ...], watch: Watch | None) -> dict[str, Any]:
+    """What is to take effect at a point in the stream, and what its condition has raised."""
+    found: dict[str, Any] = {"pending": [str(line) for line in pending]} if pending else {}
+    if pending and watch is not None and watch.problem is not None:
+        found["pending_problem"] = f"the condition raised for {watch.errors} items, last {watch.problem}"
     return found
 
 

@@ -78,15 +78,19 @@ class Store:
             self._lock.close()
             raise
 
-    def save(self, mesh: Mesh, topology: str, *, active: bool, anew: bool = False) -> None:
+    def save(self, mesh: Mesh, topology: str, *, active: bool | None, anew: bool = False) -> None:
         """Store an application with its components and connections, in one transaction.
 
-        With *anew* it begins from the beginning: the checkpoint of one that had its name is given up.
+        Whether it is *active* stays as it is with `None`. With *anew* it begins from the beginning: the checkpoint of
+        one that had its name is given up.
         """
         if anew:
             self.checkpoints.discard(mesh.name)
             self.engines.discard(mesh.name)
         with self._transaction() as database:
+            if active is None:
+                found = database.execute("SELECT active FROM applications WHERE name = ?", (mesh.name,)).fetchone()
+                active = found is None or bool(found[0])
             database.execute("DELETE FROM applications WHERE name = ?", (mesh.name,))
             database.execute(
                 "INSERT INTO applications VALUES (?, ?, ?, ?)", (mesh.name, mesh.revision, topology, active)
@@ -122,7 +126,7 @@ class Store:
             StateError: it still cannot.
         """
         for name, (mesh, topology) in list(self._unwritten.items()):
-            self.save(mesh, topology, active=True)
+            self.save(mesh, topology, active=None)
             self._unwritten.pop(name, None)
 
     def set_active(self, application: str, *, active: bool) -> None:

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 def way_into(component: Component, port: PortSpec) -> Entry:
     """Compile the way into *port*, given where the component's outputs are bound to now."""
+    entry = _open_way(component, port)
+    return entry if component.watch is None or component.held else component.watch.guard(port, entry, _open_way)
+
+
+def _open_way(component: Component, port: PortSpec) -> Entry:
+    """The way in without a look at what comes."""
     call, lazy = _converting(component, port), component.spec.results.get(port.name) == "many"
     if component.tap is not None:
         call = component.tap.around(port, call, lazy=lazy)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from exop.errors import (
     ExopError,
     PlanError,
-    StaleMesh,
     StateError,
     UnknownName,
 )
@@ -24,9 +23,11 @@ from exop.runtime.catalog import Catalog
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
 from exop.wiring.changes import Changes
+from exop.wiring.channels import check_channels
 from exop.wiring.controller import WiringController
 from exop.wiring.deployer import Deployer
 from exop.wiring.durability import Durability
+from exop.wiring.lines import Aftermath, caught_up
 from exop.wiring.notes import notes
 from exop.wiring.plan import Plan, make_plan
 from exop.wiring.together import finished
@@ -95,12 +96,12 @@ class Applications:
             MeshError, PlanError: it cannot be made so.
         """
         running = self.get(mesh.name)
-        if mesh.revision != running.mesh.revision:
-            raise StaleMesh(application=mesh.name, revision=mesh.revision, current=running.mesh.revision)
+        now, mesh = caught_up(mesh, mesh.revision, running)
         mesh = resolved(mesh, self._catalog.slets, durable=self.store is not None)
         check(mesh, self._manager.kinds)
+        check_channels(now, mesh, self._manager.kinds)
         self._deployer.check_hosts(mesh)
-        plan = make_plan(running.mesh, mesh)
+        plan = make_plan(now, mesh)
         said = notes(plan, running, self._manager.kinds, self._manager.openings)
         return dataclasses.replace(plan, notes=said, carry_out=self._changes.carry_out)
 
@@ -287,15 +288,15 @@ class Applications:
         """There is a state directory."""
         return self.store is not None
 
-    def changed(self, deployment: Deployment, mesh: Mesh) -> StateError | None:
-        """A change is made: *mesh* runs now. Returns what kept it from being stored."""
-        unwritten = self._note(mesh)
+    def changed(self, deployment: Deployment) -> StateError | None:
+        """A change is made. Returns what kept it from being stored."""
+        unwritten = self._note_running(deployment)
         deployment.check_finished()
         self.checkpoints.changed(deployment)
         if unwritten is None:
             return None
         return StateError(
-            f"{mesh.name}: the change is made and runs, but it is not stored ({unwritten}); it will be with "
+            f"{deployment.name}: the change is made and runs, but it is not stored ({unwritten}); it will be with "
             f"the next change, or when the platform is closed: make room there"
         )
 
@@ -307,6 +308,7 @@ class Applications:
                 raise PlanError(f"the platform was closed while {deployment.name} was opened")
             self._running[deployment.name] = deployment
         deployment.over = partial(self._note_end, deployment)
+        Aftermath(deployment, self._wiring, self._note_running)
         deployment.check_finished()
 
     def _note_end(self, deployment: Deployment) -> None:
@@ -340,3 +342,8 @@ class Applications:
     def _remember(self, mesh: Mesh, *, anew: bool = False) -> None:
         if self.store is not None:
             self.store.save(mesh, mesh.to_toml(), active=True, anew=anew)
+
+    def _note_running(self, deployment: Deployment) -> StateError | None:
+        """Store what runs now; drivers change it, too, where a pending line takes effect."""
+        with self._turn:
+            return self._note(deployment.mesh) if self._running.get(deployment.name) is deployment else None

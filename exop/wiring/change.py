@@ -13,6 +13,7 @@ from functools import partial
 
 from exop.logs import logger
 from exop.model.lifecycle import Event, State
+from exop.model.mesh import Mesh
 from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
@@ -25,6 +26,7 @@ from exop.runtime.unwind import Work
 from exop.wiring.controller import Wiring, WiringController
 from exop.wiring.drain import Drain, check_ends
 from exop.wiring.hands import Hands, check_hands
+from exop.wiring.lines import caught_up, settle_fired
 from exop.wiring.pause import Pause
 from exop.wiring.plan import Plan, Step
 from exop.wiring.standby import Companions, discard
@@ -145,6 +147,7 @@ class Change:
             self._successors.states |= self.beside.take_over(self._undo)
             self.deployment.leaving = [one.driver for one in old if one.driver is not None]
             self._swap(before)
+            mesh = self._caught_up()
             check_ends(before.circuit, after.circuit)
             failpoint("rebind-before")
             after = Wiring(after.circuit, self.wiring.bind(self.deployment, after))
@@ -160,7 +163,14 @@ class Change:
         self._undo = []
         self.made = True
         self._hand_on(old, before, after)
-        self.deployment.mesh = self.plan.after
+        self.deployment.mesh = mesh.at(mesh.revision + 1)
+
+    def _caught_up(self) -> Mesh:
+        """What is to be, with the settings that have taken effect by themselves since the plan was made."""
+        since = self.plan.before.revision
+        _, mesh = caught_up(self.plan.after, since, self.deployment)
+        settle_fired(self.deployment, since, mesh, lambda one: self._undo.append(_remembered(one)))
+        return mesh
 
     def _swap(self, before: Wiring) -> None:
         """Put the successors in their places, with the states; give the others their new settings."""

@@ -34,8 +34,8 @@ class Running(Protocol):
     def has_state(self) -> bool:
         """There is a state directory."""
 
-    def changed(self, deployment: Deployment, mesh: Mesh) -> StateError | None:
-        """A change is made: *mesh* runs now. Returns what kept it from being stored."""
+    def changed(self, deployment: Deployment) -> StateError | None:
+        """A change is made. Returns what kept it from being stored."""
 
 
 class Changes:
@@ -115,11 +115,11 @@ class Changes:
         together = Together(self._manager, self._wiring, self._running.deployed, has_state=state, beside=companions)
         unstored: list[StateError | None] = []
         for change in together.carry_out(plans):
-            running, after = change.deployment, change.plan.after
-            running.last_change = after.revision, change.paused
+            running = change.deployment
+            running.last_change = running.mesh.revision, change.paused
             failpoint("change-made")
             self.beside.made(running, change.plan, change.beside)
-            unstored.append(self._running.changed(running, after))
+            unstored.append(self._running.changed(running))
         for problem in filter(None, unstored):
             raise problem
         return [self._running.get(plan.after.name).mesh for plan in plans]

@@ -10,6 +10,7 @@ from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.entry import NOWHERE, Control, Entry, Late, LateEntry
+from exop.runtime.node_lines import NodeWatch
 from exop.runtime.unwind import Unwind
 from exop.runtime.ways import way_into
 from exop.wiring.circuit import Circuit, Join
@@ -62,6 +63,8 @@ class Compiler:
         if component.id in self._bound:
             return
         self._bound.add(component.id)
+        pending = component.node.pending
+        component.watch = (component.watch or NodeWatch(component, self.deployment.ledger)) if pending else None
         to = {port.name: self._leaving(component, port.name, name) for port, name in self.circuit.outputs(component)}
         component.bind(to if component.tap is None else component.tap.outlets(to))
 

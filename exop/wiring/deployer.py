@@ -12,6 +12,7 @@ from exop.model.mesh import Mesh, Node
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
+from exop.wiring.channels import check_channels
 from exop.wiring.controller import WiringController
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Deployer:
             StoredStateError: the snapshot does not fit.
         """
         check(mesh, self._manager.kinds)
+        check_channels(None, mesh, self._manager.kinds)
         self.check_hosts(mesh)
         deployment = Deployment(mesh)
         undo: list[Callable[[], object]] = []

@@ -11,6 +11,7 @@ from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.openings import Openings, imports_to_open, opens
 from exop.runtime.shown import shown
+from exop.wiring.lines import notes_on_lines
 from exop.wiring.plan import Plan, Step
 from exop.wiring.preview import preview
 
@@ -27,6 +28,8 @@ def notes(
         component = deployment.components.get(step.node)
         if component is not None:
             found += _of_old(step, component)
+        if step.before is not None and step.after is not None:
+            found += notes_on_lines(step.before, step.after)
         if step.verb in ("add", "replace"):
             found += _of_new(step, openings)
     return tuple(found)

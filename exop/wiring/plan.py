@@ -9,11 +9,11 @@ from typing import Literal
 from exop.errors import PlanError
 from exop.model.diff import Difference, difference
 from exop.model.handover import HandOver, hand_over
-from exop.model.mesh import Mesh, Node
+from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.shadow import Shadow
 from exop.model.slet import Slet
 
-Verb = Literal["add", "remove", "replace", "configure", "suspend", "resume", "rewire", "adjust"]
+Verb = Literal["add", "remove", "replace", "configure", "arm", "suspend", "resume", "rewire", "adjust"]
 
 #: What each verb does, in order.
 STEPS: dict[Verb, str] = {
@@ -21,6 +21,7 @@ STEPS: dict[Verb, str] = {
     "remove": "pause → drain → unbind → release → close",
     "replace": "open → pause → drain → memento → bind → release → close the old",
     "configure": "pause → configure → bind → release",
+    "arm": "pause → bind with a look at each item → release",
     "suspend": "pause → hold items → release",
     "resume": "pause → let items in → release",
     "rewire": "pause → bind → release",
@@ -73,6 +74,7 @@ class Plan:
         channels = [
             *(f"add the channel {channel.name} ({channel.kind})" for channel in self.changes.channels_added),
             *(f"remove the channel {channel.name}" for channel in self.changes.channels_removed),
+            *(_channel_text(old, new) for old, new in self.changes.channels_changed),
         ]
         lines = [str(step) for step in self.steps] + channels + list(self.notes)
         return "\n".join([head, *(f"  {line}" for line in lines)])
@@ -129,17 +131,28 @@ def make_plan(before: Mesh, after: Mesh) -> Plan:
         PlanError: a channel would have to become another kind while it runs.
     """
     changes = difference(before, after)
-    if changes.channels_changed:
-        names = ", ".join(channel.name for channel, _ in changes.channels_changed)
-        raise PlanError(
-            f"the channels {names} would change kind or settings while they run; add a new channel and rewire to it"
-        )
+    others = ", ".join(old.name for old, new in changes.channels_changed if old.kind != new.kind)
+    if others:
+        raise PlanError(f"{others} would become of another kind while running; add a new channel and rewire to it")
     steps = [
         *(Step("add", node.name, node.slet.identity, after=node) for node in changes.added),
         *(Step("remove", node.name, node.slet.identity, before=node) for node in changes.removed),
         *(step for old, new in changes.changed for step in _steps(old, new)),
     ]
     return Plan(before, after, tuple(steps), changes)
+
+
+def _channel_text(old: ChannelSpec, new: ChannelSpec) -> str:
+    """What happens to a channel that stays."""
+    names = [*new.settings, *(name for name in old.settings if name not in new.settings)]
+    before, after = old.settings, new.settings
+    changed = [f"{name}: {before.get(name)!r} → {after.get(name)!r}" for name in names]
+    parts = [text for name, text in zip(names, changed, strict=True) if before.get(name) != after.get(name)]
+    if parts or new.close_windows:
+        parts.append("the open windows are closed" if new.close_windows else "the open windows run to their end")
+    if old.pending != new.pending:
+        parts.append(_armed(old, new))
+    return f"configure the channel {new.name}: {'; '.join(parts)}"
 
 
 def _steps(old: Node, new: Node) -> list[Step]:
@@ -156,6 +169,8 @@ def _steps(old: Node, new: Node) -> list[Step]:
         differing = [key for key in new.settings if old.settings.get(key) != new.settings[key]]
         text = ", ".join(f"{key}: {old.settings.get(key)!r} → {new.settings[key]!r}" for key in differing)
         steps.append(Step("configure", new.name, text, old, new))
+    if old.pending != new.pending:
+        steps.append(Step("arm", new.name, _armed(old, new), old, new))
     if dict(old.ports) != dict(new.ports):
         moved = [
             f"{port}: {old.ports.get(port)} → {new.ports[port]}"
@@ -167,6 +182,13 @@ def _steps(old: Node, new: Node) -> list[Step]:
         steps.append(Step("suspend" if new.suspended else "resume", new.name, new.slet.identity, old, new))
     text = f"on_error={new.policy}, timeout={new.patience or 'none'}, dead_letters={new.letters}"
     return steps or [Step("adjust", new.name, text, old, new)]
+
+
+def _armed(old: Node | ChannelSpec, new: Node | ChannelSpec) -> str:
+    """What is pending anew, and what is no more."""
+    added = [f"pending: {line}" for line in new.pending if line not in old.pending]
+    gone = [f"no longer pending: {line}" for line in old.pending if line not in new.pending]
+    return "; ".join([*added, *gone]) or "pending in another order"
 
 
 def _check_stop(old: Node, new: Node) -> None:

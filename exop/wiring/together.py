@@ -17,6 +17,7 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
 from exop.wiring.change import Change
 from exop.wiring.controller import WiringController
+from exop.wiring.lines import renewed
 from exop.wiring.plan import Plan
 from exop.wiring.standby import Companions
 
@@ -69,7 +70,10 @@ class Together:
         running = self.running.get(plan.after.name)
         if running is None:
             raise _removed(plan.after.name)
-        if running.mesh.revision != plan.before.revision:
+        beside = self.beside.get(plan.after.name) or Companions()
+        if not beside.ready:
+            plan = renewed(plan, running)
+        elif running.mesh.revision != plan.before.revision:
             raise StaleMesh(application=plan.after.name, revision=plan.before.revision, current=running.mesh.revision)
         if running.finished.is_set():
             raise finished(plan.after.name)
@@ -77,7 +81,6 @@ class Together:
             return None
         after: Mesh = without_marks(plan.after).at(plan.before.revision + 1)
         check_durable(after, has_state=self.has_state)
-        beside = self.beside.get(plan.after.name) or Companions()
         return Change(running, self.manager, self.wiring, dataclasses.replace(plan, after=after), beside=beside)
 
 

@@ -79,6 +79,27 @@ def test_configure(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "nothing to do" in told(capsys, "configure", "line.tag", "label=C")
 
 
+def test_configure_at_a_point_in_the_stream(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--when` is shown until it takes effect, `--cancel` takes it back; a wrong condition is told with a mark."""
+    text = told(capsys, "configure", "line.tag", "label=C", "limit=3", "--when", "item < 0")
+    assert "arm tag: pending: label='C', limit=3 when item < 0" in text
+    assert facts("describe", "line.tag")["pending"] == ["label='C', limit=3 when item < 0"]
+    assert "pending: label='C', limit=3 when item < 0" in told(capsys, "describe", "line.tag")
+    assert "tag: pending: label='C', limit=3 when item < 0" in told(capsys, "describe", "line")
+    assert "no longer pending: label='C'" in told(capsys, "configure", "line.tag", "--cancel")
+    assert "pending" not in facts("describe", "line.tag")
+    told(capsys, "configure", "line.tag", "label=D", "--when", "item % 10 == 0")
+    eventually(lambda: lines(line)[-1].startswith("D "))
+    first = next(text for text in lines(line) if text.startswith("D "))
+    assert int(first.split()[1]) % 10 == 0
+    assert facts("describe", "line.tag")["settings"]["label"] == "D"
+    wrong = told(capsys, "configure", "line.tag", "label=C", "--when", "itme < 0", code=2)
+    assert "no port or setting is called 'itme'; did you mean 'item'" in wrong
+    assert wrong.rstrip().endswith("itme < 0\n  ^")
+    assert "--cancel goes without" in told(capsys, "configure", "line.tag", "label=C", "--cancel", code=2)
+    assert "do not go with suspend" in told(capsys, "plan", "suspend", "line.tag", "--cancel", code=2)
+
+
 def test_suspend_and_resume(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A suspended node lets nothing in; after `resume` the stream goes on where it was."""
     assert "pause → hold items → release" in told(capsys, "suspend", "line.tag")

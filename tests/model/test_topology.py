@@ -150,3 +150,39 @@ def test_a_durable_application():
     for wrong in ("0", "-1.0", "true", '"5"', "inf", "nan"):
         with pytest.raises(MeshError, match=r"line: a checkpoint cannot be taken every .* seconds; give a number > 0"):
             Mesh.from_toml(text.replace("2.5", wrong), CATALOG)
+
+
+def test_what_is_pending_is_written():
+    """Lines of nodes and channels, in their order, also settings that are switched off; and they are read again."""
+    mesh = line().configure("middle", factor=3, when="item > 5").configure("middle", limit=None, when="item > 7")
+    mesh = mesh.configure_channel("a", capacity=9, when="item >= 2").configure_channel(
+        "a", close_windows=True, when="punctuation >= 3"
+    )
+    document = tomllib.loads(mesh.to_toml())
+    assert document["nodes"]["middle"]["pending"] == [
+        {"when": "item > 5", "settings": {"factor": 3.0}},
+        {"when": "item > 7", "unset": ["limit"]},
+    ]
+    assert document["channels"]["a"]["pending"] == [
+        {"when": "item >= 2", "settings": {"capacity": 9}},
+        {"when": "punctuation >= 3", "close_windows": True},
+    ]
+    assert Mesh.from_toml(mesh.to_toml(), CATALOG) == mesh
+
+
+@pytest.mark.parametrize(
+    ("pending", "told"),
+    [
+        ('{when = "item > ", settings = {factor = 1}}', "no expression"),
+        ("{settings = {factor = 1}}", "lacks its condition"),
+        ('{when = "item > 1", setting = {factor = 1}}', "did you mean 'settings'"),
+        ("{when = 3, settings = {factor = 1}}", "write text"),
+        ('{when = "item > 1", settings = {factr = 1}}', "did you mean 'factor'"),
+        ("3", "is no table"),
+    ],
+)
+def test_a_pending_line_that_is_wrong(pending, told):
+    """It is told as where the mesh is built in code."""
+    text = TEXT.replace("settings = {factor = 4}", f"settings = {{factor = 4}}\npending = [{pending}]")
+    with pytest.raises(MeshError, match=told):
+        Mesh.from_toml(text, CATALOG)

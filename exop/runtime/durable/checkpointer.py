@@ -135,10 +135,13 @@ class Checkpointer:
 
     def _captured(self, number: int, patience: float, *, last: bool) -> Snapshot:
         deployment = self._deployment
-        topology = deployment.mesh.to_toml()
+        mesh = deployment.mesh
+        topology = mesh.to_toml()
         with deployment.still(patience):
             begin = time.perf_counter()
             prepare(deployment, number)
+            if deployment.mesh is not mesh:  # a line took effect meanwhile: the mementos are of behind that
+                topology = deployment.mesh.to_toml()
             snapshot = capture(deployment, topology)
             self.figures.pause_ms = (time.perf_counter() - begin) * 1e3
             failpoint("checkpoint-captured")

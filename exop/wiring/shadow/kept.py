@@ -62,7 +62,8 @@ class Kept(Behind):
     def back(self, mesh: Mesh) -> Mesh:
         """The mesh with the predecessor in its place again; where it is connected is as it is now."""
         now = mesh.node(self.node.name)
-        node = dataclasses.replace(self.node, ports=now.ports, suspended=now.suspended, lose_state=True)
+        # Its settings may have changed meanwhile, at a point in the stream.
+        node = dataclasses.replace(self.component.node, ports=now.ports, suspended=now.suspended, lose_state=True)
         return dataclasses.replace(mesh, nodes={**mesh.nodes, node.name: node})
 
     def end(self) -> None:

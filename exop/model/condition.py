@@ -1,0 +1,291 @@
+"""When a pending line takes effect: a condition on an item, read from text into a checked tree.
+
+The text is a Python expression without anything that could do something: comparisons, arithmetic, and/or/not, in,
+literals, attributes and subscripts. Python's own parser reads it, every node is checked against a list of what is
+allowed, and only then is it compiled, with the settings as its only globals.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final, NoReturn
+
+from exop.errors import ConditionError, suggest
+from exop.model.known_fields import Fields, known_fields, lacks
+from exop.model.ports import PortType
+
+#: In a condition: the time of the punctuation that comes.
+PUNCTUATION: Final = "punctuation"
+#: So many characters has a condition at most: text from outside must not exhaust the parser.
+LONGEST: Final = 2000
+#: So deep may it be nested.
+DEEPEST: Final = 100
+#: Reads an attribute where the type of the item is not known; no text can write this name.
+_FIELD: Final = " field"
+
+_ALLOWED: Final = (
+    ast.Expression,
+    ast.BoolOp,
+    ast.And,
+    ast.Or,
+    ast.UnaryOp,
+    ast.Not,
+    ast.UAdd,
+    ast.USub,
+    ast.BinOp,
+    ast.Add,
+    ast.Sub,
+    ast.Mult,
+    ast.Div,
+    ast.FloorDiv,
+    ast.Mod,
+    ast.Compare,
+    ast.cmpop,
+    ast.Constant,
+    ast.Name,
+    ast.Attribute,
+    ast.Subscript,
+    ast.Slice,
+    ast.Tuple,
+    ast.List,
+    ast.Set,
+    ast.Dict,
+    ast.expr_context,
+)
+_CURES: Final[dict[type[ast.AST], str]] = {
+    ast.Call: "a condition calls nothing: compare fields of the item; let the slet before compute what is needed",
+    ast.Pow: "powers are not possible here: multiply",
+    ast.BitAnd: "& is not possible here: write `and`",
+    ast.BitOr: "| is not possible here: write `or`",
+    ast.Invert: "~ is not possible here: write `not`",
+    ast.NamedExpr: "nothing is assigned in a condition: write ==",
+}
+_OTHERWISE: Final = "a condition has comparisons, arithmetic, and/or/not, in, literals, attributes and subscripts"
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the names in a condition may stand for.
+
+    Attributes:
+        place: The node or channel that is configured; named in errors.
+        subjects: The input ports (or `item`), each with what it carries; a condition names exactly one of them.
+        settings: The settings, by name.
+        punctuation: Time can be asked for too.
+    """
+
+    place: str
+    subjects: Mapping[str, PortType]
+    settings: Collection[str] = ()
+    punctuation: bool = True
+
+    @property
+    def known(self) -> list[str]:
+        """All that can be named."""
+        return [*self.subjects, *([PUNCTUATION] if self.punctuation else []), *self.settings]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition that was checked.
+
+    Attributes:
+        text: As it was written.
+        subject: The port that it looks at, or `punctuation`.
+        fields: The fields of the item that it needs; `None`: the whole item.
+    """
+
+    text: str
+    subject: str
+    fields: tuple[str, ...] | None
+    _tree: ast.expr = field(repr=False, compare=False)
+    _known: Fields = field(repr=False, compare=False)
+
+    def test(self, settings: Mapping[str, Any]) -> Callable[[Any], Any]:
+        """The condition as a function of an item, with these *settings*."""
+        body = _Reading(self.subject, self._known).visit(copy.deepcopy(self._tree))
+        arguments = ast.arguments([], [ast.arg(self.subject)], None, [], [], None, [])
+        tree = ast.fix_missing_locations(ast.Expression(ast.Lambda(arguments, body)))
+        names = {**settings, "__builtins__": {}, _FIELD: field_of}
+        made: Callable[[Any], Any] = eval(compile(tree, "<condition>", "eval"), names)
+        return made
+
+
+def field_of(value: Any, name: str) -> Any:
+    """A field of an item whose type is not known: of a mapping (a row) by key."""
+    return value[name] if type(value) is dict or isinstance(value, Mapping) else getattr(value, name)
+
+
+def read_condition(text: str, names: Names) -> Condition:
+    """Read a condition.
+
+    Raises:
+        ConditionError: it is none, or names what is not there; the error points at the place.
+    """
+    reader = _Reader(" ".join(str(text).splitlines()).strip(), names)
+    return reader.read()
+
+
+class _Reader:
+    """Parses one text and checks every node of it."""
+
+    def __init__(self, text: str, names: Names) -> None:
+        self.text = text
+        self.names = names
+
+    def read(self) -> Condition:
+        tree = self._parsed()
+        if _depth(tree) > DEEPEST:
+            self._fail(0, f"it is nested more than {DEEPEST} deep")
+        for node in _in_order(tree):
+            self._check(node)
+        subject = self._subject(tree)
+        fields = known_fields(self.names.subjects.get(subject))
+        for node in _in_order(tree):
+            self._check_field(node, subject, fields)
+        return Condition(self.text, subject, _needed(tree, subject), tree, fields)
+
+    def _parsed(self) -> ast.expr:
+        if len(self.text) > LONGEST:
+            self._fail(LONGEST, f"a condition has at most {LONGEST} characters")
+        try:
+            return _parsed(self.text)
+        except SyntaxError as problem:
+            self._fail(max(0, (problem.offset or 1) - 1), f"no expression: {problem.msg}")
+        except (RecursionError, MemoryError, ValueError):
+            self._fail(0, "no expression: it is nested too deep, or holds what is no text")
+
+    def _check(self, node: ast.AST) -> None:
+        if not isinstance(node, _ALLOWED):
+            at = self._at(node)
+            self._fail(at, _CURES.get(type(node), _OTHERWISE))
+        if isinstance(node, ast.Constant) and node.value is Ellipsis:
+            self._fail(self._at(node), _OTHERWISE)
+        if isinstance(node, ast.Dict) and None in node.keys:
+            self._fail(self._at(node), _OTHERWISE)
+        if isinstance(node, ast.BinOp):
+            self._check_operator(node)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+            self._fail(self._at(node), _CURES[ast.Invert])
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            self._fail(self._end(node) - len(node.attr), f"{node.attr!r} is private: a condition reads public fields")
+
+    def _check_operator(self, node: ast.BinOp) -> None:
+        if not isinstance(node.op, _ALLOWED):
+            at = self._end(node.left)
+            while self.text[at : at + 1] in (" ", ")"):
+                at += 1
+            self._fail(at, _CURES.get(type(node.op), _OTHERWISE))
+
+    def _subject(self, tree: ast.expr) -> str:
+        """The one port that is named.
+
+        Raises:
+            ConditionError: none, several, or a name that is not known.
+        """
+        names, found = self.names, ""
+        for node in _in_order(tree):
+            if not isinstance(node, ast.Name):
+                continue
+            if node.id not in names.known:
+                hint = suggest(node.id, names.known)
+                self._fail(self._at(node), f"no port or setting is called {node.id!r}; {hint}")
+            if node.id in names.subjects or (node.id == PUNCTUATION and names.punctuation):
+                if found and node.id != found:
+                    self._fail(self._at(node), f"a condition looks at one port: {found!r} and {node.id!r} are two")
+                found = node.id
+        if not found:
+            possible = ", ".join([*names.subjects, *([PUNCTUATION] if names.punctuation else [])])
+            self._fail(0, f"it looks at no item; name one of {possible}")
+        return found
+
+    def _check_field(self, node: ast.AST, subject: str, fields: Fields) -> None:
+        name = _field_name(node, subject)
+        if name is None or not isinstance(node, (ast.Attribute, ast.Subscript)) or not lacks(fields, name):
+            return
+        at = self._end(node) - len(name) if isinstance(node, ast.Attribute) else self._at(node.slice)
+        self._fail(at, f"{fields.shown} has no field {name!r}; {suggest(name, fields.names, 'field')}")
+
+    def _at(self, node: ast.AST) -> int:
+        return self._position(getattr(node, "col_offset", 0))
+
+    def _end(self, node: ast.expr) -> int:
+        return self._position(node.end_col_offset or 0)
+
+    def _position(self, offset: int) -> int:
+        """Python counts bytes; people count letters."""
+        return len(self.text.encode()[:offset].decode(errors="ignore"))
+
+    def _fail(self, position: int, problem: str) -> NoReturn:
+        raise ConditionError(
+            place=self.names.place, condition=self.text, position=min(position, len(self.text)), problem=problem
+        )
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def _in_order(tree: ast.expr) -> Iterator[ast.AST]:
+    """All nodes of a tree, from left to right, so that the first mistake is the one that is told."""
+    stack: list[ast.AST] = [tree]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(list(ast.iter_child_nodes(node))))
+
+
+def _field_name(node: ast.AST, subject: str) -> str | None:
+    """The field of the item that a node reads: `report.time`, `report["time"]`."""
+    if isinstance(node, (ast.Attribute, ast.Subscript)) and _is_name(node.value, subject):
+        if isinstance(node, ast.Attribute):
+            return node.attr
+        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+            return node.slice.value
+    return None
+
+
+def _is_name(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _needed(tree: ast.expr, subject: str) -> tuple[str, ...] | None:
+    """The fields that are read, if the item is used for nothing else."""
+    found = [name for node in _in_order(tree) if (name := _field_name(node, subject)) is not None]
+    uses = sum(_is_name(node, subject) for node in _in_order(tree))
+    return tuple(dict.fromkeys(found)) if uses == len(found) else None
+
+
+def _depth(tree: ast.expr) -> int:
+    deepest, stack = 0, [(tree, 1)]
+    while stack:
+        node, depth = stack.pop()
+        deepest = max(deepest, depth)
+        stack.extend((child, depth + 1) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+    return deepest
+
+
+class _Reading(ast.NodeTransformer):
+    """How fields are read: as attributes of items of a known class, by `field_of` where the type is not known."""
+
+    def __init__(self, subject: str, known: Fields) -> None:
+        self.subject = subject
+        self.known = known
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """`report.time`."""
+        if self.known.typed and _is_name(node.value, self.subject):
+            return node
+        return ast.Call(ast.Name(_FIELD, ast.Load()), [self.visit(node.value), ast.Constant(node.attr)], [])
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        """`report["time"]`."""
+        name = _field_name(node, self.subject)
+        if self.known.typed and name is not None:
+            return ast.Attribute(node.value, name, ast.Load())
+        return ast.Subscript(self.visit(node.value), self.visit(node.slice), ast.Load())

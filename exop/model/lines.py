@@ -1,0 +1,133 @@
+"""Pending lines: settings that take effect at a point in the stream (the control lines of Borealis)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from exop.errors import MeshError, SettingError, UnknownName
+from exop.model.condition import Condition, Names, read_condition
+from exop.model.ports import PortType
+
+if TYPE_CHECKING:
+    from exop.model.mesh import Mesh, Node
+    from exop.model.spec import SletSpec
+
+#: How a condition on a channel calls what comes.
+ITEM = "item"
+
+
+@dataclass(frozen=True)
+class Line:
+    """Settings that take effect at the first item for which a condition holds.
+
+    Attributes:
+        when: The condition, as text.
+        settings: What is set then; the other settings stay.
+        close_windows: Of a window channel: what is in the open windows then is sent, and they begin anew.
+    """
+
+    when: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    close_windows: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
+
+    def __str__(self) -> str:
+        changes = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+        close = ", open windows closed" if self.close_windows else ""
+        return f"{changes or 'nothing'}{close} when {self.when}"
+
+
+def node_names(place: str, spec: SletSpec) -> Names:
+    """What a condition on a node may name: the ports into which items are pushed, and the settings.
+
+    Raises:
+        MeshError: the platform does not push into the slet.
+    """
+    pushed = {port.name: port.type for port in spec.inputs if not port.pulled}
+    if spec.own_driver or not pushed:
+        why = "drives itself" if spec.own_driver else "pulls its items" if spec.inputs else "has no input port"
+        raise MeshError(
+            f"{place}: {spec.name} {why}, so there is no item at which its settings could change; configure it "
+            f"without `when`, or set a condition on a slet that items are pushed into"
+        )
+    return Names(place, pushed, tuple(spec.settings), punctuation=len(pushed) == 1)
+
+
+def channel_names(mesh: Mesh, channel: str) -> Names:
+    """What a condition on a channel may name: the channel itself or `item`, and `punctuation`."""
+    carried = [node.slet.ports[port].type for node, port in mesh.producers(channel)]
+    subject = carried[0] if len(carried) == 1 else PortType()
+    names = [ITEM, channel] if channel.isidentifier() else [ITEM]
+    return Names(channel, dict.fromkeys(names, subject))
+
+
+def line_for(node: Node, when: str, settings: Mapping[str, Any]) -> Line:
+    """A new line for a node, checked.
+
+    Raises:
+        ConditionError: *when* is no condition on its items.
+        UnknownName, SettingError: the settings do not fit.
+        MeshError: nothing is to change, or the slet is none into which items are pushed.
+    """
+    if not settings:
+        raise MeshError(f"{node.name}: nothing is to change when {when}; name a setting, {node.name}(…, NAME=VALUE)")
+    condition = read_condition(when, node_names(node.name, node.slet))
+    complete = node.slet.configured(node.name, {**node.settings, **settings})
+    return Line(condition.text, {name: complete[name] for name in settings})
+
+
+def condition_of(node: Node, line: Line) -> Condition:
+    """The condition of a line of a node."""
+    return read_condition(line.when, node_names(node.name, node.slet))
+
+
+def inherited(node: Node, spec: SletSpec) -> tuple[Line, ...]:
+    """The lines of a node that hold for a successor *spec* too: it has the ports, fields and settings they name."""
+    kept = []
+    for line in node.pending:
+        try:
+            known = {name: value for name, value in node.settings.items() if name in spec.settings}
+            kept.append(line_for(replace(node, slet=spec, settings=known), line.when, line.settings))
+        except (MeshError, UnknownName, SettingError):
+            continue
+    return tuple(kept)
+
+
+def without(pending: tuple[Line, ...], line: Line) -> tuple[Line, ...]:
+    """The pending lines but for the first that is *line*."""
+    at = pending.index(line)
+    return pending[:at] + pending[at + 1 :]
+
+
+def fired_node(mesh: Mesh, name: str, line: Line) -> Mesh:
+    """A mesh in which a line of a node has taken effect."""
+    node = mesh.nodes[name]
+    after = replace(node, settings=_configured(node, line), pending=without(node.pending, line))
+    return replace(mesh, nodes={**mesh.nodes, name: after})
+
+
+def fired_channel(mesh: Mesh, name: str, line: Line) -> Mesh:
+    """A mesh in which a line of a channel has taken effect."""
+    channel = mesh.channels[name]
+    settings = {**channel.settings, **line.settings}
+    after = replace(channel, settings=settings, pending=without(channel.pending, line))
+    return replace(mesh, channels={**mesh.channels, name: after})
+
+
+def without_line(mesh: Mesh, section: str, name: str, line: Line) -> Mesh:
+    """A mesh without a line that could not take effect."""
+    if section == "nodes":
+        node = mesh.nodes[name]
+        return replace(mesh, nodes={**mesh.nodes, name: replace(node, pending=without(node.pending, line))})
+    channel = mesh.channels[name]
+    after = replace(channel, pending=without(channel.pending, line))
+    return replace(mesh, channels={**mesh.channels, name: after})
+
+
+def _configured(node: Node, line: Line) -> dict[str, Any]:
+    return node.slet.configured(node.name, {**node.settings, **line.settings})

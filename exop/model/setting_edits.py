@@ -1,0 +1,70 @@
+"""The edits of a mesh that change settings, at once or at a point in the stream."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from exop.errors import MeshError
+from exop.model.condition import read_condition
+from exop.model.lines import Line, channel_names, line_for
+
+if TYPE_CHECKING:
+    from exop.model.mesh import ChannelSpec, Mesh, Node
+
+
+class Settings:
+    """What a mesh offers for changing settings; its base."""
+
+    def configure(self, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any) -> Mesh:
+        """Change settings of a node, or of a channel that has the name.
+
+        With *when*, a condition on the items (`"report.time >= 3600"`), they take effect exactly at the first item for
+        which it holds, behind the lines that are pending already. Without it they take effect now, and what was
+        pending is cancelled.
+
+        Raises:
+            UnknownName: no such node, or no such setting.
+            SettingError: a value does not fit.
+            ConditionError: *when* is no condition on the node's items.
+        """
+        mesh = cast("Mesh", self)
+        if name not in mesh.nodes and name in mesh.channels:
+            return self.configure_channel(name, when=when, close_windows=close_windows, **settings)
+        node = mesh.node(name)
+        if close_windows:
+            raise MeshError(f"{name} is a slet, which has no open windows; configure the window channel before it")
+        if when is not None:
+            return _with_node(mesh, replace(node, pending=(*node.pending, line_for(node, when, settings))))
+        complete = node.slet.configured(name, {**node.settings, **settings})
+        return _with_node(mesh, replace(node, settings=complete, pending=()))
+
+    def configure_channel(
+        self, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any
+    ) -> Mesh:
+        """Change settings of a channel, at once or *when* a condition on its items (`"item.time >= 3600"`) holds.
+
+        The open windows of a window channel run to their end as they are; with *close_windows* what is in them leaves
+        at that point, and the new ones begin there.
+
+        Raises:
+            UnknownName: no such channel.
+            ConditionError: *when* is no condition on the channel's items.
+        """
+        mesh = cast("Mesh", self)
+        channel = mesh.channel(name)
+        if when is None:
+            complete = {**channel.settings, **settings}
+            return _with_channel(mesh, replace(channel, settings=complete, pending=(), close_windows=close_windows))
+        if not settings and not close_windows:
+            raise MeshError(f"{name}: nothing is to change when {when}; name a setting")
+        line = Line(read_condition(when, channel_names(mesh, name)).text, settings, close_windows)
+        return _with_channel(mesh, replace(channel, pending=(*channel.pending, line)))
+
+
+def _with_node(mesh: Mesh, node: Node) -> Mesh:
+    return replace(mesh, nodes={**mesh.nodes, node.name: node})
+
+
+def _with_channel(mesh: Mesh, channel: ChannelSpec) -> Mesh:
+    return replace(mesh, channels={**mesh.channels, channel.name: channel})

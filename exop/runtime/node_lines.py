@@ -1,0 +1,81 @@
+"""The pending lines of a component: a driver gives it its new settings between two items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from exop.model.condition import Condition
+from exop.model.lines import Line, condition_of, without
+from exop.model.ports import PortSpec
+from exop.runtime.entry import Entry
+from exop.runtime.failure import anchor
+from exop.runtime.ledger import Firing, Ledger
+from exop.runtime.lines import Guard, Watch
+
+if TYPE_CHECKING:
+    from exop.runtime.component import Component
+
+#: Compiles the way into a port without a guard.
+Compiled = Callable[["Component", PortSpec], Entry]
+
+
+class NodeWatch(Watch):
+    """Looks at what comes into one component, and configures it."""
+
+    def __init__(self, component: Component, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self._component = component
+        self._compiled: dict[str, tuple[PortSpec, Compiled]] = {}
+
+    def guard(self, port: PortSpec, inner: Entry, compiled: Compiled) -> Entry:
+        """Put a guard in front of the way into a port; *compiled* makes that way anew, with new settings."""
+        self._compiled[port.name] = port, compiled
+        return self.behind(port.name, inner, port.type)
+
+    @property
+    def name(self) -> str:
+        """The node."""
+        return self._component.node.name
+
+    @property
+    def pending(self) -> tuple[Line, ...]:
+        """What the node says now."""
+        return self._component.node.pending
+
+    def condition(self, line: Line) -> Condition:
+        """Read with what the slet has."""
+        return condition_of(self._component.node, line)
+
+    def settings(self) -> Mapping[str, Any]:
+        """Those of the node."""
+        return self._component.node.settings
+
+    def take_effect(self, line: Line) -> None:
+        """Configure the component; a slet that refuses the settings goes on with those that it has."""
+        component = self._component
+        before = component.node
+        rest = without(before.pending, line)
+        dropped = False
+        try:
+            complete = before.slet.configured(before.name, {**before.settings, **line.settings})
+            component.configure(replace(before, settings=complete, pending=rest))
+        except Exception as error:  # noqa: BLE001 (whatever a property of the slet raises: the item is not lost by it)
+            dropped = True
+            self.ledger.tell("a slet refused its settings", place=self.name, line=str(line), problem=repr(error))
+            with suppress(Exception):
+                component.configure(replace(before, pending=rest))
+            component.node = replace(before, pending=rest)
+        for key, guard in self.guards.items():
+            port, compiled = self._compiled[key]
+            guard.inner = compiled(component, port)
+        if self.ledger.counts(component):
+            self.ledger.note(Firing("nodes", self.name, line, dropped))
+        component.announce()
+
+    def stand_in(self, guard: Guard) -> Entry:
+        """The port's anchor."""
+        port = next(self._compiled[key][0] for key, one in self.guards.items() if one is guard)
+        return anchor(self._component, port)

@@ -1,0 +1,129 @@
+"""Pending lines and changes of the mesh: what takes effect by itself meanwhile becomes part of the change."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from exop.errors import ExopError, StaleMesh
+from exop.logs import logger
+from exop.model.mesh import Mesh, Node
+from exop.runtime.component import Component
+from exop.runtime.deployment import Deployment
+from exop.runtime.ledger import Firing
+from exop.wiring.controller import WiringController
+from exop.wiring.plan import Plan, make_plan
+
+#: How long drivers may take to park so that guards that have done their work are compiled out, in seconds.
+BRIEF = 0.1
+
+
+def caught_up(mesh: Mesh, since: int, deployment: Deployment) -> tuple[Mesh, Mesh]:
+    """The mesh that runs, and an edited one with what has taken effect by itself since it was read.
+
+    Raises:
+        StaleMesh: something else has happened meanwhile, or the edit takes away or replaces what took effect.
+    """
+    running, firings = deployment.ledger.since(since)
+    stale = StaleMesh(application=mesh.name, revision=since, current=running.revision)
+    if firings is None:
+        raise stale
+    for firing in firings:
+        there = getattr(mesh, firing.section).get(firing.name)
+        if there is None or _cannot(there, running, firing):
+            continue
+        if firing.line not in there.pending:
+            raise stale
+        mesh = firing.on(mesh)
+    return running, mesh.at(running.revision)
+
+
+def renewed(plan: Plan, deployment: Deployment) -> Plan:
+    """A plan on top of what has taken effect by itself since it was made.
+
+    Raises:
+        StaleMesh: something else has happened.
+    """
+    running, after = caught_up(plan.after, plan.before.revision, deployment)
+    if running.revision == plan.before.revision:
+        return plan
+    made = make_plan(running, after)
+    return replace(plan, before=made.before, after=after, steps=made.steps, changes=made.changes)
+
+
+def _cannot(there: object, now: Mesh, firing: Firing) -> bool:
+    """A successor that lacks what the line needs does without it: the plan has said so."""
+    running = now.nodes.get(firing.name)
+    replaced = isinstance(there, Node) and running is not None and there.slet != running.slet
+    return replaced and isinstance(there, Node) and firing.line not in there.pending
+
+
+def settle_fired(deployment: Deployment, since: int, mesh: Mesh, remember: Callable[[Component], None]) -> None:
+    """Give components the settings that took effect while the change was prepared; nothing is in flight."""
+    for firing in deployment.ledger.since(since)[1] or ():
+        component = deployment.components.get(firing.name) if firing.section == "nodes" else None
+        if component is not None and component.node != mesh.nodes[firing.name]:
+            remember(component)
+            component.configure(mesh.nodes[firing.name])
+
+
+def notes_on_lines(old: Node, new: Node) -> Iterator[str]:
+    """Pending lines that a successor cannot take over."""
+    for line in old.pending:
+        if line not in new.pending and old.slet != new.slet:
+            yield f"{new.name}: the pending {line} goes: {new.slet.name} has no such port, field or setting"
+
+
+class Aftermath:
+    """What is done once a line has taken effect, in a thread of its own: the driver goes on at once.
+
+    The mesh is stored, what happened is logged, and the guard is compiled out: until then it is passed through.
+
+    Args:
+        deployment: Where lines take effect.
+        wiring: Compiles it anew.
+        stored: Stores its mesh, and logs it where that cannot be done now.
+    """
+
+    def __init__(
+        self, deployment: Deployment, wiring: WiringController, stored: Callable[[Deployment], object]
+    ) -> None:
+        self._deployment = deployment
+        self._wiring = wiring
+        self._stored = stored
+        self._turn = threading.Lock()
+        self._due = False
+        deployment.ledger.heard = self.heard
+        if deployment.ledger.news:
+            self.heard()
+
+    def heard(self) -> None:
+        """Something took effect: see to it soon; what comes meanwhile is seen to in the same go."""
+        with self._turn:
+            if self._due:
+                return
+            self._due = True
+        threading.Thread(target=self._see_to_it, name=f"exop {self._deployment.name} lines", daemon=True).start()
+
+    def _see_to_it(self) -> None:
+        deployment = self._deployment
+        with self._turn:
+            self._due = False
+        self._stored(deployment)
+        while deployment.ledger.news:
+            event, facts = deployment.ledger.news.popleft()
+            logger("exop.lines").info(event, **facts)
+        with deployment.changing:
+            if not deployment.finished.is_set() and self._superfluous():
+                self._compile_out()
+
+    def _superfluous(self) -> bool:
+        """A guard stands where nothing is pending any more."""
+        return any(one.watch is not None and not one.node.pending for one in self._deployment.components.values())
+
+    def _compile_out(self) -> None:
+        try:
+            self._wiring.settle(self._deployment, BRIEF)
+        except ExopError as problem:  # a driver that does not park in time: the guard stays until the next change
+            logger("exop.lines").debug("a guard stays", application=self._deployment.name, problem=str(problem))

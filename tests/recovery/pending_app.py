@@ -1,0 +1,75 @@
+"""A durable application with pending lines, to be killed: `python -m tests.recovery.pending_app FOLDER`."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from exop import Application, Memento, Platform, hookimpl, slet
+from exop.hooks import Plugins
+from exop.model.mesh import Mesh
+
+#: How many numbers there are, and at which of them a line takes effect.
+LAST = 20_000
+POINTS = tuple(range(997, LAST, 997))
+
+
+class Position(Memento):
+    """How far the source has come."""
+
+    number: int = 0
+
+
+@slet
+def numbers(position: Position) -> Iterator[int]:
+    """Emit 1, 2, 3, …"""
+    while position.number < LAST:
+        position.number += 1
+        yield position.number
+
+
+@slet
+def scale(x: int, *, by: int = 0) -> str:
+    """Say which setting the number met."""
+    return f"{x} {by}"
+
+
+class Offered:
+    """What the platform finds by name."""
+
+    @hookimpl
+    def register_slets(self):
+        """The slets."""
+        return [numbers, scale]
+
+
+def mesh(folder: Path) -> Mesh:
+    """The condition of each line holds for one number alone: missed once, it is missed for ever."""
+    app = Application("pending")
+    app.durable(every=0.02)
+    queue = app.channel("queue", kind="queue", capacity=50)
+    app.add("numbers", numbers, out=queue)
+    app.add("write", "stock:write_lines", item=app.add("scale", scale, x=queue), path=folder / "lines")
+    made = app.build()
+    for number, point in enumerate(POINTS):
+        made = made.configure("scale", by=number + 1, when=f"x == {point} and by == {number}")
+    return made
+
+
+def main(folder: Path) -> None:
+    """Start it, or let it go on, until it has finished."""
+    plugins = Plugins()
+    plugins.discover()
+    plugins.register("tests.recovery.pending_app", Offered())
+    with Platform(state=folder / "state", control=False, plugins=plugins) as platform:
+        if platform.failed_to_restart:
+            sys.exit(str(platform.failed_to_restart))
+        if not platform.applications():
+            platform.apply(mesh(folder))
+        platform.wait("pending")
+        assert not platform.mesh("pending").node("scale").pending
+
+
+if __name__ == "__main__":
+    from tests.recovery import pending_app  # under its own name, so that its classes are found again
+
+    pending_app.main(Path(sys.argv[1]))

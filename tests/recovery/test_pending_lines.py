@@ -1,0 +1,87 @@
+"""Killed at any moment, a durable application has its settings take effect where an undisturbed run has them."""
+
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from exop import Platform
+from exop.hooks import Plugins
+from exop.runtime.store import StoredApplication
+from tests.recovery.pending_app import LAST, POINTS, Offered, mesh
+from tests.rig import PATIENCE, eventually
+
+
+def live(folder, seconds=None, failpoint=None):
+    """One life of the application; tells whether it was killed."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.recovery.pending_app", str(folder)],
+        env={**environment, **({"EXOP_FAILPOINT": failpoint} if failpoint else {})},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        _, problem = process.communicate(timeout=seconds or 4 * PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        assert seconds is not None, "it has not finished"
+        return True
+    assert process.returncode in (0, -9), problem
+    return process.returncode == -9
+
+
+def wanted():
+    """The lines of an undisturbed run."""
+    by = 0
+    found = []
+    for x in range(1, LAST + 1):
+        by += x in POINTS
+        found.append(f"{x} {by}")
+    return found
+
+
+def test_killed_at_random(tmp_path):
+    """Each line takes effect at its item, once, however often the process dies around it."""
+    chance = random.Random(3)
+    for _ in range(6):
+        if not live(tmp_path, chance.uniform(0.3, 0.9)):
+            break
+    live(tmp_path)
+    assert (tmp_path / "lines").read_text().splitlines() == wanted()
+
+
+@pytest.mark.parametrize("name", ["checkpoint-captured", "checkpoint-writing", "checkpoint-committed"])
+def test_killed_at_a_checkpoint(tmp_path, name):
+    """A checkpoint is of before a line took effect or of behind it, with the mesh of then."""
+    live(tmp_path, failpoint=f"{name}:3")
+    live(tmp_path, failpoint=f"{name}:5")
+    live(tmp_path)
+    assert (tmp_path / "lines").read_text().splitlines() == wanted()
+
+
+def test_the_stored_mesh_follows(tmp_path):
+    """What is stored has the new settings soon after they took effect; what has ended is not run again for that."""
+    plugins = Plugins()
+    plugins.discover()
+    plugins.register("tests.recovery.pending_app", Offered())
+    with Platform(state=tmp_path / "state", control=False, plugins=plugins) as platform:
+        platform.apply(replace(mesh(tmp_path), durable=None))
+        platform.wait("pending")
+
+        def stored() -> StoredApplication:
+            with closing(sqlite3.connect(tmp_path / "state" / "platform.sqlite")) as database:
+                row = database.execute("SELECT name, revision, topology, active FROM applications").fetchone()
+            return StoredApplication(*row)
+
+        eventually(lambda: stored().revision == 1 + len(POINTS), "the last revision in the store")
+        found = stored()
+        assert "pending = " not in found.topology
+        assert f"by = {len(POINTS)}" in found.topology
+        eventually(lambda: not stored().active, "the note that it has ended")
