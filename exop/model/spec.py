@@ -80,6 +80,12 @@ class SletSpec:
         return Role.PI if self.outputs else Role.OMEGA
 
     @property
+    def shape(self) -> tuple[object, ...]:
+        """What the wiring goes by: slets of one shape are connected, and driven, alike."""
+        ports = tuple((port.name, port.direction, port.pulled) for port in self.ports.values())
+        return self.role, ports, self.own_driver, self.iterated
+
+    @property
     def doc(self) -> str:
         """The docstring: the help text of the command line and the web page; that of a base class is not the slet's."""
         return inspect.cleandoc(self.factory.__doc__ or "")

@@ -32,7 +32,7 @@ class Wiring:
 
     def lean(self) -> Wiring:
         """The same without inserted queues that are needed no more; they must be empty."""
-        return Wiring(self.circuit, lay_out(self.circuit))
+        return Wiring(self.circuit, lay_out(self.circuit)) if self.layout.inserted else self
 
 
 class WiringController:

@@ -37,13 +37,21 @@ def notes(
 
 def _queues(plan: Plan, deployment: Deployment, kinds: Mapping[str, type[Channel]]) -> Iterator[str]:
     """Where drivers would meet, a queue is inserted; what is taken away with items in it is drained first."""
-    coming = preview(plan.after, kinds)
+    coming = preview(plan.after, kinds) if _connects_otherwise(plan) else {}
     for place, reason in coming.items():
         if place not in deployment.inserted:
             yield f"insert a queue at {place}: {reason}"
     for spec in plan.changes.channels_removed:
         if kinds[spec.kind].buffered:
             yield f"drain the queue {spec.name} first, while what pushes into it waits"
+
+
+def _connects_otherwise(plan: Plan) -> bool:
+    """The change is more than other slets of the same shape, or settings, at the same connections."""
+    changes = plan.changes
+    if changes.added or changes.removed or changes.channels_added or changes.channels_removed:
+        return True
+    return any(dict(old.ports) != dict(new.ports) or old.slet.shape != new.slet.shape for old, new in changes.changed)
 
 
 def _of_old(step: Step, component: Component) -> Iterator[str]:

@@ -1,13 +1,15 @@
 """What a plan says of openings, before anything was opened and after."""
 
+from collections.abc import Iterator
 from typing import Self
 
 import pytest
 
+from exop import Application, InputPort
 from exop.model.slet import Slet, input_port, slet
 from exop.runtime.openings import Opening, Openings
-from exop.wiring.notes import _of_new
-from exop.wiring.plan import Step
+from exop.wiring.notes import _connects_otherwise, _of_new
+from exop.wiring.plan import Step, make_plan
 from tests.runtime.test_openings import Importing
 
 
@@ -68,3 +70,38 @@ def test_a_plan_says_what_an_opening_takes(thing, last, expected):
     """What was measured counts; before that, what the slet says of itself and what its code will import."""
     assert expected in said(thing, last)
     assert said(thing, last).startswith("warning: ") == ("sharing the interpreter" in said(thing, last))
+
+
+@slet
+def numbers() -> Iterator[int]:
+    """Emit one."""
+    yield 1
+
+
+@slet
+def doubled(item: int, *, by: int = 2) -> int:
+    """Multiply."""
+    return item * by
+
+
+@slet
+def tripled(item: int) -> int:
+    """Multiply by more."""
+    return item * 3
+
+
+@slet
+def drawn(item: InputPort[int]) -> Iterator[int]:
+    """Pull what is to be multiplied."""
+    yield from (one * 4 for one in item)
+
+
+def test_queues_are_looked_for_only_where_connections_may_differ():
+    """Another function of the same shape, or settings, need none; one that pulls does, and is told of."""
+    app = Application("shapes")
+    app.add("end", function, item=app.add("middle", doubled, item=app.add("numbers", numbers)))
+    mesh = app.build()
+    assert not _connects_otherwise(make_plan(mesh, mesh.replace("middle", tripled)))
+    assert not _connects_otherwise(make_plan(mesh, mesh.configure("middle", by=3)))
+    assert _connects_otherwise(make_plan(mesh, mesh.replace("middle", drawn)))
+    assert _connects_otherwise(make_plan(mesh, mesh.remove("end")))
