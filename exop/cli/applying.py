@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from exop.cli.editing import DryRun, edit_node
 from exop.cli.edits import EDITS, NOW, PLAIN, How, Point, Timeout, check_how
 from exop.cli.options import HERE, Json, Load, Where
 from exop.cli.peers import the_platform
+from exop.cli.proving import AT_ONCE, Proof
 from exop.cli.report import DONE
 from exop.cli.text import print_json
 from exop.errors import BuilderError, UnknownName, suggest
@@ -23,6 +24,7 @@ def apply(
     app: str,
     /,
     *parameters: str,
+    proof: Proof = AT_ONCE,
     dry_run: DryRun = False,
     timeout: Timeout = None,
     where: Where = HERE,
@@ -38,8 +40,10 @@ def apply(
         app: A topology file, or anything else that `exop run` takes.
         parameters: NAME=VALUE for the builder.
     """
+    asked = proof.as_data()
     with the_platform(where) as platform:
-        return _apply(platform, _topology(app, parameters, load), dry_run=dry_run, json=json, timeout=timeout)
+        topology = _topology(app, parameters, load)
+        return _apply(platform, topology, dry_run=dry_run, json=json, timeout=timeout, proof=asked)
 
 
 def plan(
@@ -48,6 +52,7 @@ def plan(
     *words: str,
     how: How = PLAIN,
     point: Point = NOW,
+    proof: Proof = AT_ONCE,
     where: Where = HERE,
     load: Load = (),
     json: Json = False,
@@ -68,7 +73,8 @@ def plan(
         if not words:
             raise BuilderError(_NODE.format(verb=change))
         check_how(change, how, point)
-        return edit_node(change, words[0], words[1:], how, where, dry_run=True, json=json, point=point)
+        return edit_node(change, words[0], words[1:], how, where, dry_run=True, json=json, point=point, proof=proof)
+    asked = proof.as_data()
     with the_platform(where) as platform:
         if len(words) == 1 and words[0].endswith(".toml") and "=" not in words[0]:
             topology = _topology(words[0], (), load)
@@ -76,7 +82,7 @@ def plan(
                 raise BuilderError(f"{words[0]} describes {name!r}, not {change!r}; {suggest(change, [name])}")
         else:
             topology = _topology(change, words, load)
-        return _apply(platform, topology, dry_run=True, json=json)
+        return _apply(platform, topology, dry_run=True, json=json, proof=asked)
 
 
 def _topology(app: str, parameters: tuple[str, ...], load: Load) -> str:
@@ -92,12 +98,21 @@ def _topology(app: str, parameters: tuple[str, ...], load: Load) -> str:
     return resolved(build(target, parameters, catalog), catalog.slets, durable=True).to_toml()
 
 
-def _apply(platform: RemotePlatform, topology: str, *, dry_run: bool, json: bool, timeout: float | None = None) -> int:
+def _apply(
+    platform: RemotePlatform,
+    topology: str,
+    *,
+    dry_run: bool,
+    json: bool,
+    timeout: float | None = None,
+    proof: dict[str, Any] | None = None,
+) -> int:
     from exop.cli.outcome import show_and_make
 
     name = _name_in(topology)
     if name in platform.applications() and platform.status(name)["state"] != "finished":
-        return show_and_make(platform.plan_topology(topology), dry_run=dry_run, json=json, timeout=timeout)
+        planned = platform.plan_topology(topology, proof=proof)
+        return show_and_make(planned, dry_run=dry_run, json=json, timeout=timeout)
     if dry_run:
         _check(platform, topology)
         text = f"{name} does not run on {platform.name}: `exop apply` would deploy it"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from cyclopts import Parameter
 
 from exop.cli.edits import NOW, PLAIN, How, Point, find_edit, pointed_edit
 from exop.cli.options import HERE, Json, Where
 from exop.cli.peers import Found, find_application
+from exop.cli.proving import AT_ONCE, Proof
 from exop.errors import BuilderError
 
 DryRun: TypeAlias = Annotated[bool, Parameter(name="--dry-run", help="Show the plan, and change nothing.")]
@@ -21,6 +22,7 @@ def replace(
     /,
     *settings: str,
     how: How = PLAIN,
+    proof: Proof = AT_ONCE,
     dry_run: DryRun = False,
     where: Where = HERE,
     json: Json = False,
@@ -35,7 +37,7 @@ def replace(
         slet: The successor, PLUGIN:NAME; FOLDER:NAME for one of a package that the platform has loaded.
         settings: NAME=VALUE for the successor.
     """
-    return edit_node("replace", node, (slet, *settings), how, where, dry_run=dry_run, json=json)
+    return edit_node("replace", node, (slet, *settings), how, where, dry_run=dry_run, json=json, proof=proof)
 
 
 def configure(
@@ -102,15 +104,23 @@ def edit_node(
     dry_run: bool,
     json: bool,
     point: Point = NOW,
+    proof: Proof = AT_ONCE,
 ) -> int:
     """Plan one edit of APP.NODE, show it, and make it."""
     edit = find_edit(verb)(words, how) if point == NOW else pointed_edit(words, point)
+    asked = proof.as_data()
     with find_application(target, where) as found:
-        return edit_found(found, edit, dry_run=dry_run, json=json, timeout=how.timeout)
+        return edit_found(found, edit, dry_run=dry_run, json=json, timeout=how.timeout, proof=asked)
 
 
 def edit_found(
-    found: Found, edit: dict[str, object], *, dry_run: bool, json: bool, timeout: float | None = None
+    found: Found,
+    edit: dict[str, object],
+    *,
+    dry_run: bool,
+    json: bool,
+    timeout: float | None = None,
+    proof: dict[str, Any] | None = None,
 ) -> int:
     """Plan one edit of the node that was found, show it, and make it."""
     from exop.cli.outcome import show_and_make
@@ -118,5 +128,5 @@ def edit_found(
     if not found.node:
         name = found.application
         raise BuilderError(f"{name!r} names an application; write {name}.NODE, as `exop describe {name}` lists them")
-    plan = found.platform.plan_edits(found.application, [{"node": found.node, **edit}])
+    plan = found.platform.plan_edits(found.application, [{"node": found.node, **edit}], proof=proof)
     return show_and_make(plan, dry_run=dry_run, json=json, timeout=timeout)

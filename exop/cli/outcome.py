@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from exop.cli.report import DONE, Failure
+from exop.cli.report import DONE, Failure, say
 from exop.cli.text import print_json
 from exop.errors import ExopError
 
@@ -26,6 +26,11 @@ def show_and_make(plan: RemotePlan, *, dry_run: bool, json: bool, timeout: float
         return DONE
     try:
         changed = plan.carry_out(timeout)
+    except KeyboardInterrupt:
+        say(
+            f"exop: {plan.planned.application}: the platform goes on with the change; `exop describe` shows what it did"
+        )
+        raise
     except ExopError as error:
         if json:
             print_json(plan.facts() | {"made": False, "error": str(error)})

@@ -13,7 +13,9 @@ from exop.remoting.declare import Request, operation
 from exop.remoting.edits import AnyEdit, edited
 from exop.remoting.offered import Changing, PlanLike
 from exop.remoting.pieces import Pieces
-from exop.remoting.planned import Changed, Planned, Shelf, as_data
+from exop.remoting.planned import CarriedOut, Changed, Planned, Shelf, as_data
+from exop.remoting.proof import Proof, proven
+from exop.remoting.tasks import Tasks
 
 
 class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -35,6 +37,7 @@ class Topology(Request, frozen=True):
     revision: int | None = 0
     marks: Annotated[dict[str, Marks], msgspec.Meta(max_length=1000)] = msgspec.field(default_factory=dict)
     timeout: Patience = None
+    proof: Proof | None = None
 
 
 class Edits(Request, frozen=True):
@@ -42,6 +45,7 @@ class Edits(Request, frozen=True):
 
     application: str
     edits: Annotated[list[AnyEdit], msgspec.Meta(min_length=1, max_length=100)]
+    proof: Proof | None = None
 
 
 class PlanNumber(Request, frozen=True):
@@ -49,6 +53,13 @@ class PlanNumber(Request, frozen=True):
 
     plan: str
     timeout: Patience = None
+    proof: Proof | None = None
+
+
+class TaskNumber(Request, frozen=True):
+    """Names a change that is being made."""
+
+    number: str
 
 
 class ChangeOperations:
@@ -58,6 +69,7 @@ class ChangeOperations:
         self._platform = platform
         self._pieces = pieces
         self._plans: Shelf[PlanLike] = Shelf("plan")
+        self._tasks: Tasks[Changed] = Tasks("change")
 
     @operation
     def apply(self, request: Topology) -> Changed:
@@ -67,18 +79,25 @@ class ChangeOperations:
     @operation
     def plan(self, request: Topology) -> Planned:
         """What `apply` would do to a running application; the plan waits to be carried out."""
-        return self.planned(self._mesh(request))
+        return self.planned(self._mesh(request), request.proof)
 
     @operation
     def edit(self, request: Edits) -> Planned:
         """What edits would do to a running application; the plan waits to be carried out."""
         running = self._platform.mesh(request.application)
-        return self.planned(edited(running, request.edits, self._platform.catalog))
+        return self.planned(edited(running, request.edits, self._platform.catalog), request.proof)
 
     @operation
-    def carry_out(self, request: PlanNumber) -> Changed:
-        """Make a change that was planned."""
-        return self._changed(self._plans.take(request.plan).apply(timeout=request.timeout))
+    def carry_out(self, request: PlanNumber) -> CarriedOut:
+        """Begin a change that was planned; what came of it is asked for by `outcome`, if it takes long."""
+        plan = proven(self._plans.take(request.plan), request.proof)
+        number = self._tasks.begin(lambda: self._changed(plan.apply(timeout=request.timeout)))
+        return CarriedOut(number, self._tasks.result(number))
+
+    @operation
+    def outcome(self, request: TaskNumber) -> CarriedOut:
+        """What came of a change that was begun; nothing yet, while it is being made."""
+        return CarriedOut(request.number, self._tasks.result(request.number))
 
     def _mesh(self, request: Topology) -> Mesh:
         mesh = Mesh.from_toml(request.toml, self._platform.catalog.slets)
@@ -93,9 +112,9 @@ class ChangeOperations:
                 mesh = mesh.restore(name, imported(self._pieces.take(number), kind, place))
         return mesh.at(revision)
 
-    def planned(self, mesh: Mesh) -> Planned:
+    def planned(self, mesh: Mesh, proof: Proof | None = None) -> Planned:
         """Plan that *mesh* is to run; the plan waits to be carried out."""
-        plan = self._platform.plan(mesh)
+        plan = proven(self._platform.plan(mesh), proof)
         return as_data(self._plans.put(plan), plan)
 
     def _changed(self, mesh: Mesh) -> Changed:

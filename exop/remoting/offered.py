@@ -9,6 +9,7 @@ from exop.model.diff import Difference
 from exop.model.handover import HandOver
 from exop.model.memento import Memento
 from exop.model.mesh import Mesh
+from exop.model.shadow import Shadow
 from exop.runtime.catalog import Catalog
 
 
@@ -42,6 +43,7 @@ class PlanLike(Protocol):
     def notes(self) -> tuple[str, ...]: ...
 
     def apply(self, *, timeout: float | None = None) -> Mesh: ...
+    def proven(self, shadow: Shadow | None = None, keep: float | None = None) -> PlanLike: ...
 
 
 class Changing(Protocol):

@@ -48,6 +48,13 @@ class Changed(msgspec.Struct, frozen=True):
     paused_ms: float | None = None
 
 
+class CarriedOut(msgspec.Struct, frozen=True):
+    """A change that is being made under a number, and what came of it when it is made."""
+
+    number: str
+    changed: Changed | None = None
+
+
 def as_data(number: str, plan: PlanLike) -> Planned:
     """What crosses of a plan."""
     steps = [

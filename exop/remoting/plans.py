@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from exop.errors import MeshError
+from exop.errors import MeshError, PlanError
 from exop.model.marks import marks_of, without_marks
 from exop.model.memento import Memento
 from exop.model.mesh import Mesh
 from exop.model.resolve import resolved
+from exop.model.shadow import Shadow
+from exop.model.written import written
 from exop.runtime.catalog import known_slets
 
 if TYPE_CHECKING:
@@ -54,28 +56,48 @@ class RemotePlan:
 
         return {name: value for name, value in plain(self.planned).items() if name != "plan"}
 
-    def apply(self, *, timeout: float | None = None) -> Mesh:
+    def apply(self, *, shadow: Shadow | None = None, keep: float | None = None, timeout: float | None = None) -> Mesh:
         """Make the change; returns the mesh that runs then.
 
         Args:
+            shadow: Let the successors run beside the old ones first, and take over only if they do the same.
+            keep: For so many seconds the predecessors run on behind; `rollback` lets one take over again.
             timeout: How many seconds the drivers have to come to their safe points, 10 by default.
 
         Raises:
             StaleMesh: the application was changed after the plan was made.
+            ShadowFailed: a successor was not proven; everything is as it was.
             PlanError: the change could not be made; everything is as it was.
         """
-        changed = self.carry_out(timeout)
+        changed = self.carry_out(timeout, proof=as_proof(shadow, keep))
         if self.mesh is None:
             return self.platform.mesh(changed.application)
         return without_marks(self.mesh).at(changed.revision)
 
-    def carry_out(self, timeout: float | None = None) -> Changed:
+    def carry_out(self, timeout: float | None = None, *, proof: Mapping[str, Any] | None = None) -> Changed:
         """Make the change, and tell what was made of it: the revision, and for how long the stream stood still.
 
         Raises:
             StaleMesh, PlanError: as `apply`.
         """
-        return self.platform.carry_out(self.planned.plan, timeout)
+        return self.platform.carry_out(self.planned.plan, timeout, proof=proof)
+
+
+def as_proof(shadow: Shadow | None, keep: float | None) -> dict[str, Any] | None:
+    """How a change is to be proven, as it is sent.
+
+    Raises:
+        PlanError: by a comparison of the caller's, which is code.
+    """
+    if shadow is None:
+        return None if keep is None else {"keep": keep}
+    if shadow.compare is not None:
+        raise PlanError(
+            "a comparison is code, and code does not travel: prove the change in the platform's own process"
+        )
+    diverted = {name: written(f"divert: {name}", value) for name, value in shadow.divert.items()}
+    found = {"items": shadow.items, "seconds": shadow.seconds, "slower": shadow.slower, "copy": shadow.copy}
+    return {**found, "divert": diverted, "keep": keep}
 
 
 def as_topology(mesh: Mesh, send: Callable[[bytes], str]) -> Mapping[str, Any]:

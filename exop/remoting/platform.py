@@ -122,13 +122,15 @@ class RemotePlatform:
         """
         return self._planned("plan", as_topology(mesh, self._send), mesh)
 
-    def plan_topology(self, toml: str) -> RemotePlan:
+    def plan_topology(self, toml: str, *, proof: Mapping[str, Any] | None = None) -> RemotePlan:
         """What a topology file would make of the application that runs; its slets are known there alone."""
-        return self._planned("plan", {"toml": toml, "revision": None})
+        return self._planned("plan", {"toml": toml, "revision": None, "proof": proof})
 
-    def plan_edits(self, application: str, edits: Sequence[Mapping[str, Any]]) -> RemotePlan:
+    def plan_edits(
+        self, application: str, edits: Sequence[Mapping[str, Any]], *, proof: Mapping[str, Any] | None = None
+    ) -> RemotePlan:
         """What edits that are written as text would do (`exop.remoting.edits`); they are understood there."""
-        return self._planned("edit", {"application": application, "edits": list(edits)})
+        return self._planned("edit", {"application": application, "edits": list(edits), "proof": proof})
 
     def apply(self, mesh: Mesh, *, timeout: float | None = None) -> Mesh:
         """Make *mesh* what runs there; its slets are found by their identity, code does not travel.
@@ -146,12 +148,14 @@ class RemotePlatform:
         """Make a topology file what runs there, and return the application's name; its slets are known there alone."""
         return str(self._client.call("apply", {"toml": toml, "revision": revision}, timeout=PATIENCE)["application"])
 
-    def carry_out(self, plan: str, timeout: float | None = None) -> Changed:
+    def carry_out(self, plan: str, timeout: float | None = None, *, proof: Mapping[str, Any] | None = None) -> Changed:
         """Make the change that was planned under this number; *timeout* as for `Plan.apply`."""
-        from exop.remoting.planned import Changed
+        from exop.remoting.planned import CarriedOut
 
-        request = {"plan": plan, "timeout": timeout}
-        return self._client.call("carry_out", request, Changed, timeout=PATIENCE + (timeout or 0.0))
+        found = self._client.call("carry_out", {"plan": plan, "timeout": timeout, "proof": proof}, CarriedOut)
+        while found.changed is None:
+            found = self._client.call("outcome", {"number": found.number}, CarriedOut)
+        return found.changed
 
     def _planned(self, operation: str, request: Mapping[str, Any], mesh: Mesh | None = None) -> RemotePlan:
         from exop.remoting.planned import Planned

@@ -41,6 +41,13 @@ def tag(item: int, seen: Seen, *, label: str = "a", limit: int = 0) -> str:
 
 
 @slet
+def twin(item: int, seen: Seen, *, label: str = "a") -> str:
+    """One that does the same as `tag`, by other code."""
+    seen.count += 1
+    return " ".join([label, str(item), str(seen.count)])
+
+
+@slet
 def shout(item: int, seen: Seen, *, label: str = "A") -> str:
     """Another one, which takes over the state."""
     seen.count += 1
@@ -75,7 +82,7 @@ def line(*, output: Path, label: str = "a") -> Application:
 
 @hookimpl
 def register_slets():
-    return [numbers, tag, shout, forgetful, Unopened]
+    return [numbers, tag, twin, shout, forgetful, Unopened]
 
 
 @hookimpl

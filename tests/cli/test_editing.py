@@ -199,3 +199,30 @@ def test_no_platform(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     """Without a platform the edit is refused, after what is wrong with the line itself."""
     assert "no platform is running" in told(capsys, "replace", "line.tag", "line:shout", code=2)
     assert "write NAME=VALUE" in told(capsys, "configure", "line.tag", "label", code=2)
+
+
+def test_a_change_is_proven_first(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --shadow the successor runs beside the old slet; one that does the same takes over, another does not."""
+    dry = told(capsys, "plan", "replace", "line.tag", "line:twin", "--shadow", "20items")
+    assert "shadow tag: beside the old one, on the same items, for 20 items, within 60 s" in dry
+    err = told(capsys, "replace", "line.tag", "line:shout", "--shadow", "20items,30s", code=1)
+    assert "tag was not replaced" in err
+    assert facts("describe", "line.tag")["slet"] == "line:tag"
+    text = told(capsys, "replace", "line.tag", "line:twin", "--shadow", "20items", "--keep", "60s")
+    assert "revision 2 runs" in text
+    assert facts("describe", "line.tag")["slet"] == "line:twin"
+    found = numbers(line)
+    assert found == list(range(1, len(found) + 1))
+
+
+def test_bad_proofs(capsys: pytest.CaptureFixture[str]) -> None:
+    """A time or number that is none is told before anybody is asked; exit code 2."""
+    for arguments, said in {
+        ("--shadow", "soon"): "write 30s, 1000items, or 1000items,30s",
+        ("--shadow", "0items"): "give numbers above 0",
+        ("--keep", "long"): "write 60s",
+        ("--keep", "0s"): "write 60s",
+        ("--divert", "path=x"): "it goes with --shadow",
+        ("--divert", "path", "--shadow", "1s"): "write NAME=VALUE",
+    }.items():
+        assert said in told(capsys, "replace", "line.tag", "line:twin", *arguments, code=2), arguments

@@ -17,6 +17,8 @@ from exop.errors import (
     UnknownName,
 )
 from exop.model.mesh import Mesh
+from exop.model.shadow import Shadow
+from exop.remoting import tasks
 from exop.remoting.planned import MOST_PLANS, Shelf
 from exop.remoting.platform import RemotePlatform
 from exop.stock.slets import count_up, pass_on, show
@@ -163,3 +165,26 @@ def test_the_shelf_is_bounded() -> None:
     for gone in (keys[0], keys[-1], ""):
         with pytest.raises(PlanError, match="the platform has no plan"):
             shelf.take(gone)
+
+
+def test_a_change_that_takes_long(remote: RemotePlatform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change is begun by one call and asked for by others, so that none of them is long."""
+    monkeypatch.setattr(tasks, "PATIENCE", 0.001)
+    mesh = remote.mesh("numbers")
+    for step in (2, 3):
+        mesh = remote.plan(mesh.configure("numbers", step=step)).apply()
+    assert mesh.revision == 3
+
+
+def test_a_proof_travels(remote: RemotePlatform) -> None:
+    """A shadow is data, except for a comparison of the caller's; what cannot be proven is refused there."""
+    mesh = remote.mesh("numbers")
+    plan = remote.plan(mesh.configure("numbers", step=2))
+    with pytest.raises(PlanError, match="replaces no slet: nothing is to be proven"):
+        plan.apply(shadow=Shadow(items=5, divert={"path": Path("x")}))
+    with pytest.raises(PlanError, match="a comparison is code, and code does not travel"):
+        plan.apply(shadow=Shadow(items=5, compare=lambda one, other: True))
+    with pytest.raises(RequestInvalid, match=">= 1"):
+        remote.plan_edits("numbers", [{"edit": "suspend", "node": "sink"}], proof={"items": 0})
+    with pytest.raises(PlanError, match="no predecessor to keep"):
+        remote.plan(mesh.configure("numbers", step=2)).apply(keep=5.0)

@@ -1,0 +1,64 @@
+"""How a replacement is proven before it is made, as it stands on a command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from exop.cli.building import parse
+from exop.errors import BuilderError
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Proof:
+    """What comes before a replacement, and stays behind it."""
+
+    shadow: Annotated[
+        str | None,
+        Parameter(
+            help="Let the successor run beside the old slet first, on the same items, and take over only if it does "
+            "the same: 30s, 1000items, or 1000items,30s."
+        ),
+    ] = None
+    divert: Annotated[
+        tuple[str, ...],
+        Parameter(
+            help="NAME=VALUE: a setting that the successor has meanwhile, so that what it does outside of the mesh "
+            "goes elsewhere; may be given several times."
+        ),
+    ] = ()
+    keep: Annotated[
+        str | None,
+        Parameter(help="For so long the old slet runs on behind its successor, ready for `exop rollback`: 60s."),
+    ] = None
+
+    def as_data(self) -> dict[str, Any] | None:
+        """As it is sent.
+
+        Raises:
+            BuilderError, PlanError: it is no time, or no number of items.
+        """
+        from exop.model.shadow import Shadow
+        from exop.remoting.plans import as_proof
+
+        if self.divert and self.shadow is None:
+            raise BuilderError("--divert says where effects go while a successor is tried; it goes with --shadow")
+        shadow = None if self.shadow is None else Shadow.parse(self.shadow, divert=parse(self.divert))
+        return as_proof(shadow, None if self.keep is None else _seconds(self.keep))
+
+
+#: A replacement that is made at once.
+AT_ONCE: Final = Proof()
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text.removesuffix("s"))
+    except ValueError:
+        found = 0.0
+    if not 0 < found < float("inf"):
+        raise BuilderError(f"--keep {text} is no time; write 60s")
+    return found

@@ -1,0 +1,44 @@
+"""How a change is to be proven before it is made, and kept behind it, as it crosses a border."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+
+from exop.model.shadow import Shadow
+from exop.remoting.offered import PlanLike
+
+Above = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+
+
+class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A shadow (`exop.model.shadow`), where it says items or seconds, and for how long predecessors are kept."""
+
+    items: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    seconds: Above | None = None
+    slower: Above = 2.0
+    divert: Annotated[Mapping[str, bool | int | float | str | None], msgspec.Meta(max_length=200)] = msgspec.field(
+        default_factory=dict
+    )
+    copy: bool = True
+    keep: Above | None = None
+
+    def of(self, plan: PlanLike) -> PlanLike:
+        """The plan with this proof before it.
+
+        Raises:
+            PlanError: something in it cannot run beside the mesh.
+        """
+        shadow = None
+        if self.items is not None or self.seconds is not None:
+            shadow = Shadow(
+                items=self.items, seconds=self.seconds, slower=self.slower, divert=self.divert, copy=self.copy
+            )
+        return plan.proven(shadow, self.keep)
+
+
+def proven(plan: PlanLike, proof: Proof | None) -> PlanLike:
+    """The plan, with a proof if one is asked for."""
+    return plan if proof is None else proof.of(plan)
