@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from exop.bundle.archive import read_archive
 from exop.bundle.code import load_code
+from exop.bundle.dev import Build, Development
 from exop.bundle.ground import Ground
 from exop.bundle.installed import Bundle, Installed
 from exop.bundle.manifest import Manifest
@@ -182,6 +183,15 @@ class Bundles:
             del self._known[key]
         self._remember()
 
+    def develop(self, folder: str | os.PathLike[str], build: Build) -> Development:
+        """Run the application of a folder that is being edited; *build* makes its mesh. See `exop dev`."""
+
+        def wire(manifest: Manifest) -> Mapping[str, str]:
+            with self._turn:
+                return self._wired(manifest, {}, ())[1]
+
+        return Development(self._ground, Path(folder), build, wire)
+
     def list(self) -> Rows:
         """What is installed, by name and version: `bundle`, `state`, what it offers, what is `missing`, who uses it."""
         with self._turn:
@@ -222,13 +232,7 @@ class Bundles:
         if one.key in above:
             problem = f"requires itself: {' → '.join([*above, one.key])}"
             raise BundleError(bundle=one.key, problem=problem, cure="take one of the requirements out")
-        lacking = missing(one.manifest, self._known.manifests())
-        if lacking:
-            raise RequirementMissing(bundle=one.key, missing=lacking)
-        wires = dict(self._wire(one, wanted))
-        for key in wires.values():
-            self._start(self._known[key], {}, (*above, one.key))
-        packages = {name: self._known[key].code.namespace.name for name, key in wires.items()}  # type: ignore[union-attr]
+        wires, packages = self._wired(one.manifest, wanted, above)
         one.code, one.wires, one.problem = load_code(one.manifest, one.sources, packages), wires, ""
         try:
             self._ground.plugins.register(one.key, one.code)
@@ -239,9 +243,23 @@ class Bundles:
             self._withdraw(one)
             raise
 
-    def _wire(self, one: Bundle, wanted: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    def _wired(
+        self, manifest: Manifest, wanted: Mapping[str, str], above: tuple[str, ...]
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Start what a bundle requires; returns keys and packages of it, by the names under which it is imported."""
+        lacking = missing(manifest, self._known.manifests())
+        if lacking:
+            raise RequirementMissing(bundle=manifest.key, missing=lacking)
+        wires, packages = dict(self._wire(manifest, wanted)), {}
+        for name, key in wires.items():
+            self._start(self._known[key], {}, (*above, manifest.key))
+            code = self._known[key].code
+            packages[name] = code.namespace.name if code is not None else ""
+        return wires, packages
+
+    def _wire(self, manifest: Manifest, wanted: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """The bundles that it imports from: those of before, else those that are started, else the highest."""
-        for needed in one.manifest.bundles:
+        for needed in manifest.bundles:
             before = self._known.get(wanted.get(needed.name, ""))
             running = [other.manifest for other in self._known.started(needed.name)]
             preferred = ([before.manifest] if before is not None else [], running, self._known.manifests())

@@ -58,15 +58,24 @@ def load_code(manifest: Manifest, sources: Sources, wires: Mapping[str, str]) ->
     aliases = {manifest.package: name, **wires}
     namespace = load(Namespace(name, sources, aliases, tuple(sorted(wires.values()))), manifest.key)
     try:
-        return Code(
-            namespace,
-            tuple(_slet(manifest, namespace, offer) for offer in manifest.slets),
-            tuple(_channel(manifest, namespace, offer) for offer in manifest.channels),
-            tuple(_found(manifest, namespace, offer) for offer in manifest.builders),
-        )
+        return load_offers(manifest, namespace)
     except BaseException:
         unload(namespace)
         raise
+
+
+def load_offers(manifest: Manifest, namespace: Namespace) -> Code:
+    """Import what a manifest names, from a namespace that is loaded.
+
+    Raises:
+        BundleBroken: a module raised, or does not have what the manifest names.
+    """
+    return Code(
+        namespace,
+        tuple(_slet(manifest, namespace, offer) for offer in manifest.slets),
+        tuple(_channel(manifest, namespace, offer) for offer in manifest.channels),
+        tuple(_found(manifest, namespace, offer) for offer in manifest.builders),
+    )
 
 
 def import_module(bundle: str, namespace: Namespace, module: str) -> ModuleType:

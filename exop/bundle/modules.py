@@ -11,7 +11,7 @@ import importlib
 import linecache
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -57,6 +57,7 @@ class Namespace:
         name: Of the package.
         aliases: What absolute imports of its modules mean: its own name, and those of the bundles that it requires.
         wires: The packages that it imports from.
+        execute: Executes the source of a module that has come from a file, where that is not to be done as a whole.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Namespace:
     aliases: Mapping[str, str]
     wires: tuple[str, ...] = ()
     users: int = 1
+    execute: Callable[[ModuleType, bytes, str], None] | None = None
     builtins: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -139,7 +141,10 @@ class _Loader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         # Imports of its functions are resolved by the bundle, too: they look up `__import__` here.
         module.__dict__["__builtins__"] = self._namespace.builtins
-        super().exec_module(module)
+        if self._namespace.execute is not None:
+            self._namespace.execute(module, self._source, self.path)
+        else:
+            super().exec_module(module)
 
 
 class _Finder(MetaPathFinder):

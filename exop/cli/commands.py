@@ -21,6 +21,7 @@ from exop.cli.bundling import (
 from exop.cli.changing import end, remove, resume
 from exop.cli.checking import check, doctor
 from exop.cli.describing import describe
+from exop.cli.developing import dev
 from exop.cli.editing import add, configure, replace, rewire, suspend
 from exop.cli.items import export_item, list_items, retry_items
 from exop.cli.looking import mesh, ps, services
@@ -56,6 +57,7 @@ FAMILIES: Final = {
 COMMANDS: Final = (
     Command(run, ("run",), "run"),
     Command(serve, ("serve",), "run"),
+    Command(dev, ("dev",), "run"),
     Command(ps, ("ps",), "look"),
     Command(top, ("top",), "look"),
     Command(describe, ("describe",), "look"),

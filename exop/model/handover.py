@@ -37,14 +37,14 @@ def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
         MementoError: the successor cannot take the state, and was not told to lose it.
     """
     way = _way(before, after, lose_state=lose_state)
-    between = _versions(before, after)
-    if between is None or after.slet.state is None:
+    package = _new_version(before, after)
+    if package is None or after.slet.state is None:
         return way
     new = after.slet.state[1]
     kinds = {new, before.slet.state[1]} if before.slet.state else {new}
-    if not any(Mover(*between).concerns(one) for kind in kinds for one in types_of(kind)):
+    if not any(Mover(package).concerns(one) for kind in kinds for one in types_of(kind)):
         return way
-    return HandOver(way.text, _moving(before.name, new, between, way.take))
+    return HandOver(way.text, _moving(before.name, new, package, way.take))
 
 
 def _way(before: Node, after: Node, *, lose_state: bool) -> HandOver:
@@ -81,16 +81,16 @@ def _way(before: Node, after: Node, *, lose_state: bool) -> HandOver:
     )
 
 
-def _versions(before: Node, after: Node) -> tuple[str, str] | None:
-    """The packages of the two versions, where a slet of a bundle is replaced by one of another version of it."""
+def _new_version(before: Node, after: Node) -> str | None:
+    """The package of the new version, where a slet of a bundle is replaced by one of another version of it."""
     old, new = (package_of(one.slet.factory.__module__) for one in (before, after))
-    return (old[0], new[0]) if old is not None and new is not None and old[1] == new[1] and old != new else None
+    return new[0] if old is not None and new is not None and old[1] == new[1] and old != new else None
 
 
 def _moving(
     node: str,
     new: type[Memento],
-    between: tuple[str, str],
+    package: str,
     take: Callable[[Memento | None], Memento | None],
 ) -> Callable[[Memento | None], Memento | None]:
     """Take the state over, and make what it holds of the old version into values of the new one."""
@@ -98,7 +98,7 @@ def _moving(
     def moved(memento: Memento | None) -> Memento | None:
         taken = take(memento)
         try:
-            mover = Mover(*between)
+            mover = Mover(package)
             return mover.fields_of(taken) if isinstance(taken, new) else taken
         except (NoVersion, RecursionError) as problem:
             names = {"old": type(memento).__name__, "new": new.__name__}

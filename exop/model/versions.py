@@ -75,12 +75,13 @@ class Mover:
     What holds none of them is passed on as it is, by reference; what does is built anew, and the old value stays.
 
     Args:
-        before, after: The packages of the two versions.
+        after: The package of the new version. A class of any other version of the bundle is an old one, unless the new
+            version has taken it over as it is.
     """
 
-    before: str
     after: str
     _made: dict[int, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
+    _found: dict[type, Any] = dataclasses.field(default_factory=dict)
 
     def move(self, value: Any) -> Any:
         """The value in the new version.
@@ -126,7 +127,20 @@ class Mover:
         return issubclass(annotation, (list, dict, tuple, set, frozenset, deque))
 
     def _is_old(self, kind: type) -> bool:
-        return kind.__module__ == self.before or kind.__module__.startswith(f"{self.before}.")
+        found = package_of(kind.__module__)
+        if found is None or found[0] == self.after or f"{ROOT}.{found[1]}" != self.after.rpartition("_v")[0]:
+            return False
+        return self._find(kind) is not kind
+
+    def _find(self, kind: type) -> Any:
+        """The class of the new version; `None` if it has none."""
+        if kind not in self._found:
+            within = ".".join(kind.__module__.split(".")[2:])
+            found: Any = sys.modules.get(f"{self.after}.{within}" if within else self.after)
+            for part in kind.__qualname__.split("."):
+                found = getattr(found, part, None)
+            self._found[kind] = found
+        return self._found[kind]
 
     def _moved(self, value: Any, kind: type) -> Any:
         if isinstance(value, type):
@@ -145,13 +159,9 @@ class Mover:
         return value
 
     def _class(self, kind: type) -> Any:
-        found: Any = sys.modules.get(self.after + kind.__module__.removeprefix(self.before))
-        for part in kind.__qualname__.split("."):
-            found = getattr(found, part, None)
+        found = self._find(kind)
         if found is None:
-            raise NoVersion(
-                f"the new version has no {kind.__module__.removeprefix(self.before + '.')}.{kind.__qualname__}"
-            )
+            raise NoVersion(f"the new version has no {kind.__module__.split('.', 2)[-1]}.{kind.__qualname__}")
         return found
 
     def _member(self, value: enum.Enum, kind: type) -> Any:

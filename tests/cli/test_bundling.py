@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,3 +53,72 @@ def test_a_broken_bundle_is_told_by_file_and_line(state: Path, tmp_path: Path) -
     assert refused.returncode == 2
     assert "speeds@0.1.0/slets.py:2: the code of the bundle speeds@0.1.0 could not be loaded" in refused.stderr
     assert "No module named 'nowhere'" in exop("bundle", "list", "--state", state).stdout
+
+
+APPLICATION = """
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+import threading
+from exop import Application, Memento, hookimpl, slet
+from exop.stock.slets import WriteLines
+
+PACE = threading.Event()
+
+class Position(Memento):
+    number: int = 0
+
+@slet
+def numbers(position: Position) -> Iterator[int]:
+    while True:
+        position.number += 1
+        yield position.number
+        PACE.wait(0.01)
+
+@slet
+def tell(number: int) -> str:
+    return f"first {number}"
+
+def telling(*, output: Path) -> Application:
+    app = Application("telling")
+    app.add("sink", WriteLines, item=app.add("tell", tell, number=app.add("numbers", numbers)), path=output)
+    return app
+
+@hookimpl
+def register_builders():
+    return [telling]
+"""
+
+
+def test_an_application_is_edited_while_it_runs(tmp_path: Path) -> None:
+    """Real saves: a good one, a broken one, a good one; every number comes once, in order."""
+    folder, output = tmp_path / "telling", tmp_path / "out.txt"
+    folder.mkdir()
+    source = folder / "__init__.py"
+    source.write_text(APPLICATION)
+
+    def lines() -> list[list[str]]:
+        return [line.split() for line in output.read_text().splitlines()] if output.exists() else []
+
+    def save(text: str) -> None:
+        """As an editor does: beside, and renamed."""
+        (folder / ".new").write_text(text)
+        (folder / ".new").rename(source)
+
+    with running("dev", folder, f"output={output}", "--quiet") as process:
+        eventually(lines)
+        save(APPLICATION.replace("first", "second"))
+        eventually(lambda: lines()[-1][0] == "second")
+        save(APPLICATION.replace("first", "third").replace("yield", "yield ("))
+        assert process.stderr is not None
+        told = ""
+        while "what ran before runs on" not in told:
+            told += process.stderr.readline()
+        save(APPLICATION.replace("first", "fourth"))
+        eventually(lambda: lines()[-1][0] == "fourth")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    assert f"refused: {source}:" in told
+    assert "  replace tell" in told
+    assert [int(number) for _, number in lines()] == [*range(1, len(lines()) + 1)]
+    assert "third" not in {word for word, _ in lines()}
