@@ -21,6 +21,7 @@ from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.durable.failpoints import failpoint
+from exop.runtime.interpreter import give_way
 from exop.runtime.manager import ComponentManager
 from exop.runtime.unwind import Work
 from exop.wiring.controller import Wiring, WiringController
@@ -70,8 +71,11 @@ class Change:
             PlanError: something could not be made or opened; everything is as it was.
         """
         try:
+            give_way()  # planning came before
             self._successors.create()
+            give_way()
             self._successors.open()
+            give_way()
         except BaseException as error:
             self.give_up(error)
             raise
@@ -85,9 +89,12 @@ class Change:
         old = [self.deployment.components[s.node] for s in self.plan.steps if s.verb in ("replace", "remove")]
         try:
             before = self.wiring.survey(self.deployment, self.plan.before.channels)
+            give_way()
             self._connect()
+            give_way()
             after = self.wiring.survey(self.deployment, self.plan.after.channels)
             lean = after.lean()
+            give_way()
             outside = [one.driver for one in (*old, *self._restarted()) if isinstance(one.driver, SourceDriver)]
             with self.deployment.parking, Pause(self.deployment, outside, self.timeout) as pause:
                 stopped = partial(self._successors.open_late, pause)
@@ -249,6 +256,7 @@ class Change:
 
     def _finish(self, old: list[Component]) -> None:
         """The new runs: let the old go, and tell everybody."""
+        give_way()
         for component in old:
             if isinstance(component.driver, ThreadDriver) and not component.driver.join(self.timeout):
                 _report(component, f"its thread has not left within {self.timeout:g} s")

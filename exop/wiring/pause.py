@@ -7,33 +7,17 @@ own thread, and goes on at once.
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
 from exop.errors import PlanError
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, current_driver
+from exop.runtime.interpreter import uncollected
 from exop.runtime.inside import whereabouts
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Keep the garbage collector from running while the streams stand still: it would take longer than a change.
-
-    It runs as soon as it is due afterwards. One that is off already stays so.
-    """
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 class Pause:
