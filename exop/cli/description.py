@@ -58,6 +58,9 @@ def _settings(settings: list[dict[str, Any]], title: str = "settings") -> list[s
 
 def _application_text(facts: Mapping[str, Any]) -> list[str]:
     title = f"{facts['name']}  {facts['state']} for {seconds(facts['running_s'])}  on {facts['platform']}"
+    title += f"  revision {facts['revision']}"
+    if facts.get("last_change"):
+        title += f"  (the last change stood still for {facts['last_change']['paused_ms']:.3g} ms)"
     nodes = [
         [name, one["role"], one["state"], one["slet"], number(one["metrics"]["items_in"]), one.get("error", "")]
         for name, one in facts["nodes"].items()

@@ -149,9 +149,9 @@ def _identity(slet: str) -> str:
     package = (place if place.is_dir() else place.parent).resolve()
     if not colon or not (package / "__init__.py").is_file():
         raise BuilderError(
-            f"{slet!r} is a file here, and code does not travel to a running platform; name a slet that it has "
-            f"(PLUGIN:NAME), put the code into a package that it loads (`exop serve --load FOLDER`), or name one of "
-            f"such a package as FOLDER:NAME"
+            f"{slet!r} is a file here, and code does not travel by itself to a running platform; put it into a bundle "
+            f"(`exop bundle new`, then `exop bundle install` and `start`) or into a package that the platform loads "
+            f"(`exop serve --load FOLDER`; FOLDER:NAME names a slet of it), and name the slet as PLUGIN:NAME"
         )
     return f"{package.name}:{name}"
 

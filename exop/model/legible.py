@@ -169,7 +169,8 @@ class Writer:
         self.opaque.append(path)
         shape = getattr(value, "shape", None)
         size = f" {shape}" if shape else ""
-        return {"$shown": f"{type(value).__module__.partition('.')[0]} {type(value).__name__}{size}: {value!r:.200}"}
+        text = " ".join(repr(value).split())
+        return {"$shown": f"{type(value).__module__.partition('.')[0]} {type(value).__name__}{size}: {text:.200}"}
 
 
 def written(memento: Memento) -> tuple[dict[str, Any], list[str]]:

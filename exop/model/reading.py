@@ -232,7 +232,9 @@ _TAGS: Final[dict[str, Callable[[_Reader, Any, Any, str], Any]]] = {
     "$time": _moment(time),
     "$timedelta": _plainly(lambda content: timedelta(*content)),
     "$path": _plainly(Path),
-    "$bytes": _plainly(lambda content: base64.b64decode(content, validate=True)),
+    "$bytes": lambda reader, content, wanted, path: (bytearray if concrete(wanted) is bytearray else bytes)(
+        base64.b64decode(content, validate=True)
+    ),
     "$complex": _plainly(lambda content: complex(*content)),
     "$enum": _plainly(
         lambda content: class_named(content[0], "enum", lambda one: issubclass(one, enum.Enum))[content[1]]

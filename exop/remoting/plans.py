@@ -112,8 +112,8 @@ def as_topology(mesh: Mesh, send: Callable[[bytes], str]) -> Mapping[str, Any]:
         if node.slet.plugin is None:
             raise MeshError(
                 f"{node.name}: the slet {node.slet.name!r} of {node.slet.factory.__module__} stands in no plugin, and "
-                f"code does not travel; offer it by a @hookimpl register_slets() in a package that the other platform "
-                f"has (installed there, or `exop serve --load FOLDER`)"
+                f"code does not travel by itself; put it into a bundle (`exop bundle new`), or into a package with a "
+                f"@hookimpl register_slets() that the other platform loads (`exop serve --load FOLDER`)"
             )
     marks = marks_of(mesh)
     for name, given in marks.items():

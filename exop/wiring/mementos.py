@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -19,6 +20,8 @@ T = TypeVar("T")
 def capture(deployment: Deployment, node: str, timeout: float = TIMEOUT) -> Memento:
     """A copy of a node's memento as it is between two items; also of one that is suspended on an item.
 
+    It is what a checkpoint would bring back: an object to which two fields refer becomes two.
+
     Raises:
         UnknownName: there is no such node.
         MeshError: its slet keeps no memento.
@@ -35,7 +38,9 @@ def capture(deployment: Deployment, node: str, timeout: float = TIMEOUT) -> Meme
         except NotStorable:
             return memento.copied()
 
-    found = at_rest(deployment, node, encoded, timeout)
+    # What the encoding would bring back as something else is copied.
+    altered = any("bytearray" in str(one.type) for one in dataclasses.fields(kind))  # type: ignore[arg-type]
+    found = at_rest(deployment, node, Memento.copied if altered else encoded, timeout)
     if isinstance(found, Memento):
         return found
     made: Memento = filled(kind, decode(found))

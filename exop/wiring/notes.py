@@ -31,6 +31,7 @@ def notes(
         if step.before is not None and step.after is not None:
             found += notes_on_lines(step.before, step.after)
         if step.verb in ("add", "replace"):
+            found += _of_given(step)
             found += _of_new(step, openings)
     return tuple(found)
 
@@ -69,6 +70,16 @@ def _of_old(step: Step, component: Component) -> Iterator[str]:
         yield f"{step.node} has no quiesce(): what it was given and has not put out is lost"
     if step.verb in ("replace", "remove") and spec.own_driver and component.status is State.FAILED:
         yield f"{step.node} is broken: what it was given and has not put out is lost"
+
+
+def _of_given(step: Step) -> Iterator[str]:
+    """A state that is given is of an earlier moment, or of another stream: only the giver knows what it misses."""
+    if step.after is None or step.after.memento is None:
+        return
+    if step.after.slet.inputs:
+        yield f"what {step.node} has done to its state since the one that is given was taken is not in it"
+    else:
+        yield f"{step.node} goes on at the position that is given: what lies between comes again, or is left out"
 
 
 def _of_new(step: Step, openings: Openings) -> Iterator[str]:

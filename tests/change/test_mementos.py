@@ -1,6 +1,7 @@
 """A state is taken out of the running stream, and given to a node: no item is lost, doubled or reordered by that."""
 
 from collections.abc import Iterator
+from dataclasses import field
 
 import pytest
 
@@ -81,6 +82,23 @@ def test_a_source_goes_on_from_another_position(platform):
     whole(seen[again:])
 
 
+@pytest.mark.parametrize("node", ["a", "b"])
+def test_between_suspend_and_resume_nothing_is_missed(platform, node):
+    """A node that is suspended does nothing to its state: what is taken and given back is exactly what it had."""
+    seen: list[int] = []
+    platform.apply(chain("app", endless, summing, writing(seen)).build())
+    grows(seen, 10)
+    platform.apply(platform.mesh("app").suspend(node))
+    found = platform.memento("app", node)
+    platform.restore("app", node, found)
+    assert platform.memento("app", node) == found
+    platform.apply(platform.mesh("app").resume(node))
+    grows(seen, 10)
+    end(platform, "app")
+    whole(seen)
+    assert platform.memento("app", "b").count == len(seen)
+
+
 def test_a_restoration_is_planned_and_can_be_stale(platform):
     """It is a change like any other: printed, combined with others, refused when somebody was first."""
     seen: list[int] = []
@@ -90,6 +108,9 @@ def test_a_restoration_is_planned_and_can_be_stale(platform):
     assert "replace b: tests.change.tools:summing → tests.change.tools:summing_too; the state (Sum) as it is given" in (
         str(plan)
     )
+    assert "what b has done to its state since the one that is given was taken is not in it" in plan.notes
+    (note,) = platform.plan(mesh.restore("a", Position(number=3))).notes
+    assert note == "a goes on at the position that is given: what lies between comes again, or is left out"
     platform.restore("app", "b", Sum(count=5))
     with pytest.raises(StaleMesh):
         plan.apply()
@@ -194,3 +215,27 @@ def test_what_cannot_be_stored_can_be_taken(platform):
     assert isinstance(found.place, Place)
     assert found.place is not platform.memento("app", "a").place
     end(platform, "app")
+
+
+def test_what_the_encoding_would_alter_is_copied(platform):
+    """A `bytearray` stays one, so that what was taken can be given back."""
+
+    class Buffer(Memento):
+        """What is not sent yet."""
+
+        data: bytearray = field(default_factory=bytearray)
+
+    @slet
+    def buffering(x: int, buffer: Buffer) -> int:
+        buffer.data.append(x % 7)
+        return x
+
+    seen: list[int] = []
+    platform.apply(chain("app", endless, buffering, writing(seen)).build())
+    grows(seen, 10)
+    found = platform.memento("app", "b")
+    assert type(found.data) is bytearray
+    platform.restore("app", "b", found)
+    grows(seen, 10)
+    end(platform, "app")
+    whole(seen)
