@@ -169,7 +169,7 @@ class Platform(Requests):
         """What runs here, in plain data: the platform, or one application with its components and channels."""
         if application is not None:
             found = application_status(self.deployment(application))
-            found |= self._applications.beside(application)
+            found |= self._applications.changes.beside.status(application)
             durability = self._applications.durability(application)
             return found | ({"checkpoints": durability} if durability is not None else {})
         return {

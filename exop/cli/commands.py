@@ -9,6 +9,7 @@ from typing import Final
 from cyclopts import Group
 
 from exop.cli.applying import apply, plan
+from exop.cli.beside import rollback
 from exop.cli.bundling import (
     install_bundle,
     list_bundles,
@@ -66,6 +67,7 @@ COMMANDS: Final = (
     Command(plan, ("plan",), "change"),
     Command(apply, ("apply",), "change"),
     Command(replace, ("replace",), "change"),
+    Command(rollback, ("rollback",), "change"),
     Command(configure, ("configure",), "change"),
     Command(rewire, ("rewire",), "change"),
     Command(add, ("add",), "change"),

@@ -17,6 +17,8 @@ POLICIES: Final = {
     "dead-letter": "the item is set aside with its traceback and memento, and the stream goes on",
     "skip": "the item is dropped and counted, and the stream goes on",
 }
+#: What may run beside a node: a successor on trial, a predecessor that is kept.
+BESIDE: Final = ("shadow", "kept")
 ATOMIC: Final = "a further try starts from the memento of before the item (atomic)"
 NOT_ATOMIC: Final = "a further try starts from the memento as the failed call left it (atomic=True would keep a copy)"
 
@@ -116,7 +118,8 @@ def _application_facts(found: Found) -> dict[str, Any]:
 
 def _node_facts(found: Found) -> dict[str, Any]:
     """A running node: its figures, and its ports with their types."""
-    nodes = found.platform.status(found.application)["nodes"]
+    status = found.platform.status(found.application)
+    nodes = status["nodes"]
     if found.node not in nodes:
         raise UnknownName(place=f"the application {found.application!r}", kind="node", name=found.node, known=nodes)
     node = nodes[found.node]
@@ -132,7 +135,9 @@ def _node_facts(found: Found) -> dict[str, Any]:
         for port, channel in node["ports"].items()
     ]
     text = guarantee(node["policy"], atomic=node["atomic"], state=node["memento"] is not None)
-    return {"node": f"{found.application}.{found.node}", **node, "ports": ports, "guarantee": text}
+    beside = {what: {found.node: status[what][found.node]} for what in BESIDE if found.node in status.get(what, {})}
+    place = f"{found.application}.{found.node}"
+    return {"node": place, **node, "ports": ports, "guarantee": text, "beside": beside}
 
 
 def _escaped(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from exop.cli.beside import beside_lines
 from exop.cli.text import columns, number, pairs, seconds
 from exop.cli.troubles import application_troubles, troubles
 
@@ -78,7 +79,7 @@ def _application_text(facts: Mapping[str, Any]) -> list[str]:
         parts += [f"{name}: pending: {line}" for line in one.get("pending", [])]
         parts += [f"{name}: {one['pending_problem']}"] if "pending_problem" in one else []
     parts += [f"a driver has crashed: {name}: {error}" for name, error in facts["crashed"].items()]
-    wrong = list(application_troubles(facts))
+    wrong = [*application_troubles(facts), *beside_lines(facts)]
     return [*parts, "\n".join(wrong)] if wrong else parts
 
 
@@ -97,6 +98,8 @@ def _node_text(facts: Mapping[str, Any]) -> list[str]:
     lines.append("  " + pairs({("~" if name in sampled else "") + name: value for name, value in plain.items()}))
     lines += [f"  {kind}  {pairs(figures[kind])}" for kind in ("service_ms", "latency_ms", "own") if figures.get(kind)]
     lines += [f"  {line}" for line in troubles(facts, facts["node"])]
+    beside = {"name": facts["node"].partition(".")[0], **facts["beside"]}
+    lines += [f"  {line}" for line in beside_lines(beside)]
     for one in facts.get("dead_letters", {}).get("first", []):
         lines.append(f"  dead letter at {one['port']!r}: {one['item']}: {one['error'].strip().splitlines()[-1]}")
     return ["\n".join(lines)]

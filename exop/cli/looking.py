@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from exop.cli.beside import beside_lines
 from exop.cli.options import HERE, Json, Load, Picture, Where
 from exop.cli.peers import find_application, running, runs, the_platform
 from exop.cli.report import DONE
@@ -28,7 +29,7 @@ def ps(*, json: Json = False) -> int:
         print(columns(head, [row for one in platforms for row in _rows(one)]))
         for one in platforms:
             for status in one.get("applications", {}).values():
-                for line in application_troubles(status):
+                for line in (*application_troubles(status), *beside_lines(status)):
                     print(line)
     return DONE
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from exop.cli.beside import ProofView, proof_lines
 from exop.cli.report import DONE, Failure, say
 from exop.cli.text import print_json
 from exop.errors import ExopError
@@ -24,20 +25,26 @@ def show_and_make(plan: RemotePlan, *, dry_run: bool, json: bool, timeout: float
         if json:
             print_json(plan.facts() | {"made": False})
         return DONE
+    name, view = plan.planned.application, ProofView(plan)
     try:
-        changed = plan.carry_out(timeout)
+        changed = plan.carry_out(timeout, told=view.look)
     except KeyboardInterrupt:
-        say(
-            f"exop: {plan.planned.application}: the platform goes on with the change; `exop describe` shows what it did"
-        )
+        given_up = plan.planned.proven and plan.platform.abandon_proof(name)
+        on = "the proof is given up, the old slet stays" if given_up else "the platform goes on with the change"
+        say(f"exop: {name}: {on}; `exop describe {name}` shows what runs")
         raise
     except ExopError as error:
         if json:
             print_json(plan.facts() | {"made": False, "error": str(error)})
         raise Failure(error) from error
+    finally:
+        view.close()
     if json:
-        print_json(plan.facts() | {"made": True, "now": changed.revision, "paused_ms": changed.paused_ms})
+        proof = {"proof": view.found()} if plan.planned.proven else {}
+        print_json(plan.facts() | {"made": True, "now": changed.revision, "paused_ms": changed.paused_ms} | proof)
         return DONE
+    for line in proof_lines(view.found()):
+        print(line)
     paused = "" if changed.paused_ms is None else f"; the stream stood still for {changed.paused_ms:.3g} ms"
     print(f"{changed.application}: revision {changed.revision} runs{paused}")
     return DONE

@@ -62,6 +62,19 @@ class TaskNumber(Request, frozen=True):
     number: str
 
 
+class KeptNode(Request, frozen=True):
+    """Names a node behind which its predecessor runs on."""
+
+    application: str
+    node: str
+
+
+class Proving(Request, frozen=True):
+    """Names an application of which a change is being proven."""
+
+    application: str
+
+
 class ChangeOperations:
     """The operations by which one platform is changed."""
 
@@ -98,6 +111,17 @@ class ChangeOperations:
     def outcome(self, request: TaskNumber) -> CarriedOut:
         """What came of a change that was begun; nothing yet, while it is being made."""
         return CarriedOut(request.number, self._tasks.result(request.number))
+
+    @operation
+    def rollback(self, request: KeptNode) -> CarriedOut:
+        """Begin to let the predecessor of a node take over again; as for `carry_out`."""
+        number = self._tasks.begin(lambda: self._changed(self._platform.rollback(request.application, request.node)))
+        return CarriedOut(number, self._tasks.result(number))
+
+    @operation
+    def abandon_proof(self, request: Proving) -> bool:
+        """Give up the proof of a change; `False` when none is under way."""
+        return self._platform.abandon_proof(request.application)
 
     def _mesh(self, request: Topology) -> Mesh:
         mesh = Mesh.from_toml(request.toml, self._platform.catalog.slets)

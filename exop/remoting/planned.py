@@ -38,6 +38,8 @@ class Planned(msgspec.Struct, frozen=True):
     channels_removed: list[str]
     notes: list[str]
     text: str
+    proven: bool = False
+    """It is proven before it is made, which takes its time."""
 
 
 class Changed(msgspec.Struct, frozen=True):
@@ -70,6 +72,7 @@ def as_data(number: str, plan: PlanLike) -> Planned:
         channels_removed=[one.name for one in plan.changes.channels_removed],
         notes=list(plan.notes),
         text=str(plan),
+        proven=plan.shadow is not None,
     )
 
 

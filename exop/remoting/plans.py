@@ -74,13 +74,21 @@ class RemotePlan:
             return self.platform.mesh(changed.application)
         return without_marks(self.mesh).at(changed.revision)
 
-    def carry_out(self, timeout: float | None = None, *, proof: Mapping[str, Any] | None = None) -> Changed:
+    def carry_out(
+        self,
+        timeout: float | None = None,
+        *,
+        proof: Mapping[str, Any] | None = None,
+        told: Callable[[], object] | None = None,
+    ) -> Changed:
         """Make the change, and tell what was made of it: the revision, and for how long the stream stood still.
+
+        *told* is called now and then while it takes its time.
 
         Raises:
             StaleMesh, PlanError: as `apply`.
         """
-        return self.platform.carry_out(self.planned.plan, timeout, proof=proof)
+        return self.platform.carry_out(self.planned.plan, timeout, proof=proof, told=told)
 
 
 def as_proof(shadow: Shadow | None, keep: float | None) -> dict[str, Any] | None:

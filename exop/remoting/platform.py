@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,7 +22,7 @@ from exop.runtime.trouble import FailedItem
 
 if TYPE_CHECKING:
     from exop.remoting.declare import Operation
-    from exop.remoting.planned import Changed
+    from exop.remoting.planned import CarriedOut, Changed
     from exop.remoting.served import Served
 
 #: How often `wait` asks, in seconds.
@@ -148,12 +148,45 @@ class RemotePlatform:
         """Make a topology file what runs there, and return the application's name; its slets are known there alone."""
         return str(self._client.call("apply", {"toml": toml, "revision": revision}, timeout=PATIENCE)["application"])
 
-    def carry_out(self, plan: str, timeout: float | None = None, *, proof: Mapping[str, Any] | None = None) -> Changed:
-        """Make the change that was planned under this number; *timeout* as for `Plan.apply`."""
+    def carry_out(
+        self,
+        plan: str,
+        timeout: float | None = None,
+        *,
+        proof: Mapping[str, Any] | None = None,
+        told: Callable[[], object] | None = None,
+    ) -> Changed:
+        """Make the change that was planned under this number; *timeout* as for `Plan.apply`.
+
+        *told* is called now and then while it takes its time.
+        """
         from exop.remoting.planned import CarriedOut
 
-        found = self._client.call("carry_out", {"plan": plan, "timeout": timeout, "proof": proof}, CarriedOut)
+        request = {"plan": plan, "timeout": timeout, "proof": proof}
+        return self._outcome(self._client.call("carry_out", request, CarriedOut), told)
+
+    def rollback(self, application: str, node: str) -> Mesh:
+        """Let the predecessor of a node, kept by `plan.apply(keep=…)`, take over again, as `Platform.rollback`."""
+        self.roll_back(application, node)
+        return self.mesh(application)
+
+    def roll_back(self, application: str, node: str) -> Changed:
+        """The same, told as what was changed; the slets need not be known here."""
+        from exop.remoting.planned import CarriedOut
+
+        return self._outcome(self._client.call("rollback", {"application": application, "node": node}, CarriedOut))
+
+    def abandon_proof(self, application: str) -> bool:
+        """Give up the proof of a change: the old slets stay; `False` when none was under way."""
+        return bool(self._client.call("abandon_proof", {"application": application}))
+
+    def _outcome(self, found: CarriedOut, told: Callable[[], object] | None = None) -> Changed:
+        """Wait for the end of what was begun; *told* is called meanwhile."""
+        from exop.remoting.planned import CarriedOut
+
         while found.changed is None:
+            if told is not None:
+                told()
             found = self._client.call("outcome", {"number": found.number}, CarriedOut)
         return found.changed
 

@@ -41,6 +41,7 @@ class Applications:
     """What runs on a platform, by name. The appliers of one application are served one after the other.
 
     Attributes:
+        changes: Who carries out plans, and knows what runs beside the applications.
         checkpoints: Who takes their checkpoints.
         lost: Applications that could not be started again, with a checkpoint that is kept for them, and why.
     """
@@ -55,8 +56,8 @@ class Applications:
         self._running: dict[str, Deployment] = {}
         self.checkpoints = Durability()
         self._turn = threading.RLock()
-        self._changes = Changes(manager, wiring, self)
-        self._turns = self._changes.turns
+        self.changes = Changes(manager, wiring, self)
+        self._turns = self.changes.turns
         self._closings = 0
 
     @property
@@ -103,7 +104,7 @@ class Applications:
         self._deployer.check_hosts(mesh)
         plan = make_plan(now, mesh)
         said = notes(plan, running, self._manager.kinds, self._manager.openings)
-        return dataclasses.replace(plan, notes=said, carry_out=self._changes.carry_out)
+        return dataclasses.replace(plan, notes=said, carry_out=self.changes.carry_out)
 
     def apply(self, mesh: Mesh, timeout: float | None = None) -> Mesh:
         """Make *mesh* what runs: deploy a new application, or change the one that runs. Returns it with its revision.
@@ -202,7 +203,7 @@ class Applications:
         Raises:
             UnknownName: no such application runs here.
         """
-        self._changes.beside.stop(application)
+        self.changes.beside.stop(application)
         with self._turn:
             if application in self.lost and self.store is not None:
                 self.store.forget(application)
@@ -245,7 +246,7 @@ class Applications:
     def close(self) -> None:
         """Undeploy everything; what the store says of it stays, with a last checkpoint of what is durable."""
         for application in self.names():
-            self._changes.beside.stop(application)
+            self.changes.beside.stop(application)
         with self._turn:
             self._closings += 1
             for application in self.checkpoints.names():
@@ -263,20 +264,7 @@ class Applications:
             StaleMesh: one of the applications was changed after its plan was made.
             PlanError: one of them could not be made; everything is as it was, in all of them.
         """
-        return self._changes.together(plans)
-
-    def rollback(self, application: str, node: str) -> Mesh:
-        """Let a predecessor that was kept take over again, with its own, current state.
-
-        Raises:
-            UnknownName: no such application, or node.
-            PlanError: none was kept; or the change could not be made, and everything is as it was.
-        """
-        return self._changes.rollback(application, node, self.plan)
-
-    def beside(self, application: str) -> dict[str, Any]:
-        """What runs beside an application: successors on trial, predecessors that are kept."""
-        return self._changes.beside.status(application)
+        return self.changes.together(plans)
 
     @property
     def deployed(self) -> Mapping[str, Deployment]:

@@ -117,7 +117,16 @@ class Requests:
             UnknownName: no such application, or node.
             PlanError: none was kept; or it could not be made, and everything is as it was.
         """
-        return self._applications.rollback(application, node)
+        return self._applications.changes.rollback(application, node, self._applications.plan)
+
+    def abandon_proof(self, application: str) -> bool:
+        """Give up the proof of a change: the old slets stay; `False` when none was under way.
+
+        Raises:
+            UnknownName: no such application.
+        """
+        self.deployment(application)
+        return self._applications.changes.beside.abandon(application, "it was given up")
 
     def checkpoint(self, application: str) -> None:
         """Take a checkpoint of a durable application now; it is written when this returns.

@@ -54,7 +54,7 @@ class Beside:
         """
         running = self._proofs.get(application)
         if running is not None and running is not proof:
-            raise PlanError(f"{running}; wait until that is over, and make the change then")
+            raise PlanError(f"{running}; wait until that is over, or give it up (platform.abandon_proof)")
 
     def begin(self, deployment: Deployment, plan: Plan) -> Proof:
         """Begin to prove a plan: nobody else may change the application until `over`."""
@@ -124,11 +124,16 @@ class Beside:
         )
         return dataclasses.replace(made, steps=steps), kept
 
-    def stop(self, application: str) -> None:
-        """The application is removed: nothing runs beside it any more."""
+    def abandon(self, application: str, reason: str) -> bool:
+        """Give up the proof that is under way, and wait until that is done; tells whether there was one."""
         proof = self._proofs.get(application)
         if proof is not None:
-            proof.abort("it is removed", LEAVING)
+            proof.abort(reason, LEAVING)
+        return proof is not None
+
+    def stop(self, application: str) -> None:
+        """The application is removed: nothing runs beside it any more."""
+        self.abandon(application, "it is removed")
         turn = self._turn(application)
         taken = turn.acquire(timeout=LEAVING)  # a predecessor whose time is up may be about to leave
         try:

@@ -1,0 +1,98 @@
+"""What runs beside an application, shown: successors on trial, predecessors that are kept; and `exop rollback`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from exop.cli.options import HERE, Json, Where
+from exop.cli.peers import find_application
+from exop.cli.report import DONE, Failure
+from exop.cli.text import number, print_json
+from exop.errors import BuilderError, PlanError
+
+if TYPE_CHECKING:
+    from exop.remoting.plans import RemotePlan
+
+
+def rollback(node: str, /, *, where: Where = HERE, json: Json = False) -> int:
+    """Let the predecessor of a node take over again, with its own, current state: `exop replace … --keep 60s` keeps it.
+
+    Until its time is up it has got the same items as its successor. No item is lost, doubled or reordered; one on which
+    the successor is suspended is tried by the predecessor. Exit code 1 if the change failed.
+
+    Args:
+        node: APP.NODE.
+    """
+    with find_application(node, where) as found:
+        if not found.node:
+            name = found.application
+            raise BuilderError(
+                f"{name!r} names an application; write {name}.NODE, as `exop describe {name}` lists them"
+            )
+        if found.node not in found.platform.status(found.application).get("kept", {}):
+            changed = found.platform.roll_back(found.application, found.node)  # it says why there is none
+        else:
+            try:
+                changed = found.platform.roll_back(found.application, found.node)
+            except PlanError as error:
+                raise Failure(error) from error
+    if json:
+        print_json({"application": changed.application, "now": changed.revision, "paused_ms": changed.paused_ms})
+        return DONE
+    print(f"{changed.application}: revision {changed.revision} runs, with the predecessor of {found.node}")
+    return DONE
+
+
+class ProofView:
+    """Tells how far a proof has come: a line that is written anew on a terminal, nothing elsewhere."""
+
+    def __init__(self, plan: RemotePlan) -> None:
+        self._plan = plan
+        self._live = plan.planned.proven and sys.stderr.isatty()
+
+    def look(self) -> None:
+        """Ask, and show it."""
+        if self._live:
+            found = self._status("shadow")
+            text = "; ".join(on_trial(node, one) for node, one in found.items())
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+    def found(self) -> dict[str, Any]:
+        """What a proof that has succeeded has found, by node."""
+        return self._status("proof") if self._plan.planned.proven else {}
+
+    def close(self) -> None:
+        """What is printed next stands for itself."""
+        if self._live:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def _status(self, what: str) -> dict[str, Any]:
+        return dict(self._plan.platform.status(self._plan.planned.application).get(what) or {})
+
+
+def on_trial(node: str, one: Mapping[str, Any]) -> str:
+    """How far the proof of a node has come."""
+    asked = f" of {number(one['asked'])}" if one["asked"] else ""
+    return f"shadow {node}: {number(one['items'])}{asked} items in {one['seconds']:.1f} s (of {one['limit']:g} s)"
+
+
+def proof_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """What a proof that has succeeded has found."""
+    for node, one in found.items():
+        times = one.get("busy_ms", {})
+        busy = ""
+        if times.get("old") and times.get("new"):
+            told = "  ".join(f"{name} {times['old'][name]:g} → {times['new'][name]:g}" for name in times["old"])
+            busy = f"; ms per item, old → new: {told}"
+        yield f"shadow {node}: equal on {number(one['items'])} items in {one['seconds']:.1f} s{busy}"
+
+
+def beside_lines(status: Mapping[str, Any]) -> Iterator[str]:
+    """What runs beside an application: successors on trial, predecessors that are kept."""
+    for node, one in status.get("shadow", {}).items():
+        yield f"{status['name']}.{node}: {one['slet']} is on trial; {on_trial(node, one)}"
+    for node, one in status.get("kept", {}).items():
+        place = f"{status['name']}.{node}"
+        yield f"{place}: the predecessor {one['slet']} is kept until {one['until']} (exop rollback {place})"

@@ -1,0 +1,109 @@
+"""A change from the command line is proven before it is made, and taken back."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from exop.cli.proving import Proof
+from exop.errors import BuilderError, PlanError
+from tests.cli.line import PACKAGE
+from tests.cli.shell import eventually, exop, facts, lines, running
+
+TWINS = '''
+
+@slet
+def tag_too(item: int, seen: Seen, *, label: str = "a", limit: int = 0) -> str:
+    """The same by other code."""
+    seen.count = seen.count + 1
+    return f"{label} {item} {seen.count}"
+
+
+@slet
+def tag_wrong(item: int, seen: Seen, *, label: str = "a", limit: int = 0) -> str:
+    """The same with a mistake."""
+    seen.count += 1
+    return f"{label} {item} {seen.count + (seen.count % 10 == 0)}"
+
+
+'''
+
+
+@pytest.fixture
+def line(tmp_path: Path):
+    """An application that runs on a platform in another process; the file that it writes."""
+    folder = tmp_path / "line"
+    folder.mkdir()
+    package = PACKAGE.replace("return [numbers, tag,", "return [tag_too, tag_wrong, numbers, tag,")
+    (folder / "__init__.py").write_text(package + TWINS)
+    output = tmp_path / "out"
+    with running("serve", "--load", folder, "--name", "served", stdout=None, stderr=None):
+        eventually(lambda: facts("ps"))
+        done = exop("apply", folder, f"output={output}")
+        assert done.returncode == 0, done.stderr
+        eventually(lambda: len(lines(output)) > 5)
+        yield output
+
+
+def counted(path: Path) -> None:
+    """Every number was written once, in order, and the state has counted each."""
+    found = [one.split() for one in path.read_text().splitlines(keepends=True) if one.endswith("\n")]
+    assert [int(one[1]) for one in found] == list(range(1, len(found) + 1))
+    assert [int(one[2]) for one in found] == list(range(1, len(found) + 1))
+
+
+def test_prove_keep_and_roll_back(line: Path) -> None:
+    """The plan shows the shadow; an equal one takes over, a different one is refused, and the old one comes back."""
+    wrong = exop("replace", "line.tag", "line:tag_wrong", "--shadow", "50items")
+    assert wrong.returncode == 1
+    assert "shadow tag: beside the old one, on the same items, for 50 items, within 60 s" in wrong.stdout
+    assert "tag was not replaced: a difference; the old one runs on" in wrong.stderr
+    assert "tag, out" not in wrong.stderr
+    assert facts("describe", "line.tag")["slet"] == "line:tag"
+
+    done = exop("replace", "line.tag", "line:tag_too", "--shadow", "20items", "--keep", "60s")
+    assert done.returncode == 0, done.stderr
+    assert "shadow tag: equal on 2" in done.stdout
+    assert "line: revision 2 runs; the stream stood still for " in done.stdout
+    assert "the predecessor line:tag is kept until " in exop("ps").stdout
+    assert "(exop rollback line.tag)" in exop("describe", "line.tag").stdout
+
+    back = exop("rollback", "line.tag")
+    assert (back.returncode, back.stdout) == (0, "line: revision 3 runs, with the predecessor of tag\n")
+    assert facts("describe", "line.tag")["slet"] == "line:tag"
+    none = exop("rollback", "line.tag")
+    assert none.returncode == 2
+    assert "replace it back instead" in none.stderr
+    before = len(lines(line))
+    eventually(lambda: len(lines(line)) > before + 5)
+    counted(line)
+
+
+def test_ctrl_c_leaves_the_old_one(line: Path) -> None:
+    """Whoever gives up waiting gives up the proof: the old slet stays, and others may change the application."""
+    with running("replace", "line.tag", "line:tag_too", "--shadow", "1000000items,600s") as waiting:
+        eventually(lambda: facts("describe", "line").get("shadow", {}).get("tag", {}).get("items"))
+        refused = exop("suspend", "line.tag")
+        assert refused.returncode == 1
+        assert "a successor is on trial for 1000000 items" in refused.stderr
+        waiting.send_signal(signal.SIGINT)
+        assert waiting.wait(30) == 130
+    assert "shadow" not in facts("describe", "line")
+    assert facts("describe", "line.tag")["slet"] == "line:tag"
+    assert exop("configure", "line.tag", "label=c").returncode == 0
+    eventually(lambda: lines(line)[-1].startswith("c"))
+    counted(line)
+
+
+def test_what_is_written_wrongly() -> None:
+    """Each option says how it is written."""
+    found = Proof(shadow="5items,2s", divert=("path=x",), keep="60s").as_data()
+    assert found is not None
+    assert (found["items"], found["seconds"], found["divert"], found["keep"]) == (5, 2.0, {"path": "x"}, 60.0)
+    assert Proof().as_data() is None
+    with pytest.raises(PlanError, match="write 30s, 1000items"):
+        Proof(shadow="soon").as_data()
+    with pytest.raises(BuilderError, match="it goes with --shadow"):
+        Proof(divert=("path=x",)).as_data()
+    with pytest.raises(BuilderError, match="write 60s"):
+        Proof(keep="long").as_data()
