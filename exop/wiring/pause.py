@@ -16,8 +16,8 @@ from typing import Self
 from exop.errors import PlanError
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, current_driver
-from exop.runtime.interpreter import uncollected
 from exop.runtime.inside import whereabouts
+from exop.runtime.interpreter import uncollected
 
 
 class Pause:
