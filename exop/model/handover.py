@@ -37,7 +37,7 @@ def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
         MementoError: the successor cannot take the state, and was not told to lose it.
     """
     way = _way(before, after, lose_state=lose_state)
-    package = _new_version(before, after)
+    package = new_version(before, after)
     if package is None or after.slet.state is None:
         return way
     new = after.slet.state[1]
@@ -81,7 +81,7 @@ def _way(before: Node, after: Node, *, lose_state: bool) -> HandOver:
     )
 
 
-def _new_version(before: Node, after: Node) -> str | None:
+def new_version(before: Node, after: Node) -> str | None:
     """The package of the new version, where a slet of a bundle is replaced by one of another version of it."""
     old, new = (package_of(one.slet.factory.__module__) for one in (before, after))
     return new[0] if old is not None and new is not None and old[1] == new[1] and old != new else None

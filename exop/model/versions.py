@@ -14,6 +14,8 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from exop.model.items import Batch
+
 ROOT: Final = "exop_bundles"
 #: Values that hold no others; what an annotation says of them is enough.
 _PLAIN: Final = (bool, int, float, str, bytes, type(None))
@@ -229,7 +231,7 @@ def _filled(kind: Any, fields: dict[str, Any]) -> Any:
 
 
 _CONTAINERS: Final[dict[type, Callable[[Mover, Any], Any]]] = {
-    **dict.fromkeys((list, tuple, set, frozenset, deque), Mover.sequence),
+    **dict.fromkeys((list, tuple, set, frozenset, deque, Batch), Mover.sequence),
     **dict.fromkeys((dict, defaultdict, OrderedDict, Counter), Mover.mapping),
 }
 

@@ -98,6 +98,9 @@ class Channel(ABC):
     def restore(self, held: Mapping[str, Any]) -> None:
         """Take back what `capture` returned."""
 
+    def exchange(self, replace: Callable[[Any], Any]) -> None:
+        """Put what *replace* gives in the place of every item that is kept; nothing is in flight."""
+
     def take_part(self, *, on: bool) -> None:
         """Told whether checkpoints are taken of the application: when the channel is open, and when that changes."""
 

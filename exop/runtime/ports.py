@@ -233,6 +233,12 @@ class PulledInput(InputPort[Any]):
         if self.queue is not None:
             self.queue.put_first(held["earlier"])
 
+    def exchange(self, replace: Callable[[Any], Any]) -> None:
+        """Put what *replace* gives in the place of every item that was taken and not dealt with yet."""
+        self.taken.extend([replace(self.taken.popleft()) for _ in range(len(self.taken))])
+        for queue in self._earlier:
+            queue.exchange(replace)
+
     def earlier(self) -> list[QueueChannel]:
         """The queues that were connected before, and may hold something still."""
         return list(self._earlier)

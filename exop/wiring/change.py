@@ -24,6 +24,7 @@ from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.interpreter import give_way
 from exop.runtime.manager import ComponentManager
 from exop.runtime.unwind import Work
+from exop.wiring.contents import move_contents
 from exop.wiring.controller import Wiring, WiringController
 from exop.wiring.drain import Drain, check_ends
 from exop.wiring.hands import Hands, check_hands
@@ -153,6 +154,7 @@ class Change:
             check_hands(self.deployment.drivers(), before.circuit, after.circuit)
             self._successors.states |= self.beside.take_over(self._undo)
             self.deployment.leaving = [one.driver for one in old if one.driver is not None]
+            move_contents(self.deployment, self.plan, self._undo)
             self._swap(before)
             mesh = self._caught_up()
             check_ends(before.circuit, after.circuit)

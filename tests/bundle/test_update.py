@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from exop import Application, Memento, Platform, slet
-from exop.errors import BundleBroken, BundleError, ComponentFailed, MementoError, MeshError
+from exop.errors import BundleBroken, BundleError, ComponentFailed, MementoError, MeshError, PlanError
 from exop.stock.slets import count_up
 from tests.bundle.folders import SLETS, manifest, speeds, write
 from tests.rig import eventually
@@ -215,6 +215,92 @@ def test_an_unchanged_memento_is_not_upgraded(platform: Platform, tmp_path: Path
     eventually(lambda: platform.deployment("sums").components["sum"].state.sum > before > 0)
     plan = str(platform.plan(platform.mesh("sums").replace("sum", platform.slets()["speeds@1.1.0:add_up"])))
     assert "nothing to do" in plan
+
+
+ITEMS = """
+from enum import Enum
+from dataclasses import dataclass
+from exop import Memento, slet
+
+class Mood(Enum):
+    CALM = 1
+
+@dataclass(frozen=True)
+class Report:
+    number: int
+    mood: Mood = Mood.CALM
+
+class Last(Memento):
+    number: int = 0
+    seen: int = 0
+
+@slet
+def make(number: int) -> Report:
+    return Report(number)
+
+@slet
+def take(report: Report, last: Last) -> None:
+    if type(report) is not Report or report.mood is not Mood.CALM:
+        raise TypeError(report)
+    if report.number != last.number + 1:
+        raise ValueError((report.number, last.number))
+    last.number = report.number
+
+@slet
+def look(reports: list[Report], last: Last) -> None:
+    if not all(type(one) is Report for one in reports):
+        raise TypeError(reports)
+    last.seen += 1
+"""
+
+
+def reporting(platform: Platform) -> Any:
+    """Items of the bundle's own classes wait in a queue, in a window and in a latch."""
+    app = Application("reports", plugins=platform.plugins)
+    reports = app.channel("reports", kind="queue", capacity=500)
+    app.add("make", "speeds@1.0.0:make", number=app.add("numbers", count_up, start=1), out=reports)
+    app.add("take", "speeds@1.0.0:take", report=reports)
+    window = app.channel("window", kind="window", count=10)
+    app.add("pass", "stock:pass_on", item=reports, out=window)
+    app.add("look", "speeds@1.0.0:look", reports=window)
+    platform.apply(app.build())
+    return platform.deployment("reports")
+
+
+def itemized(folder: Path, version: str, slets: str) -> Path:
+    """A version of the bundle with these slets."""
+    made = speeds(folder, version, slets=slets)
+    offers = '["slets:make", "slets:take", "slets:look"]'
+    (made / "bundle.toml").write_text(manifest(version, offers=offers))
+    return made
+
+
+def test_items_under_way_are_of_the_new_classes(platform: Platform, tmp_path: Path):
+    """What waits in channels was made by the old version: the new slets get it as values of their own classes."""
+    started(platform, itemized(tmp_path, "1.0.0", ITEMS))
+    components = reporting(platform).components
+    for number in range(1, 6):
+        before = components["take"].state.number
+        eventually(lambda before=before: platform.deployment("reports").components["take"].state.number > before + 500)
+        platform.bundles.update(itemized(tmp_path, f"1.{number}.0", ITEMS))
+        components = platform.deployment("reports").components
+    before, seen = components["take"].state.number, components["look"].state.seen
+    eventually(lambda: components["take"].state.number > before + 5000 and components["look"].state.seen > seen)
+    assert {name: one.error for name, one in components.items() if one.error} == {}
+
+
+def test_items_that_the_new_version_does_not_know_keep_the_old(platform: Platform, tmp_path: Path):
+    """What waits cannot become what it must be: the update is refused, and what waited is as it was."""
+    started(platform, itemized(tmp_path, "1.0.0", ITEMS))
+    components = reporting(platform).components
+    eventually(lambda: components["take"].state.number > 500)
+    without = ITEMS.replace("number: int\n    mood: Mood = Mood.CALM", "number: int")
+    without = without.replace(" or report.mood is not Mood.CALM", "")
+    with pytest.raises(PlanError, match="an item that waits in reports cannot be handed over: Report has no"):
+        platform.bundles.update(itemized(tmp_path, "2.0.0", without))
+    before = components["take"].state.number
+    eventually(lambda: components["take"].state.number > before + 5000)
+    assert {name: one.error for name, one in components.items() if one.error} == {}
 
 
 def test_there_must_be_something_to_update(platform: Platform, tmp_path: Path):

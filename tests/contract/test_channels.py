@@ -325,3 +325,23 @@ def test_it_can_be_read_and_pushed_into_by_different_threads(channel):
         stop.set()
         looking.join(PATIENCE)
     assert not broken
+
+
+@pytest.mark.parametrize("kind", ["queue", "window", "latch", "table", "log"])
+def test_what_is_kept_can_be_exchanged(kind):
+    """Every item that is kept is replaced, in its place; control items stay."""
+    settings = {"window": {"count": 10}, "queue": {}}.get(kind, KINDS[kind])
+    channel = class_of(kind)("c", **settings)
+    entry = channel.entry([Outlet("port", Log().entry)])
+    for number in range(3):
+        entry.push(item(number))
+    entry.push_batch(Batch([item(3), item(4)]))
+
+    def replaced(one: Any) -> Any:
+        return Batch(map(replaced, one)) if isinstance(one, list) else {**one, "by": "b"}
+
+    held = repr(channel.capture())
+    assert held.count("'by': 'a'") == 5
+    channel.exchange(replaced)
+    assert repr(channel.capture()) == held.replace("'by': 'a'", "'by': 'b'")
+    channel.close()

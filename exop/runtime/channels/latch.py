@@ -77,6 +77,13 @@ class LatchChannel(Channel):
         """Keep these again."""
         self._store(held["items"])
 
+    def exchange(self, replace: Callable[[Any], Any]) -> None:
+        """Put what *replace* gives in the place of every kept item."""
+        with self._lock:
+            items = [replace(item) for item in self._kept.values()]
+            self._kept.clear()
+            self._kept.update({self._key(item): item for item in items})
+
     def _store(self, items: Iterable[Any]) -> None:
         with self._lock:
             for item in items:

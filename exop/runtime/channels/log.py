@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -131,6 +131,11 @@ class LogChannel(Channel):
         self._captured = self.end
         found: dict[str, Any] = {"began": self.began, "end": self.end}
         return found if self._disk is not None else {**found, "items": self.replay(self.start)}
+
+    def exchange(self, replace: Callable[[Any], Any]) -> None:
+        """Put what *replace* gives in the place of every row in memory; rows on disk say their classes by name."""
+        if self._disk is None:
+            self._memory.exchange(replace)
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Go on where that was captured. Rows on disk behind that are not appended again when they come once more.

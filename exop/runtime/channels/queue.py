@@ -201,6 +201,14 @@ class QueueChannel(Channel):
         if self.worker is not None:
             self.worker.wake()
 
+    def exchange(self, replace: Callable[[Any], Any]) -> None:
+        """Put what *replace* gives in the place of every item that waits."""
+        for place, entry in enumerate(self.entries):
+            if type(entry) is not Packet:
+                self.entries[place] = replace(entry)
+            elif entry.kind is not Kind.CONTROL:
+                entry.payload = replace(entry.payload)
+
     def put_first(self, entries: list[tuple[str, Any]]) -> None:
         """Put entries, as `capture` gives them, before those that wait; called while nothing is in flight."""
         self.entries.extendleft(map(self._packed, reversed(entries)))

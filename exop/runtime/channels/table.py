@@ -85,6 +85,15 @@ class TableChannel(Channel):
         """Store the rows again."""
         self._store(held["items"])
 
+    def exchange(self, replace: Callable[[Any], Any]) -> None:
+        """Put what *replace* gives in the place of every row."""
+        with self._lock:
+            items = [replace(item) for item in self._rows.values()]
+            self._rows.clear()
+            for index in self._index.values():
+                index.clear()
+            self._store(items)
+
     def _store(self, items: Iterable[Any]) -> None:
         with self._lock:
             for item in items:

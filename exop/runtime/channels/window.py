@@ -182,6 +182,11 @@ class WindowChannel(Channel):
             window.items = Window(state["items"])
             window.now, window.since, window.late = state["now"], state["since"], state["late"]
 
+    def exchange(self, replace: Callable[[Any], Any]) -> None:
+        """Put what *replace* gives in the place of every item of the open windows."""
+        for window in self._windows.values():
+            window.items[:] = map(replace, window.items)
+
     def _window(self, port: str) -> PortWindow:
         own = self._per_port.get(port, {})
         for name in own:

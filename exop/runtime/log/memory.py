@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import Any
 
 from exop.errors import MeshError
@@ -77,6 +78,13 @@ class OffsetLog:
             if self._head > len(self._batches) // 2:  # rarely, so that a trim costs next to nothing on average
                 del self._batches[: self._head], self._offsets[: self._head]
                 self._head = 0
+
+    def exchange(self, replace: Callable[[Any], Any]) -> None:
+        """Put what *replace* gives in the place of every row that is kept; record batches stay as they are."""
+        with self._lock:
+            for place, batch in enumerate(self._batches):
+                if isinstance(batch, list):
+                    self._batches[place] = type(batch)(map(replace, batch))
 
     def begin_at(self, offset: int) -> None:
         """Let an empty log begin at *offset*."""
