@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
+from exop.cli.beside import beside_lines
 from exop.cli.figures import Totals, waiting
 
 Sort: TypeAlias = Literal["mesh", "node", "in", "out", "busy", "latency", "queued", "errors"]
@@ -138,6 +139,8 @@ def _notes(status: Status) -> Iterator[str]:
             kept = node.get("kept")
             item = f" on the item {kept['item']:.200} at {kept['port']!r}" if kept and kept["port"] else ""
             yield f"{place} is {node['state']}{item}: {node['error']}; mend it, then `exop resume {place}`"
+        if "hang" in node:
+            yield f"{place} hangs: an item takes {node['hang']['seconds']:.1f} s by now, see `exop describe {place}`"
         dead = node.get("dead_letters", {}).get("count", 0)
         if dead:
             yield f"{place}: {dead} dead letters, see `exop item list {place}`"
@@ -149,6 +152,7 @@ def _notes(status: Status) -> Iterator[str]:
         if channel.get("trouble"):
             yield f"{status['name']}: {name}: {channel['trouble']}"
     yield from (f"{status['name']}: a driver has crashed: {one}: {error}" for one, error in status["crashed"].items())
+    yield from beside_lines(status)
     trouble = status.get("checkpoints", {}).get("trouble")
     if trouble:
         yield f"{status['name']}: no checkpoints: {trouble}"

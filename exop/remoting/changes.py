@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 import msgspec
 
+from exop.errors import UnknownName
 from exop.model.exported import imported
 from exop.model.marks import marked
 from exop.model.mesh import Mesh, memento_of
+from exop.model.spec import SletSpec
 from exop.remoting.declare import Request, operation
 from exop.remoting.edits import AnyEdit, edited
 from exop.remoting.offered import Changing, PlanLike
@@ -124,7 +127,7 @@ class ChangeOperations:
         return self._platform.abandon_proof(request.application)
 
     def _mesh(self, request: Topology) -> Mesh:
-        mesh = Mesh.from_toml(request.toml, self._platform.catalog.slets)
+        mesh = Mesh.from_toml(request.toml, self._slets())
         revision = self._platform.mesh(mesh.name).revision if request.revision is None else request.revision
         for name, given in request.marks.items():
             marks = msgspec.to_builtins(given)
@@ -135,6 +138,14 @@ class ChangeOperations:
                 kind = memento_of(place, mesh.node(name).slet)
                 mesh = mesh.restore(name, imported(self._pieces.take(number), kind, place))
         return mesh.at(revision)
+
+    def _slets(self) -> dict[str, SletSpec]:
+        """What plugins offer, and what runs: the slets of a single file have names that only this process resolves."""
+        found: dict[str, SletSpec] = {}
+        for application in self._platform.applications():
+            with suppress(UnknownName):  # removed meanwhile
+                found |= {node.slet.identity: node.slet for node in self._platform.mesh(application).nodes.values()}
+        return found | self._platform.catalog.slets
 
     def planned(self, mesh: Mesh, proof: Proof | None = None) -> Planned:
         """Plan that *mesh* is to run; the plan waits to be carried out."""

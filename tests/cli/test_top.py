@@ -90,21 +90,25 @@ def test_what_waits_for_somebody_is_told() -> None:
         state="failed",
         error="ValueError: no",
         kept={"port": "item", "item": "5", "traceback": ""},
+        hang={"seconds": 12.0},
         dead_letters={"count": 3},
         pending=["below=20 when time >= 5"],
         pending_problem="the condition raised",
     )
     now["channels"]["q"]["trouble"] = "disk full"
     now["crashed"] = {"worker": "KeyError(1)"}
+    now["kept"] = {"a": {"slet": "p:old", "until": "12:00:00"}}
     now["checkpoints"] = {"trouble": "no room"}
     notes = Rates().section(now).notes
     assert notes == [
         "app.b is failed on the item 5 at 'item': ValueError: no; mend it, then `exop resume app.b`",
+        "app.b hangs: an item takes 12.0 s by now, see `exop describe app.b`",
         "app.b: 3 dead letters, see `exop item list app.b`",
         "app.b: pending: below=20 when time >= 5",
         "app.b: the condition raised",
         "app: q: disk full",
         "app: a driver has crashed: worker: KeyError(1)",
+        "app.a: the predecessor p:old is kept until 12:00:00 (exop rollback app.a)",
         "app: no checkpoints: no room",
     ]
 
