@@ -61,9 +61,13 @@ def node_names(place: str, spec: SletSpec) -> Names:
 def channel_names(mesh: Mesh, channel: str) -> Names:
     """What a condition on a channel may name: the channel itself or `item`, and `punctuation`."""
     carried = [node.slet.ports[port].type for node, port in mesh.producers(channel)]
-    subject = carried[0] if len(carried) == 1 else PortType()
+    return item_names(channel, carried[0] if len(carried) == 1 else PortType())
+
+
+def item_names(channel: str, carried: PortType) -> Names:
+    """The same for a channel that carries items of one type."""
     names = [ITEM, channel] if channel.isidentifier() else [ITEM]
-    return Names(channel, dict.fromkeys(names, subject))
+    return Names(channel, dict.fromkeys(names, carried))
 
 
 def line_for(node: Node, when: str, settings: Mapping[str, Any]) -> Line:

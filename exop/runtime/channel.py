@@ -81,6 +81,16 @@ class Channel(ABC):
         """What consumers receive when *pushed* enters: the same, unless the kind makes something else of it."""
         return pushed
 
+    def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
+        """Take other settings, complete, between two items; returns what takes that back. For `reconfigurable` kinds.
+
+        With *close*, what the channel holds open under the old ones comes to its end now, and leaves with what comes.
+        """
+        raise NotImplementedError(f"{type(self).__name__} is reconfigurable, and has no reconfigure()")
+
+    def send_closed(self) -> None:
+        """Let what came to its end with `reconfigure` leave now; called by the driver that pushes into the channel."""
+
     def open(self) -> None:
         """Called before the first item."""
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from exop.model.mesh import Mesh
     from exop.runtime.component import Component
     from exop.runtime.deployment import Deployment
+    from exop.runtime.lines import Watch
 
 #: So many are kept: a mesh that is older than that is outdated.
 KEPT = 1000
@@ -47,11 +48,15 @@ class Ledger:
     Attributes:
         firings: What took effect, the latest last.
         news: What is to be logged, by whoever is `heard`: no driver waits for a log.
+        asked: The channels, as they are to be now.
+        watches: What looks at what comes into channels for which settings are pending.
         heard: Called when there is something new.
     """
 
     def __init__(self, deployment: Deployment) -> None:
         self.firings: deque[Firing] = deque(maxlen=KEPT)
+        self.asked = dict(deployment.mesh.channels)
+        self.watches: dict[str, Watch] = {}
         self.news: deque[tuple[str, dict[str, Any]]] = deque()
         self.heard: Callable[[], None] = _unheard
         self._deployment = deployment

@@ -38,11 +38,13 @@ class Guard:
         self.fields: tuple[str, ...] | None = None
         self._watch = watch
         self._carried = carried
+        self._entry = Entry(
+            self._push(probing=False), self._push_batch(probing=False), self._control, place=inner.place
+        )
 
     def entry(self) -> Entry:
         """The way in."""
-        place = self.inner.place
-        entry = Entry(self._push(probing=False), self._push_batch(probing=False), self._control, place=place)
+        entry, place = self._entry, self.inner.place
         entry.probe = Entry(self._push(probing=True), self._push_batch(probing=True), self._control, place=place)
         entry.show, entry.pass_on = self._show, self._pass_on
         return entry
@@ -109,7 +111,7 @@ class Guard:
         try:
             send(first)
         except Unwind as unwound:
-            unwound.then(self._watch.stand_in(self), "push_batch", [rest])
+            unwound.then(self._entry, "push_batch", [rest])
             raise
 
     def _control(self, mark: Punctuation | EndOfStream) -> None:
@@ -158,10 +160,6 @@ class Watch(ABC):
     def take_effect(self, line: Line) -> None:
         """Make the change, and note it; called by the driver that brings the item."""
 
-    @abstractmethod
-    def stand_in(self, guard: Guard) -> Entry:
-        """Stands for the way in through *guard*, whatever is compiled there when it is used."""
-
     def behind(self, key: str, inner: Entry, carried: PortType) -> Entry:
         """Put a guard in front of a way in; *key* is what conditions call it."""
         guard = self.guards[key] = Guard(self, inner, carried)
@@ -179,8 +177,12 @@ class Watch(ABC):
         for key, guard in self.guards.items():
             if condition.subject == PUNCTUATION:
                 guard.time_test = test
-            elif condition.subject == key:
+            elif self.looks_at(condition.subject, key):
                 guard.test, guard.fields = test, condition.fields
+
+    def looks_at(self, subject: str, key: str) -> bool:
+        """Whether the guard called *key* sees what conditions call *subject*."""
+        return subject == key
 
     def holds(self, test: Callable[[Any], Any], item: Any) -> bool:
         """Whether the condition holds for an item; one for which it raises is processed as if it did not."""

@@ -11,9 +11,8 @@ from exop.model.condition import Condition
 from exop.model.lines import Line, condition_of, without
 from exop.model.ports import PortSpec
 from exop.runtime.entry import Entry
-from exop.runtime.failure import anchor
 from exop.runtime.ledger import Firing, Ledger
-from exop.runtime.lines import Guard, Watch
+from exop.runtime.lines import Watch
 
 if TYPE_CHECKING:
     from exop.runtime.component import Component
@@ -74,8 +73,3 @@ class NodeWatch(Watch):
         if self.ledger.counts(component):
             self.ledger.note(Firing("nodes", self.name, line, dropped))
         component.announce()
-
-    def stand_in(self, guard: Guard) -> Entry:
-        """The port's anchor."""
-        port = next(self._compiled[key][0] for key, one in self.guards.items() if one is guard)
-        return anchor(self._component, port)

@@ -28,7 +28,9 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
         "state": state_of(deployment),
         "running_s": round(time.monotonic() - deployment.started, 3) if deployment.started else 0.0,
         "nodes": {name: component_status(one) for name, one in deployment.components.items()},
-        "channels": {name: channel_status(one) for name, one in deployment.channels.items()},
+        "channels": {
+            name: channel_status(one) | _pending_of(deployment, name) for name, one in deployment.channels.items()
+        },
         "inserted": {
             name: channel_status(queue) | {"reason": deployment.reasons.get(name, "its consumer pulls")}
             for name, queue in deployment.inserted.items()
@@ -92,6 +94,11 @@ def pending_status(pending: tuple[Line, ...], watch: Watch | None) -> dict[str, 
     if pending and watch is not None and watch.problem is not None:
         found["pending_problem"] = f"the condition raised for {watch.errors} items, last {watch.problem}"
     return found
+
+
+def _pending_of(deployment: Deployment, channel: str) -> dict[str, Any]:
+    asked = deployment.ledger.asked.get(channel)
+    return pending_status(asked.pending if asked else (), deployment.ledger.watches.get(channel))
 
 
 def component_figures(component: Component) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.interpreter import give_way
 from exop.runtime.manager import ComponentManager
 from exop.runtime.unwind import Work
+from exop.wiring.channels import settle_channels
 from exop.wiring.contents import move_contents
 from exop.wiring.controller import Wiring, WiringController
 from exop.wiring.drain import Drain, check_ends
@@ -59,6 +60,7 @@ class Change:
     beside: Companions = field(default_factory=Companions)
     _undo: list[Undo] = field(default_factory=list)
     _removed: list[Channel] = field(default_factory=list)
+    _closed: set[str] = field(default_factory=set)
     _hushed: list[Component] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -179,6 +181,7 @@ class Change:
         since = self.plan.before.revision
         _, mesh = caught_up(self.plan.after, since, self.deployment)
         settle_fired(self.deployment, since, mesh, lambda one: self._undo.append(_remembered(one)))
+        self._closed = settle_channels(self.deployment, mesh, self.plan.changes, self._undo)
         return mesh
 
     def _swap(self, before: Wiring) -> None:
@@ -232,6 +235,7 @@ class Change:
     def _hand_on(self, old: list[Component], before: Wiring, after: Wiring) -> None:
         """Give what was in hand to whoever is to do it; those that are replaced do no more. Nothing can fail here."""
         hands = Hands(self.deployment, before.circuit, after.circuit, after.layout)
+        hands.send_closed(self._closed)
         for component in self._restarted():
             if isinstance(component.driver, SourceDriver):
                 component.driver.iterate_anew()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from exop.errors import PlanError
+from exop.model.diff import Difference
 from exop.model.mesh import ChannelSpec, Mesh
 from exop.runtime.channel import Channel
-from exop.runtime.manager import make_channel
+from exop.runtime.deployment import Deployment
+from exop.runtime.manager import channel_settings, make_channel
 
 
 def check_channels(before: Mesh | None, after: Mesh, kinds: Mapping[str, type[Channel]]) -> None:
@@ -23,19 +25,46 @@ def check_channels(before: Mesh | None, after: Mesh, kinds: Mapping[str, type[Ch
         changed = old is not None and (dict(old.settings) != dict(channel.settings) or channel.close_windows)
         if not (changed or channel.pending):
             continue
-        if not kinds[channel.kind].reconfigurable:
+        kind = kinds[channel.kind]
+        if not kind.reconfigurable:
             able = ", ".join(sorted(kind for kind, one in kinds.items() if one.reconfigurable))
             raise PlanError(
                 f"the channel {name} ({channel.kind}) keeps its settings while it runs (the kinds that take others: "
                 f"{able or 'none'}); add a new channel and rewire to it"
             )
-        _check_settings(channel, kinds)
+        _check_settings(old or channel, channel, kinds)
 
 
-def _check_settings(channel: ChannelSpec, kinds: Mapping[str, type[Channel]]) -> None:
-    """Make the channel as it will be after each line, and forget it."""
-    settings = dict(channel.settings)
-    make_channel(kinds, channel)
-    for line in channel.pending:
-        settings |= line.settings
-        make_channel(kinds, replace(channel, settings=settings))
+def _check_settings(old: ChannelSpec, channel: ChannelSpec, kinds: Mapping[str, type[Channel]]) -> None:
+    """Make the channel as it will be now and after each line, and forget it."""
+    live, settings = make_channel(kinds, replace(old, pending=())).live, dict(channel.settings)
+    for more in ({}, *(line.settings for line in channel.pending)):
+        settings |= more
+        if make_channel(kinds, replace(channel, settings=settings)).live is not live:
+            raise PlanError(
+                f"the channel {channel.name} hands out its own window where its slets evict, and copies elsewhere: "
+                f"that cannot change while it runs; add a new channel and rewire to it"
+            )
+
+
+def settle_channels(
+    deployment: Deployment, mesh: Mesh, changes: Difference, undo: list[Callable[[], object]]
+) -> set[str]:
+    """Give the channels that stay their new settings; nothing is in flight, and they are bound after this.
+
+    Returns those whose windows were closed.
+    """
+    ledger = deployment.ledger
+    asked = dict(ledger.asked)
+
+    def put_back() -> None:
+        ledger.asked = asked
+
+    undo.append(put_back)
+    closing = {new.name for _, new in changes.channels_changed if new.close_windows}
+    for name, spec in mesh.channels.items():
+        old, channel = asked.get(name, spec), deployment.channels[name]
+        if dict(old.settings) != dict(spec.settings) or name in closing:
+            undo.append(channel.reconfigure(channel_settings(type(channel), spec), close=name in closing))
+    ledger.asked = dict(mesh.channels)
+    return closing

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from exop.model.items import EndOfStream, Punctuation
+from exop.model.lines import ITEM, item_names
+from exop.model.ports import PortType
 from exop.runtime.channel import Channel, ControlMerge, Outlet
+from exop.runtime.channel_lines import ChannelWatch
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
@@ -117,14 +120,28 @@ class Compiler:
             entry = self._channels[name] = self._at(before.entry(()), f"channel {name}")
             self._later.append(lambda: self._connect_before(before, channel, name))
             return entry
-        entry = self._channels[name] = self._at(channel.entry(self._outlets(name)), f"channel {name}")
+        place = f"channel {name}"
+        entry = self._channels[name] = self._looking(name, self._at(channel.entry(self._outlets(name)), place))
         return entry
+
+    def _looking(self, name: str, entry: Entry) -> Entry:
+        """The way into a channel behind a look at what comes, while settings are pending."""
+        ledger = self.deployment.ledger
+        if not ledger.asked[name].pending:
+            ledger.watches.pop(name, None)
+            return entry
+        carried = [join.port.type for join in self.circuit.producers[name]]
+        subject = carried[0] if len(carried) == 1 else PortType()
+        names = item_names(name, subject)
+        watch = ledger.watches[name] = ChannelWatch(self.circuit.channels[name], ledger, names)
+        guarded = watch.behind(ITEM, entry, subject)
+        return self._at(guarded, entry.place) if entry.place else guarded
 
     def _connect(self, channel: Channel, name: str) -> None:
         channel.entry(self._outlets(name))
 
     def _connect_before(self, queue: QueueChannel, channel: Channel, name: str) -> None:
-        queue.entry([Outlet(name, channel.entry(self._outlets(name)))])
+        queue.entry([Outlet(name, self._looking(name, channel.entry(self._outlets(name))))])
 
     def _outlets(self, name: str) -> list[Outlet]:
         self.circuit.channels[name].readers([j.name for j in self.circuit.consumers[name] if j.port.pulled])

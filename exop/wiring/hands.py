@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from exop.errors import PlanError
 from exop.model.items import CONTROL
+from exop.runtime.channel import Channel
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, acting_as
 from exop.runtime.entry import NOWHERE, Entry
@@ -63,6 +65,14 @@ class Hands:
         in_order = Downstream(self.after, self.layout).sorted(driver.work)
         driver.work.clear()
         driver.work.extend(in_order)
+
+    def send_closed(self, channels: Iterable[str]) -> None:
+        """Let the drivers that push into these channels send what came to its end there, though nothing comes."""
+        for name in channels:
+            driver = self._first(self.layout.runs.get(f"channel:{name}", set()))
+            if driver is not None:
+                send = partial(_send_closed, self.after.channels[name])
+                driver.take_on([Work(Entry(send, send, send), "push", None)])
 
     def _destination(self, work: Work) -> Entry | None:
         """What the work leads to now; `None` for what went to a node that is removed."""
@@ -120,6 +130,10 @@ class Hands:
         for component in self.deployment.components.values():
             if before in component.trouble.holders:
                 component.trouble.holders.append(after)
+
+
+def _send_closed(channel: Channel, _: object) -> None:
+    channel.send_closed()
 
 
 def check_hands(drivers: Iterable[Driver], before: Circuit, after: Circuit) -> None:

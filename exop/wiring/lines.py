@@ -120,7 +120,8 @@ class Aftermath:
 
     def _superfluous(self) -> bool:
         """A guard stands where nothing is pending any more."""
-        return any(one.watch is not None and not one.node.pending for one in self._deployment.components.values())
+        watches = [one.watch for one in self._deployment.components.values()]
+        return any(one is not None and not one.pending for one in [*watches, *self._deployment.ledger.watches.values()])
 
     def _compile_out(self) -> None:
         try:

@@ -107,6 +107,7 @@ def test_every_key_of_a_topology_is_documented():
     assert [*filter(None, (names(cells[0]) for cells in rows(section(text, "`[channels.NAME]`"))))] == [
         ["kind"],
         ["unset"],
+        ["pending"],
     ]
     keys = {names(cells[0])[0] for cells in rows(section(text, "`[nodes.NAME]`"))}
     assert keys == set(topology._NODE_KEYS)

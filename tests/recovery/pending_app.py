@@ -33,13 +33,19 @@ def scale(x: int, *, by: int = 0) -> str:
     return f"{x} {by}"
 
 
+@slet
+def joined(piece: list[int]) -> str:
+    """A window as a line."""
+    return " ".join(map(str, piece))
+
+
 class Offered:
     """What the platform finds by name."""
 
     @hookimpl
     def register_slets(self):
         """The slets."""
-        return [numbers, scale]
+        return [numbers, scale, joined]
 
 
 def mesh(folder: Path) -> Mesh:
@@ -49,9 +55,14 @@ def mesh(folder: Path) -> Mesh:
     queue = app.channel("queue", kind="queue", capacity=50)
     app.add("numbers", numbers, out=queue)
     app.add("write", "stock:write_lines", item=app.add("scale", scale, x=queue), path=folder / "lines")
+    pieces = app.channel("pieces", kind="window", count=10)
+    app.add("cut", "stock:pass_on", item=queue, out=pieces)
+    app.add("keep", "stock:write_lines", item=app.add("joined", joined, piece=pieces), path=folder / "pieces")
     made = app.build()
     for number, point in enumerate(POINTS):
         made = made.configure("scale", by=number + 1, when=f"x == {point} and by == {number}")
+        size = 7 + 5 * (number % 3)
+        made = made.configure("pieces", count=size, when=f"item == {point}", close_windows=number % 2 == 0)
     return made
 
 
@@ -67,6 +78,7 @@ def main(folder: Path) -> None:
             platform.apply(mesh(folder))
         platform.wait("pending")
         assert not platform.mesh("pending").node("scale").pending
+        assert not platform.mesh("pending").channels["pieces"].pending
 
 
 if __name__ == "__main__":

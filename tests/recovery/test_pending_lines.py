@@ -47,7 +47,19 @@ def wanted():
     return found
 
 
-def test_killed_at_random(tmp_path):
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
+    """The windows of an undisturbed run."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    live(folder)
+    found = (folder / "pieces").read_text()
+    numbers = [int(word) for word in found.split()]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(numbers) > LAST - 20
+    return found
+
+
+def test_killed_at_random(tmp_path, pieces):
     """Each line takes effect at its item, once, however often the process dies around it."""
     chance = random.Random(3)
     for _ in range(6):
@@ -55,15 +67,17 @@ def test_killed_at_random(tmp_path):
             break
     live(tmp_path)
     assert (tmp_path / "lines").read_text().splitlines() == wanted()
+    assert (tmp_path / "pieces").read_text() == pieces
 
 
 @pytest.mark.parametrize("name", ["checkpoint-captured", "checkpoint-writing", "checkpoint-committed"])
-def test_killed_at_a_checkpoint(tmp_path, name):
+def test_killed_at_a_checkpoint(tmp_path, pieces, name):
     """A checkpoint is of before a line took effect or of behind it, with the mesh of then."""
     live(tmp_path, failpoint=f"{name}:3")
     live(tmp_path, failpoint=f"{name}:5")
     live(tmp_path)
     assert (tmp_path / "lines").read_text().splitlines() == wanted()
+    assert (tmp_path / "pieces").read_text() == pieces
 
 
 def test_the_stored_mesh_follows(tmp_path):
@@ -80,7 +94,7 @@ def test_the_stored_mesh_follows(tmp_path):
                 row = database.execute("SELECT name, revision, topology, active FROM applications").fetchone()
             return StoredApplication(*row)
 
-        eventually(lambda: stored().revision == 1 + len(POINTS), "the last revision in the store")
+        eventually(lambda: stored().revision == 1 + 2 * len(POINTS), "the last revision in the store")
         found = stored()
         assert "pending = " not in found.topology
         assert f"by = {len(POINTS)}" in found.topology

@@ -3,105 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import GenericAlias
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from exop.errors import MeshError, UnknownName
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.ports import PortType
 from exop.runtime.channel import Channel, Outlet, PullMode
 from exop.runtime.channels.latch import key_reader
+from exop.runtime.channels.port_window import PortWindow
+from exop.runtime.channels.succession import Succession, Windows, last_of, restored, succeed
 from exop.runtime.convert import to_items
 from exop.runtime.entry import NOWHERE, Entry, fan_out, in_turn
 from exop.runtime.unwind import Unwind
-
-T = TypeVar("T")
-
-
-class Window(list[T]):
-    """The items that one port has in its window; a slet of a semantic window evicts them itself."""
-
-    def evict(self, number: int) -> None:
-        """Let go of the oldest *number* items."""
-        del self[:number]
-
-
-class PortWindow:
-    """The window of one port: takes items and says which windows are due.
-
-    A window by time begins at a multiple of `slide`, and is due when time has come to its end; time is the latest of
-    the moments that items and punctuations name. Every window that holds an item becomes due once.
-    """
-
-    def __init__(self, size: float, slide: float, time: Callable[[Any], Any] | None, evict: bool) -> None:
-        self.size, self.slide, self.time, self.evict = size, slide, time, evict
-        self.items: Window[Any] = Window()
-        self.now: float | None = None
-        self.since = 0
-        self.late = 0
-        self.target: Entry = NOWHERE
-
-    def add(self, item: Any) -> Iterator[Window[Any]]:
-        """Take one item; yields the windows that this completes."""
-        if self.evict:
-            self.items.append(item)
-            yield self.items
-        elif self.time is None:
-            yield from self._count(item)
-        else:
-            moment = self.time(item)
-            due = [*self.advance(moment)]
-            self._keep(item, moment)
-            yield from due
-
-    def advance(self, moment: float) -> Iterator[Window[Any]]:
-        """Time has come to *moment*: yields the windows that end at or before it."""
-        if self.time is None or (self.now is not None and moment <= self.now):
-            return
-        before, self.now = self.now, moment
-        if before is not None:
-            yield from self._due(self._first(before), moment)
-
-    def rest(self) -> Iterator[Window[Any]]:
-        """The stream has ended: yields the time windows that are still open."""
-        if self.time is not None and self.now is not None:
-            yield from self._due(self._first(self.now), float("inf"))
-
-    def _count(self, item: Any) -> Iterator[Window[Any]]:
-        self.items.append(item)
-        del self.items[: max(0, len(self.items) - int(self.size))]
-        self.since += 1
-        if len(self.items) == self.size and self.since >= self.slide:
-            self.since = 0
-            yield Window(self.items)
-
-    def _first(self, moment: float) -> float:
-        """The beginning of the earliest window that ends after *moment*."""
-        return ((moment - self.size) // self.slide + 1) * self.slide
-
-    def _keep(self, item: Any, moment: float) -> None:
-        """Keep an item for the windows that are not due yet; late is one for which there is none any more."""
-        last = moment // self.slide * self.slide
-        if moment >= last + self.size:  # it stands in the gap between two windows
-            return
-        if self.now is not None and last + self.size <= self.now:
-            self.late += 1
-        else:
-            self.items.append(item)
-
-    def _due(self, start: float, end: float) -> Iterator[Window[Any]]:
-        """The windows that begin at *start* or later, end at *end* or before, and hold something."""
-        time = self.time
-        while time is not None and self.items:
-            start = max(start, self._first(min(map(time, self.items))))  # never step through an idle hour
-            if start + self.size > end:
-                break
-            due = Window(item for item in self.items if start <= time(item) < start + self.size)
-            start += self.slide
-            self.items = Window(item for item in self.items if time(item) >= start)
-            if due:
-                yield due
 
 
 class WindowChannel(Channel):
@@ -115,6 +30,7 @@ class WindowChannel(Channel):
     """
 
     kind: ClassVar[str] = "window"
+    reconfigurable: ClassVar[bool] = True
     pull_mode: ClassVar[PullMode] = "read"
 
     def __init__(
@@ -131,7 +47,8 @@ class WindowChannel(Channel):
         super().__init__(name)
         self._sizes = {"count": count, "seconds": seconds, "slide": slide, "time": time, "evict": evict}
         self._per_port = ports or {}
-        self._windows: dict[str, PortWindow] = {}
+        self._windows: dict[str, Windows] = {}
+        self._targets: dict[str, Entry] = {}
         self._readers: tuple[str, ...] = ()
         self._make("", self._sizes)
         for port in self._per_port:
@@ -152,11 +69,33 @@ class WindowChannel(Channel):
         """Each port behind its own window; a port that stays connected keeps its items."""
         known, ports = self._windows, (*self._readers, *(outlet.port for outlet in outlets))
         self._windows = {port: known.get(port) or self._window(port) for port in ports}
-        for window in self._windows.values():
-            window.target = NOWHERE
-        for outlet in outlets:
-            self._windows[outlet.port].target = outlet.entry
-        return fan_out([self._way(window) for window in self._windows.values()])
+        self._targets = dict.fromkeys(ports, NOWHERE) | {outlet.port: outlet.entry for outlet in outlets}
+        return fan_out([self._way(port) for port in self._windows])
+
+    def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
+        """Let the windows of a port whose sizes change run to their end, or close them: they leave with what comes."""
+        fresh = WindowChannel(self.name, **settings)
+        before = self._windows, self._sizes, self._per_port
+        marks = [(last, last.until, last.left) for last in map(last_of, self._windows.values())]
+        self._sizes, self._per_port = fresh._sizes, fresh._per_port
+        self._windows = dict(before[0])
+        for port, windows in before[0].items():
+            new = self._window(port)
+            if close or last_of(windows).sizes != new.sizes:
+                self._windows[port] = succeed(windows, new, close=close)
+
+        def undo() -> None:
+            self._windows, self._sizes, self._per_port = before
+            for last, until, left in marks:
+                last.until, last.left = until, left
+
+        return undo
+
+    def send_closed(self) -> None:
+        """Let closed windows leave, though nothing comes."""
+        for port, windows in self._windows.items():
+            if isinstance(windows, Succession):
+                in_turn(self._targets[port], windows.take_closed())
 
     def read(self, port: str) -> list[Any]:
         """What a pull sees: the items in the port's window."""
@@ -170,17 +109,12 @@ class WindowChannel(Channel):
 
     def capture(self) -> Mapping[str, Any]:
         """The open windows by port."""
-        return {
-            port: {"items": list(w.items), "now": w.now, "since": w.since, "late": w.late}
-            for port, w in self._windows.items()
-        }
+        return {port: windows.capture() for port, windows in self._windows.items()}
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Open the windows again."""
         for port, state in held.items():
-            window = self._windows.setdefault(port, self._window(port))
-            window.items = Window(state["items"])
-            window.now, window.since, window.late = state["now"], state["since"], state["late"]
+            self._windows[port] = restored(state, self._window(port), lambda sizes, port=port: self._make(port, sizes))  # type: ignore[misc]
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Put what *replace* gives in the place of every item of the open windows."""
@@ -207,21 +141,25 @@ class WindowChannel(Channel):
         slide = float(sizes["slide"] or size)
         if size < 0 or slide < 0 or (size and slide > size and not seconds):
             raise MeshError(f"{place}: size {size} and slide {slide} do not fit; both are positive, slide <= count")
-        return PortWindow(size, slide, key_reader(time) if seconds else None, bool(sizes["evict"]))
+        return PortWindow(sizes, size, slide, key_reader(time) if seconds else None)
 
-    @staticmethod
-    def _way(window: PortWindow, *, probing: bool = False) -> Entry:
+    def _way(self, port: str, *, probing: bool = False) -> Entry:
         def into() -> Entry:  # read each time: work that is left behind may come back after the port was bound anew
-            return window.target.probe if probing else window.target
+            target = self._targets[port]
+            return target.probe if probing else target
 
         def push(item: Any) -> None:
-            in_turn(into(), window.add(item))
+            windows = self._windows[port]
+            if type(windows) is Succession and windows.over:  # those of other sizes have come to their end
+                windows = self._windows[port] = self._settled(windows)
+            in_turn(into(), windows.add(item))
 
         def push_batch(batch: Any) -> None:
             in_turn(entry, to_items(batch))
 
         def control(mark: Punctuation | EndOfStream) -> None:
-            due = window.advance(mark.time) if isinstance(mark, Punctuation) else window.rest()
+            windows = self._windows[port]
+            due = windows.advance(mark.time) if isinstance(mark, Punctuation) else windows.rest()
             try:
                 in_turn(into(), due)
             except Unwind as unwound:
@@ -230,5 +168,12 @@ class WindowChannel(Channel):
             into().control(mark)
 
         entry = Entry(push, push_batch, control)
-        entry.probe = WindowChannel._way(window, probing=True) if not probing else entry
+        entry.probe = self._way(port, probing=True) if not probing else entry
         return entry
+
+    @staticmethod
+    def _settled(windows: Windows) -> Windows:
+        """The newest windows alone, with what came late before."""
+        last = last_of(windows)
+        last.late = windows.late
+        return last

@@ -12,7 +12,8 @@ from exop.errors import MeshError
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.ports import PortType
 from exop.runtime.channel import Outlet
-from exop.runtime.channels.window import Window, WindowChannel
+from exop.runtime.channels.port_window import Window
+from exop.runtime.channels.window import WindowChannel
 from exop.runtime.entry import Entry
 from exop.runtime.unwind import Unwind, Work
 from tests.runtime.rig import Log, joined

@@ -1,0 +1,356 @@
+"""The sizes of windows change at a point in the stream, with or without closing the windows that are open then."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from exop import Application, Batch, Punctuation, Slet, input_port, slet
+from exop.errors import ConditionError, MeshError, PlanError, SettingError, StaleMesh, UnknownName
+from tests.change.tools import Position, Tap, changed, count_to, end, finish, in_thread
+from tests.rig import Gate, eventually
+
+LAST = 20_000
+
+
+@dataclass(frozen=True)
+class Report:
+    """An item with a time."""
+
+    time: int
+
+
+@slet
+def reports(position: Position, *, to: int = LAST) -> Iterator[Report]:
+    """Emit reports of the times 1, 2, 3, …"""
+    while position.number < to:
+        position.number += 1
+        yield Report(position.number)
+
+
+@slet
+def batches(position: Position, *, to: int = LAST) -> Iterator[Batch[Report]]:
+    """The same in batches of 7."""
+    while position.number < to:
+        first = position.number + 1
+        position.number = min(to, position.number + 7)
+        yield Batch(Report(number) for number in range(first, position.number + 1))
+
+
+@slet
+def numbers_of(pieces: list[Report]) -> list[int]:
+    """The times in a window."""
+    return [one.time for one in pieces]
+
+
+def collecting(seen: list[Any]) -> Any:
+    """A sink of windows."""
+
+    @slet
+    def collect(x: list[int]) -> None:
+        seen.append(x)
+
+    return collect
+
+
+def windowed(source: Any, seen: list[Any], *, queue: bool = False, **settings: Any) -> Application:
+    """From *source* through a window and numbers_of into *seen*."""
+    app = Application("app")
+    pieces = app.channel("pieces", kind="window", **settings)
+    if queue:
+        buffer = app.channel("buffer", kind="queue", capacity=5)
+        app.add("a", source, out=buffer)
+        app.add("pass", "stock:pass_on", item=buffer, out=pieces)
+    else:
+        app.add("a", source, out=pieces)
+    app.add("c", collecting(seen), x=app.add("b", numbers_of, pieces=pieces))
+    return app
+
+
+def span(first: int, last: int) -> list[int]:
+    """The numbers from *first* up to and with *last*."""
+    return list(range(first, last + 1))
+
+
+@pytest.mark.parametrize("source", [reports, batches])
+@pytest.mark.parametrize("queue", [False, True])
+def test_by_count_running_on(platform, source, queue):
+    """The open window gets its ten items; the next one has four: every item is in one window, at full speed."""
+    seen: list[Any] = []
+    app = windowed(source, seen, queue=queue, count=10)
+    platform.apply(app.build().configure("pieces", count=4, when="item.time >= 5003"))
+    finish(platform, "app")
+    wanted = [span(n, n + 9) for n in range(1, 5010, 10)]
+    assert wanted[-1] == span(5001, 5010)
+    wanted += [span(n, n + 3) for n in range(5011, LAST - 2, 4)]
+    assert seen == wanted
+    assert platform.mesh("app").channels["pieces"].settings == {"count": 4}
+    assert "pending" not in platform.status("app")["channels"]["pieces"]
+
+
+@pytest.mark.parametrize("source", [reports, batches])
+def test_by_count_closing(platform, source):
+    """What is in the open window leaves before the point; the windows begin anew with the item itself."""
+    seen: list[Any] = []
+    app = windowed(source, seen, count=10)
+    platform.apply(app.build().configure("pieces", count=4, when="pieces.time >= 5004", close_windows=True))
+    finish(platform, "app")
+    wanted = [span(n, n + 9) for n in range(1, 5000, 10)] + [span(5001, 5003)]
+    wanted += [span(n, n + 3) for n in range(5004, LAST - 2, 4)]
+    assert seen == wanted
+
+
+def test_overlapping_by_count(platform):
+    """Windows of six that begin every two: those that have begun are filled, the new ones begin behind them."""
+    seen: list[Any] = []
+    app = windowed(reports, seen, count=6, slide=2)
+    app.add("z", count_to, to=0)
+    platform.apply(app.build().configure("pieces", count=3, slide=3, when="item.time >= 12").configure("a", to=20))
+    finish(platform, "app")
+    old = [span(1, 6), span(3, 8), span(5, 10), span(7, 12), span(9, 14), span(11, 16)]
+    new = [span(13, 15), span(16, 18)]
+    assert sorted(seen) == sorted(old + new)
+    assert [one for one in seen if one in old] == old
+
+
+def test_overlapping_by_count_closed(platform):
+    """All that are open leave, the oldest first."""
+    seen: list[Any] = []
+    app = windowed(reports, seen, count=6, slide=2)
+    mesh = app.build().configure("pieces", count=3, slide=3, when="item.time >= 12", close_windows=True)
+    platform.apply(mesh.configure("a", to=20))
+    finish(platform, "app")
+    old = [span(1, 6), span(3, 8), span(5, 10)]
+    assert seen == [*old, span(7, 11), span(9, 11), [11], span(12, 14), span(15, 17), span(18, 20)]
+
+
+@pytest.mark.parametrize("source", [reports, batches])
+def test_by_time_running_on(platform, source):
+    """The open window runs to its end; the next ones have the new length, and begin at its multiples."""
+    seen: list[Any] = []
+    app = windowed(source, seen, seconds=60, time="time")
+    platform.apply(app.build().configure("pieces", seconds=30, when="item.time >= 5045").configure("a", to=6000))
+    finish(platform, "app")
+    wanted = [span(max(1, n), n + 59) for n in range(0, 5100, 60)]
+    wanted += [span(n, min(6000, n + 29)) for n in range(5100, 6001, 30)]
+    assert seen == wanted
+
+
+def test_by_time_to_longer_ones(platform):
+    """The first long window has only what the short ones had not: every item is in one window."""
+    seen: list[Any] = []
+    app = windowed(reports, seen, seconds=60, time="time")
+    platform.apply(app.build().configure("pieces", seconds=100, when="item.time >= 130").configure("a", to=500))
+    finish(platform, "app")
+    short = [span(1, 59), span(60, 119), span(120, 179)]
+    assert seen == [*short, span(180, 199), span(200, 299), span(300, 399), span(400, 499), [500]]
+
+
+def test_by_time_closing(platform):
+    """What is open leaves, and the first new window has what comes from the point on."""
+    seen: list[Any] = []
+    app = windowed(reports, seen, seconds=60, time="time")
+    mesh = app.build().configure("pieces", seconds=30, when="item.time >= 100", close_windows=True)
+    platform.apply(mesh.configure("a", to=200))
+    finish(platform, "app")
+    assert seen == [span(1, 59), span(60, 99), span(100, 119), span(120, 149), span(150, 179), span(180, 200)]
+
+
+def test_overlapping_by_time(platform):
+    """Windows of 60 that begin every 20: those that have begun come to their ends, beside the new ones."""
+    seen: list[Any] = []
+    app = windowed(reports, seen, seconds=60, slide=20, time="time")
+    mesh = app.build().configure("pieces", seconds=40, slide=40, when="item.time >= 105")
+    platform.apply(mesh.configure("a", to=250))
+    finish(platform, "app")
+    old = [span(max(1, n), n + 59) for n in range(-40, 101, 20)]
+    new = [span(120, 159), span(160, 199), span(200, 239), span(240, 250)]
+    assert sorted(seen) == sorted(old + new)
+
+
+def test_line_after_line(platform):
+    """A second line may come while the windows of before the first are still open."""
+    seen: list[Any] = []
+    app = windowed(reports, seen, count=100)
+    mesh = app.build().configure("pieces", count=10, when="item.time >= 20")
+    mesh = mesh.configure("pieces", count=7, when="item.time >= 30")
+    mesh = mesh.configure("pieces", count=5, when="item.time >= 113").configure("a", to=140)
+    platform.apply(mesh)
+    finish(platform, "app")
+    assert seen == [span(1, 100), span(101, 107), span(108, 114), *(span(n, n + 4) for n in range(115, 137, 5))]
+
+
+def test_from_count_to_time_and_back(platform):
+    """Windows of another sort are windows of other sizes."""
+    seen: list[Any] = []
+    app = windowed(reports, seen, count=10)
+    mesh = app.build().configure("pieces", count=None, seconds=20, time="time", when="item.time >= 15")
+    mesh = mesh.configure("pieces", count=10, seconds=None, when="item.time >= 70").configure("a", to=100)
+    platform.apply(mesh)
+    finish(platform, "app")
+    assert seen == [span(1, 10), span(11, 20), span(21, 39), span(40, 59), span(60, 79), span(80, 89), span(90, 99)]
+
+
+def test_at_a_time(platform):
+    """`punctuation`: behind everything that is complete by then."""
+    seen: list[Any] = []
+
+    @slet
+    def timed() -> Iterator[Report | Punctuation]:
+        for number in range(1, 101):
+            yield Report(number)
+            if number % 25 == 0:
+                yield Punctuation(number)
+
+    app = windowed(timed, seen, count=20)
+    platform.apply(app.build().configure("pieces", count=10, when="punctuation >= 50", close_windows=True))
+    finish(platform, "app")
+    assert seen == [span(1, 20), span(21, 40), span(41, 50), *(span(n, n + 9) for n in range(51, 101, 10))]
+
+
+def test_each_port_has_its_own(platform):
+    """Ports whose sizes stay keep their windows as they are."""
+    seen: list[Any] = []
+    beside: list[Any] = []
+    app = Application("app")
+    pieces = app.channel("pieces", kind="window", count=10, ports={"d.pieces": {"count": 8}})
+    app.add("a", reports, out=pieces)
+    app.add("c", collecting(seen), x=app.add("b", numbers_of, pieces=pieces))
+    app.add("e", collecting(beside), x=app.add("d", numbers_of, pieces=pieces))
+    platform.apply(app.build().configure("pieces", count=5, when="item.time >= 12").configure("a", to=40))
+    finish(platform, "app")
+    assert seen == [span(1, 10), span(11, 20), *(span(n, n + 4) for n in range(21, 40, 5))]
+    assert beside == [span(n, n + 7) for n in range(1, 40, 8)]
+
+
+@pytest.mark.parametrize("close", [False, True])
+def test_at_once(platform, close):
+    """Without `when`: wherever the stream is."""
+    seen: list[Any] = []
+    tap = Tap()
+
+    @slet
+    def tapped(position: Position) -> Iterator[Report]:
+        while tap.next(position.number):
+            position.number += 1
+            yield Report(position.number)
+
+    platform.apply(windowed(tapped, seen, count=10).build())
+    tap.let(13)
+    eventually(lambda: platform.status("app")["channels"]["pieces"]["items"] == 10 and len(seen) == 1)
+    eventually(lambda: platform.status("app")["nodes"]["a"]["metrics"]["items_out"] == 13)
+    plan = platform.plan(platform.mesh("app").configure("pieces", count=4, close_windows=close))
+    told = "the open windows are closed" if close else "the open windows run to their end"
+    assert f"configure the channel pieces: count: 10 → 4; {told}" in str(plan)
+    plan.apply()
+    assert platform.mesh("app").channels["pieces"].settings == {"count": 4}
+    assert not platform.mesh("app").channels["pieces"].close_windows
+    tap.let(12)
+    tap.shut()
+    finish(platform, "app")
+    wanted = [span(11, 13), span(14, 17), span(18, 21), span(22, 25)] if close else [span(11, 20), span(21, 24)]
+    assert seen == [span(1, 10), *wanted]
+
+
+def test_it_is_seen_and_cancelled(platform):
+    """The status and the plan show it; `configure` without `when` takes it back."""
+    seen: list[Any] = []
+    platform.apply(windowed(reports, seen, count=10).build().suspend("c"))
+    changed(platform, "app", lambda m: m.configure("pieces", count=4, when="item.time >= 30000", close_windows=True))
+    line = "count=4, open windows closed when item.time >= 30000"
+    assert platform.status("app")["channels"]["pieces"]["pending"] == [line]
+    plan = platform.plan(platform.mesh("app").configure("pieces"))
+    assert f"configure the channel pieces: no longer pending: {line}" in str(plan)
+    plan.apply()
+    assert "pending" not in platform.status("app")["channels"]["pieces"]
+    changed(platform, "app", lambda mesh: mesh.resume("c"))
+    finish(platform, "app")
+    assert seen == [span(n, n + 9) for n in range(1, LAST, 10)]
+
+
+def test_while_a_change_is_prepared(platform):
+    """What took effect meanwhile is part of the change; an edit that takes the line away is outdated."""
+    seen: list[Any] = []
+    gate, tap = Gate(), Tap()
+
+    @slet
+    def tapped(position: Position) -> Iterator[Report]:
+        while tap.next(position.number):
+            position.number += 1
+            yield Report(position.number)
+
+    platform.apply(windowed(tapped, seen, count=10).build().configure("pieces", count=4, when="item.time >= 15"))
+    read = platform.mesh("app")
+
+    class Opening(Slet):
+        def __enter__(self) -> "Opening":
+            gate.pass_through()
+            return self
+
+        @input_port
+        def x(self, x: list[int]) -> None:
+            seen.append(x)
+
+    with in_thread(lambda: platform.apply(read.replace("c", Opening))):
+        gate.somebody_waits()
+        tap.let(24)
+        eventually(lambda: len(seen) == 3)
+        gate.open()
+    assert platform.mesh("app").channels["pieces"].settings == {"count": 4}
+    with pytest.raises(StaleMesh):
+        platform.apply(read.configure("pieces", count=9))
+    tap.let(8)
+    tap.shut()
+    finish(platform, "app")
+    assert seen == [span(1, 10), span(11, 20), span(21, 24), span(25, 28), span(29, 32)]
+
+
+def test_what_cannot_be(platform):
+    """Sizes that do not fit, fields that are not there, kinds that keep what they have."""
+    seen: list[Any] = []
+    mesh = windowed(reports, seen, count=10).build()
+    for edit, error, told in (
+        (lambda: mesh.configure("pieces", count=4, when="item.tme > 1"), ConditionError, "did you mean 'time'"),
+        (lambda: mesh.configure("pieces", count=4, when="count > 1"), ConditionError, "no port or setting"),
+        (lambda: mesh.configure("pieces", when="item.time > 1"), MeshError, "nothing is to change"),
+        (lambda: mesh.configure_channel("piece", count=4), UnknownName, "did you mean 'pieces'"),
+        (lambda: platform.apply(mesh.configure("pieces", cont=4, when="item.time > 1")), UnknownName, "'count'"),
+        (lambda: platform.apply(mesh.configure("pieces", count="x", when="item.time > 1")), SettingError, "count"),
+        (lambda: platform.apply(mesh.configure("pieces", slide=40, when="item.time > 1")), MeshError, "do not fit"),
+        (
+            lambda: platform.apply(mesh.configure("pieces", count=None, evict=True, when="item.time > 1")),
+            PlanError,
+            "cannot change while it runs",
+        ),
+    ):
+        with pytest.raises(error, match=told):
+            edit()
+    platform.apply(mesh.suspend("c"))
+    with pytest.raises(PlanError, match="keeps its settings"):
+        changed(platform, "app", lambda mesh: mesh.configure_channel("b", close_windows=True))
+    changed(platform, "app", lambda mesh: mesh.resume("c"))
+    end(platform, "app")
+
+
+def test_what_is_closed_at_once_leaves_at_once(platform):
+    """A queue's worker sends it though nothing comes; and it does not leave again with what comes."""
+    seen: list[Any] = []
+    tap = Tap()
+
+    @slet
+    def tapped(position: Position) -> Iterator[Report]:
+        while tap.next(position.number):
+            position.number += 1
+            yield Report(position.number)
+
+    platform.apply(windowed(tapped, seen, queue=True, count=10).build())
+    tap.let(13)
+    eventually(lambda: platform.status("app")["nodes"]["pass"]["metrics"]["items_in"] >= 1 and len(seen) == 1)
+    eventually(lambda: not platform.deployment("app").channels["buffer"].entries)
+    changed(platform, "app", lambda mesh: mesh.configure("pieces", close_windows=True))
+    eventually(lambda: seen == [span(1, 10), span(11, 13)])
+    tap.let(10)
+    tap.shut()
+    finish(platform, "app")
+    assert seen == [span(1, 10), span(11, 13), span(14, 23)]
