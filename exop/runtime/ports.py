@@ -135,12 +135,19 @@ class DrivenOutput(OutputPort[Any]):
         """Send the end of the stream, once."""
         if not self._over:
             self._over = True
-            self._driver.drive(self._send, ("control", EndOfStream()))
-            self._ended(self.spec.name)
+            self._driver.drive(self._send_end, EndOfStream())
 
     def fail(self, error: BaseException) -> None:
         """Report that the engine broke."""
         self._fail(error)
+
+    def _send_end(self, mark: EndOfStream, probe: bool) -> None:
+        # Ended as soon as it was sent, not when it has come through: it may be held up behind a suspended slet, and
+        # whoever is connected meanwhile has to be told.
+        try:
+            self._send(("control", mark), probe)
+        finally:
+            self._ended(self.spec.name)
 
     # The entry is read only after the safe point: the port may have been bound anew while its driver was parked.
     def _send(self, sent: tuple[Way, Any], probe: bool) -> None:

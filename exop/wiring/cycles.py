@@ -10,7 +10,7 @@ from exop.wiring.places import before_key, edge_key
 
 
 def find_loops(circuit: Circuit) -> list[list[Component]]:
-    """The sets of components that reach each other (Tarjan's algorithm, without recursion), those in no cycle left out.
+    """The sets of components that reach each other, those in no cycle left out.
 
     A slet that is fed by itself is a cycle too.
     """
@@ -18,7 +18,7 @@ def find_loops(circuit: Circuit) -> list[list[Component]]:
     following = {name: [one.id for one in followers(circuit, one)] for name, one in components.items()}
     return [
         [one for name, one in components.items() if name in set(group)]
-        for group in _strongly_connected(following)
+        for group in strongly_connected(following)
         if len(group) > 1 or group[0] in following[group[0]]
     ]
 
@@ -49,7 +49,8 @@ def inner_places(circuit: Circuit, loop: list[Component]) -> Iterator[str]:
         yield from (edge_key(name, join) for join in circuit.consumers[name] if join.component.id in inside)
 
 
-def _strongly_connected(following: dict[str, list[str]]) -> Iterator[list[str]]:
+def strongly_connected(following: dict[str, list[str]]) -> Iterator[list[str]]:
+    """The sets of nodes that reach each other (Tarjan's algorithm, without recursion)."""
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}
     path: list[str] = []

@@ -60,9 +60,12 @@ class Drain:
         for component in self.old:
             if component.driver is not None:
                 self._stops[id(component.driver)] = [partial(self._stop, component, component.driver)]
+        todo: dict[int, tuple[Driver, list[tuple[QueueChannel, list[Join]]]]] = {}
         for queue, leaving in self._emptied():
             if queue.worker is not None:
-                self._stops.setdefault(id(queue.worker), []).insert(0, partial(self._drain, queue, leaving))
+                todo.setdefault(id(queue.worker), (queue.worker, []))[1].append((queue, leaving))
+        for key, (worker, queues) in todo.items():
+            self._stops.setdefault(key, []).insert(0, partial(self._drain, worker, queues))
         waiting: list[Driver] = []
         for driver in self.deployment.drivers():
             for stop in self._stops.get(id(driver), ()):
@@ -95,25 +98,41 @@ class Drain:
             if queue is not None:
                 yield queue, [join]
 
-    def _drain(self, queue: QueueChannel, leaving: list[Join]) -> None:
-        """Wait until the worker of a queue has emptied it; those who push into it are parked."""
-        worker = queue.worker
-        if worker is None or not queue.entries:
-            return
-        self.pause.watch(worker)
-        worker.wake()
-        self.pause.wait(lambda: not queue.entries or worker.held_by is not None)
-        if not queue.entries:
-            return
+    def _drain(self, worker: Driver, queues: list[tuple[QueueChannel, list[Join]]]) -> None:
+        """Wait until the worker of these queues has emptied them; those who push into them are parked.
+
+        Other queues that it has may lead into these: it takes nothing from them meanwhile.
+        """
+        self.pause.close([worker])
+        self.pause.wait_parked()
+        if any(queue.entries for queue, _ in queues):
+            self._let_empty(worker, [queue for queue, _ in queues])
+        for queue, leaving in queues:
+            if queue.entries and not self._gone_with(leaving):
+                names = ", ".join(join.name for join in leaving)
+                why = worker.held_by or f"it was not emptied within {self.timeout:g} s"
+                raise PlanError(
+                    f"the queue {queue.name!r} holds {queue.depth} items on their way to {names}, which would be lost "
+                    f"({why}); repair or resume that first, or let the queue run empty"
+                )
+
+    def _let_empty(self, worker: Driver, queues: list[QueueChannel]) -> None:
+        """Let a parked driver work on nothing but these queues, until they are empty or it can do no more."""
+        worker.only = tuple(queues)
+        worker.open()
+        try:
+            self.pause.watch(worker)
+            worker.wake()
+            self.pause.wait(lambda: worker.held_by is not None or not any(queue.entries for queue in queues))
+        finally:
+            worker.close()
+            self.pause.wait_parked()
+            worker.only = None
+
+    def _gone_with(self, leaving: list[Join]) -> bool:
+        """All that an item waits for is removed, and cannot work."""
         stay = {component.node.name for component in self.after.circuit.components()}
-        if all(one.component.status in HELPLESS and one.component.node.name not in stay for one in leaving):
-            return
-        names = ", ".join(join.name for join in leaving)
-        why = worker.held_by or f"it was not emptied within {self.timeout:g} s"
-        raise PlanError(
-            f"the queue {queue.name!r} holds {queue.depth} items on their way to {names}, which would be lost ({why}); "
-            f"repair or resume that first, or let the queue run empty"
-        )
+        return all(one.component.status in HELPLESS and one.component.node.name not in stay for one in leaving)
 
     def _stop(self, component: Component, driver: Driver) -> None:
         """Stop a slet that drives itself, or is driven, and is to leave."""

@@ -11,6 +11,7 @@ from exop.wiring.circuit import Circuit
 from exop.wiring.cycles import find_loops, inner_places
 from exop.wiring.places import before_key, edge_key, in_front_of, possible
 from exop.wiring.reach import DriverKey, reach
+from exop.wiring.waits import Waits
 
 __all__ = ["Layout", "before_key", "edge_key", "lay_out"]
 
@@ -25,6 +26,7 @@ class Layout:
         runs: For each component (by id) and each channel that keeps something (`channel:name`), its drivers.
         order: How far downstream each queue is, and each component.
         loops: The cycles, each as its members.
+        spills: Queues that a slet with a driver of its own overfills, rather than wait in a circle; with its id.
     """
 
     inserted: dict[str, str] = field(default_factory=dict)
@@ -32,6 +34,7 @@ class Layout:
     runs: dict[str, set[DriverKey]] = field(default_factory=dict)
     order: dict[str, int] = field(default_factory=dict)
     loops: list[list[Component]] = field(default_factory=list)
+    spills: set[tuple[str, str]] = field(default_factory=set)
 
 
 def lay_out(circuit: Circuit, standing: Mapping[str, str] | None = None) -> Layout:
@@ -59,6 +62,9 @@ def lay_out(circuit: Circuit, standing: Mapping[str, str] | None = None) -> Layo
     known = {queue for group in layout.groups for queue in group}
     queues = _queues(circuit, layout)
     layout.groups += [{queue} for queue in queues if queue not in known]
+    for together in Waits(circuit, layout.inserted, layout.groups, layout.runs).to_unite():
+        _unite(layout, together)
+    layout.spills = {*Waits(circuit, layout.inserted, layout.groups, layout.runs).spilling()}
     rank = layout.order = {place: index for index, place in enumerate(places)}
     for queue in queues:
         layout.order[queue] = min((rank[p] for p, keys in layout.runs.items() if ("queue", queue) in keys), default=0)

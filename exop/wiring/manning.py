@@ -79,3 +79,8 @@ def _inform(deployment: Deployment, circuit: Circuit, layout: Layout, by_queue: 
         driver.entries, driver.idle, driver.told = deployment.places, deployment.idle, deployment.nudge
     for queue in deployment.queues():
         queue.alarm = deployment.tell
+        queue.spilling = ()
+    for name, slet in layout.spills:
+        overfilled = deployment.inserted.get(name) or circuit.channels[name]
+        if isinstance(overfilled, QueueChannel):
+            overfilled.spilling = (*overfilled.spilling, components[slet].driver)

@@ -20,7 +20,6 @@ from exop.wiring.hands import Hands
 from exop.wiring.pause import Pause
 from exop.wiring.successors import Successors
 from tests.change import test_any_change
-from tests.rig import threads_leave
 
 #: So many meshes are tried at the most; each of the mistakes shows in one of a few.
 MESHES = 400
@@ -106,13 +105,21 @@ MISTAKES = (cut_without_waiting, drain_skipped, retry_doubled, bound_too_late, s
 
 @pytest.mark.parametrize("plant", MISTAKES)
 def test_a_planted_mistake_is_caught(monkeypatch: pytest.MonkeyPatch, plant: Callable[[Any], None]) -> None:
-    """Some mesh shows it: what was sent and what has come differ, or two drivers met, or a stream did not end."""
+    """Some mesh shows it: what was sent and what has come differ, two drivers met, or a stream or thread has no end."""
     monkeypatch.setattr(failure, "BACK_OFF", 0.0005)
-    monkeypatch.setattr("tests.mesh.test_any_mesh.PATIENCE", 0.5)
-    monkeypatch.setattr(changing, "TIMEOUT", 0.5)
-    plant(monkeypatch)
-    with threads_leave(), Platform() as platform:
-        for seed in range(MESHES):
-            if test_any_change.run(platform, "any", random.Random(seed)):
-                return
-    raise AssertionError(f"{plant.__name__} was not caught in {MESHES} meshes")
+    with monkeypatch.context() as planted, Platform() as platform:
+        planted.setattr("tests.mesh.test_any_mesh.PATIENCE", 0.5)
+        planted.setattr(changing, "TIMEOUT", 0.5)
+        plant(planted)
+        found = next((seed for seed in range(MESHES) if caught(platform, seed)), None)
+    assert found is not None, f"{plant.__name__} was not caught in {MESHES} meshes"
+    with Platform() as platform:
+        assert not caught(platform, found), "the same mesh is to be right without the mistake"
+
+
+def caught(platform: Platform, seed: int) -> bool:
+    """The checks found something wrong, or a thread did not leave."""
+    try:
+        return bool(test_any_change.run(platform, "any", random.Random(seed)))
+    except AssertionError:
+        return True

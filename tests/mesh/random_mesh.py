@@ -18,8 +18,19 @@ KINDS = ("direct", "queue", "latch", "table", "log")
 class RandomMesh:
     """A mesh that is made by the choices of a random generator, with the stations that stand in it."""
 
-    def __init__(self, name: str, chance: random.Random) -> None:
+    def __init__(
+        self,
+        name: str,
+        chance: random.Random,
+        *,
+        sources: tuple[str, ...] = SOURCES,
+        middles: tuple[str, ...] = MIDDLES,
+        durable: float | None = None,
+    ) -> None:
         self.app = Application(name)
+        if durable is not None:
+            self.app.durable(every=durable)
+        self._sources, self._middles = sources, middles
         self.notes = Notes()
         self.stations: dict[str, Station] = {}
         self.kinds: dict[str, str] = {}
@@ -101,10 +112,12 @@ class RandomMesh:
         return name
 
     def _add_source(self) -> None:
-        self._add(self._chance.choice(SOURCES), {}, self._channel(), limit=self._chance.choice((0, 7, 30, 30, 300)))
+        self._add(
+            self._chance.choice(self._sources), {}, self._channel(), limit=self._chance.choice((0, 7, 30, 30, 300))
+        )
 
     def _add_middle(self) -> None:
-        kind = self._chance.choice(MIDDLES)
+        kind = self._chance.choice(self._middles)
         if kind == "one" and self._chance.random() < 0.3:
             self._add_window()
             return

@@ -35,6 +35,7 @@ class QueueChannel(Channel):
     Attributes:
         alarm: Called when it has.
         left: The only one who took items has ended: nothing is kept any more.
+        spilling: Drivers that may exceed the capacity: waiting for room, they would wait for themselves in the end.
     """
 
     kind: ClassVar[str] = "queue"
@@ -55,6 +56,7 @@ class QueueChannel(Channel):
         self.alarm: Callable[[], None] = _unheard
         self.marks = 0
         self.left = False
+        self.spilling: tuple[Driver | None, ...] = ()
         self._extra = 0
         self._lock = threading.Lock()
         self._pushers: list[Callable[[], None]] = []
@@ -121,7 +123,7 @@ class QueueChannel(Channel):
 
         Stops when the queue was given to another driver meanwhile.
         """
-        if self.worker is not driver:
+        if self.worker is not driver or (driver.only is not None and self not in driver.only):
             return 0
         popleft, push = self.entries.popleft, self.deliver.push
         for moved in range(most):
@@ -129,7 +131,7 @@ class QueueChannel(Channel):
             driver.busy = True
             if driver.attention:
                 probe = driver.attend()
-                if self.worker is not driver:
+                if self.worker is not driver or (driver.only is not None and self not in driver.only):
                     driver.rest()
                     return moved
                 popleft, push = self.entries.popleft, self.deliver.push
@@ -301,7 +303,7 @@ class QueueChannel(Channel):
             self.clear()
         elif driver is None:
             self._wait_outside(size)
-        elif driver is self.worker:
+        elif driver is self.worker or driver in self.spilling:
             self._spill(driver)
         else:
             while not (self._has_room(size) or driver.hurried):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from exop.runtime.unwind import Unwind, Wait, Work
 
 if TYPE_CHECKING:
+    from exop.runtime.channels.queue import QueueChannel
     from exop.runtime.entry import Entry
 
 #: So many items of every driver are measured at first, so that short runs have figures too.
@@ -70,6 +71,7 @@ class Driver:
         anew: What it iterates is to be iterated anew, at the next safe point.
         parked: It waits at its safe point, outside of a slet that it iterates.
         draining: It puts out what it has, whether there is room or not, before it is closed.
+        only: The queues that it drains for the moment, if not all that it has.
         entries: What is compiled at each place of the application.
         count: Items (single ones) that this driver has pushed, exact.
         probes: How many of them were measured.
@@ -77,23 +79,21 @@ class Driver:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.busy = False
+        self.busy = self.sleeping = self.halting = False
         self.attention = True
-        self.sleeping = self.halting = False
-        self.parked = self.draining = False
-        self.retired = self.anew = self.ending = self.probing = False
+        self.parked = self.draining = self.retired = self.anew = self.ending = self.probing = False
         self.count = self.rows = self.probes = 0
         self.origin = 0.0
         self.idle: Callable[[], Callable[[], None] | None] | None = None
         self.told: Callable[[], None] = _unheard
         self.held_by: str | None = None
+        self.only: tuple[QueueChannel, ...] | None = None
         self.work: deque[Work] = deque()
         self.entries: Mapping[str, Entry] = {}
         self._signal: SimpleQueue[None] = SimpleQueue()
         self._first = FIRST
         self._flags = threading.Lock()
-        self._closers = 0
-        self._at_work = False
+        self._closers, self._at_work = 0, False
         self._watchers: list[Callable[[], None]] = []
 
     @property

@@ -53,8 +53,8 @@ class Worker(ThreadDriver):
 
     @property
     def empty(self) -> bool:
-        """Nothing waits in any of the queues."""
-        return not any(queue.entries for queue in self.queues)
+        """Nothing waits in any of the queues that it drains."""
+        return not any(queue.entries for queue in self.only or self.queues)
 
     def _sleep(self) -> None:
         self.busy = True

@@ -1,0 +1,161 @@
+"""Random meshes whose slets stand in a plugin, so that the applications are durable and can be crashed."""
+
+import dataclasses
+import random
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from exop import hookimpl, slet
+from exop.model.slet import spec_of
+from exop.model.spec import SletSpec
+from tests.change.test_any_change import Changes, Even, Odd, Unopened, refusing
+from tests.mesh.random_mesh import MIDDLES, SOURCES, RandomMesh
+from tests.mesh.stations import Count, Notes
+
+#: What has a thread of its own ties itself to checkpoints by an SPI, which has tests of its own.
+NO_ENGINES: dict[str, Any] = {
+    "sources": tuple(kind for kind in SOURCES if kind != "engine_source"),
+    "middles": tuple(kind for kind in MIDDLES if kind != "engine"),
+}
+#: So many sinks may be added to one mesh by changes; the next ones are not.
+WATCHERS = 12
+
+
+def offered(kind: Any, name: str, **more: Any) -> SletSpec:
+    """The slet under another name, by which a platform finds it again."""
+    return dataclasses.replace(spec_of(kind), name=name, **more)
+
+
+@dataclass
+class Marks:
+    """How much the stations and watchers of a mesh had noted when a checkpoint was taken."""
+
+    given: dict[str, int] = field(default_factory=dict)
+    taken: dict[str, int] = field(default_factory=dict)
+    marks: dict[str, int] = field(default_factory=dict)
+    seen: dict[tuple[str, str], int] = field(default_factory=dict)
+
+
+class OfferedMesh(RandomMesh):
+    """A random mesh, two of each of its slets in a plugin."""
+
+    def __init__(self, name: str, chance: random.Random) -> None:
+        self.slets: dict[str, SletSpec] = {}
+        self.seen: dict[str, dict[str, list[int]]] = {}
+        super().__init__(name, chance, durable=3600.0, **NO_ENGINES)  # a checkpoint is taken when one is asked for
+        for node in self.stations:
+            self._offer_twins(node)
+        for number in range(WATCHERS):
+            self._offer_watcher(f"{name}-watcher{number}")
+        self.passer = self._offer(_passer(), f"{name}-passer")
+
+    def _station(self, kind: str, **more: Any) -> tuple[str, Any]:
+        node, made = super()._station(kind, **more)
+        return node, self._offer(made, f"{self.app.name}-{node}")
+
+    def _offer(self, made: Any, name: str, **more: Any) -> SletSpec:
+        found = self.slets[name] = offered(made, name, **more)
+        return found
+
+    def _offer_twins(self, node: str) -> None:
+        state = spec_of(self.twin(node)).state
+        for number in range(2):
+            name = f"{self.app.name}-{node}-{number}"
+            self._offer(self.twin(node), name)
+            if state is not None:
+                self._offer(self.twin(node), f"{name}-even", state=(state[0], Even))
+                self._offer(self.twin(node), f"{name}-odd", state=(state[0], Odd))
+
+    def _offer_watcher(self, name: str) -> None:
+        seen: dict[str, list[int]] = defaultdict(list)
+
+        @slet
+        def watcher(item: Any) -> None:
+            seen[item["from"]].append(item["seq"])
+
+        self.seen[name] = seen
+        self._offer(watcher, name)
+
+    @hookimpl
+    def register_slets(self) -> list[SletSpec]:
+        """All of them."""
+        return [*self.slets.values()]
+
+    def note_marks(self) -> Marks:
+        """How much has been noted; nothing is in flight."""
+        notes = self.notes
+        return Marks(
+            dict(notes.given),
+            {place: len(found) for place, found in notes.taken.items()},
+            {place: len(found) for place, found in notes.marks.items()},
+            {(name, port): len(got) for name, seen in self.seen.items() for port, got in seen.items()},
+        )
+
+    def forget_since(self, marks: Marks) -> None:
+        """The machine has crashed: what came after the checkpoint has never been."""
+        notes: Notes = self.notes
+        notes.given.clear()
+        notes.given.update(marks.given)
+        notes.inside.clear()
+        for place, found in notes.taken.items():
+            del found[marks.taken.get(place, 0) :]
+        for place, found in notes.marks.items():
+            del found[marks.marks.get(place, 0) :]
+        for name, seen in self.seen.items():
+            for port, got in seen.items():
+                del got[marks.seen.get((name, port), 0) :]
+
+
+class OfferedChanges(Changes):
+    """Edits such a mesh with what its plugin offers."""
+
+    made: OfferedMesh
+
+    def successor(self, mesh: Any, node: str) -> Any:
+        """A twin with the same state, or one of another class."""
+        now = mesh.nodes[node].slet.state
+        name = f"{self.name}-{node}-{self.chance.randrange(2)}"
+        if now is not None and (now[1] is not Count or self.chance.random() < 0.5):
+            name += "-odd" if now[1] is Even else "-even"
+            self.trace[-1] += " with an upgrade"
+        return self.made.slets[name]
+
+    def passing(self) -> SletSpec:
+        """What passes everything on."""
+        return self.made.passer
+
+    def watching(self, name: str) -> SletSpec | None:
+        """A sink of the plugin, each of which is used once."""
+        unused = [one for one in self.made.seen if one not in self.used]
+        if not unused:
+            return None
+        self.used.add(unused[0])
+        self.watched[name] = self.made.seen[unused[0]]
+        return self.made.slets[unused[0]]
+
+    def recovered(self, mesh: Any) -> None:
+        """The mesh is what it was at the last checkpoint."""
+        self.inserted = [name for name in mesh.nodes if name.startswith("passer")]
+
+
+def _passer() -> Any:
+    """A function of its own for each mesh: a platform knows a slet by its function, too."""
+
+    @slet
+    def passer(item: Any) -> Any:
+        return item
+
+    return passer
+
+
+def refused_slets() -> Any:
+    """A plugin with the slets that no plan with them succeeds."""
+
+    class Refused:
+        @hookimpl
+        def register_slets(self) -> list[Any]:
+            """Those that cannot be opened, or take over no state."""
+            return [refusing, Unopened]
+
+    return Refused()

@@ -1,0 +1,233 @@
+"""Deploy, change, fail, crash and recover in any order: nothing is lost, doubled or reordered per pair of ports."""
+
+import random
+import shutil
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from exop import Platform
+from exop.errors import CheckpointError, LifecycleError, UnknownName
+from exop.hooks import Plugins
+from exop.runtime import failure
+from exop.runtime.durable import checkpointer
+from exop.runtime.durable.checkpoints import Checkpoints
+from tests.change.offered import Marks, OfferedChanges, OfferedMesh, refused_slets
+from tests.mesh.random_mesh import verdict
+from tests.mesh.test_any_mesh import PATIENCE, heal, state_of
+from tests.rig import threads_leave
+
+#: So many applications run at once, at the most.
+AT_ONCE = 2
+#: A file system in memory, where there is one: what is proven here does not need a disk.
+MEMORY = Path("/dev/shm")
+SEEDS = st.integers(0, 1 << 32)
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """One platform with a state directory that is killed now and then, and what should run on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends = ExitStack()
+        self.root = Path(tempfile.mkdtemp(prefix="exop-any-order-", dir=MEMORY if MEMORY.is_dir() else None))
+        self.ends.callback(shutil.rmtree, self.root, ignore_errors=True)
+        self.lives = self.number = 0
+        self.changes: dict[str, OfferedChanges] = {}
+        self.captured: dict[str, Marks] = {}
+        self.written: dict[str, Marks] = {}
+
+    @initialize()
+    def start(self) -> None:
+        """A platform on an empty directory; it is noted how far everything is at each checkpoint."""
+        capture, write = checkpointer.capture, Checkpoints.write
+
+        def capturing(deployment, topology):
+            if deployment.name in self.changes:
+                self.captured[deployment.name] = self.changes[deployment.name].made.note_marks()
+            return capture(deployment, topology)
+
+        def writing(store, snapshot):
+            done = write(store, snapshot)
+            if snapshot.application in self.captured:
+                self.written[snapshot.application] = self.captured[snapshot.application]
+            return done
+
+        self.ends.enter_context(threads_leave())
+        self.ends.enter_context(mock.patch.object(failure, "BACK_OFF", 0.0005))
+        self.ends.enter_context(mock.patch.object(checkpointer, "capture", capturing))
+        self.ends.enter_context(mock.patch.object(Checkpoints, "write", writing))
+        self.platform = self.opened()
+
+    def opened(self) -> Platform:
+        """The platform of the life that begins."""
+        plugins = Plugins()
+        plugins.register("refused", refused_slets())
+        for name, changes in self.changes.items():
+            plugins.register(name, changes.made)
+        return Platform(state=self.root / f"life{self.lives}", plugins=plugins, control=False).start()
+
+    @precondition(lambda self: len(self.changes) < AT_ONCE)
+    @rule(seed=SEEDS)
+    def deploy(self, seed: int) -> None:
+        """One more application."""
+        self.number += 1
+        name = f"any{self.number}"
+        made = OfferedMesh(name, random.Random(seed))
+        self.platform.plugins.register(name, made)
+        self.platform._gather()
+        self.changes[name] = OfferedChanges(self.platform, made, name, random.Random(seed))
+        self.written[name] = Marks()
+        self.platform.apply(made.mesh)
+
+    @precondition(lambda self: self.changes)
+    @rule(seed=SEEDS)
+    def replace(self, seed: int) -> None:
+        """Another slet, with the state of the one before it, for one node."""
+        self.change(seed, "replace")
+
+    @precondition(lambda self: self.changes)
+    @rule(seed=SEEDS)
+    def replace_two(self, seed: int) -> None:
+        """The same for two at once."""
+        self.change(seed, "replace", "replace")
+
+    @precondition(lambda self: self.changes)
+    @rule(seed=SEEDS)
+    def rewire(self, seed: int) -> None:
+        """Put something between two nodes."""
+        self.change(seed, "insert")
+
+    @precondition(lambda self: self.changes)
+    @rule(seed=SEEDS)
+    def rewire_back(self, seed: int) -> None:
+        """Take it out again."""
+        self.change(seed, "take out")
+
+    @precondition(lambda self: self.changes)
+    @rule(seed=SEEDS)
+    def add(self, seed: int) -> None:
+        """One more sink."""
+        self.change(seed, "watch")
+
+    @precondition(lambda self: self.changes)
+    @rule(seed=SEEDS)
+    def remove(self, seed: int) -> None:
+        """One less."""
+        self.change(seed, "leave")
+
+    @precondition(lambda self: self.changes)
+    @rule(seed=SEEDS)
+    def configure(self, seed: int) -> None:
+        """Another setting."""
+        self.change(seed, "twist")
+
+    @precondition(lambda self: self.changes)
+    @rule(seed=SEEDS)
+    def suspend(self, seed: int) -> None:
+        """A node lets nothing in."""
+        self.change(seed, "suspend")
+
+    @precondition(lambda self: self.changes)
+    @rule(seed=SEEDS)
+    def resume(self, seed: int) -> None:
+        """It does again."""
+        self.change(seed, "resume")
+
+    @precondition(lambda self: self.changes)
+    @rule(seed=SEEDS)
+    def several(self, seed: int) -> None:
+        """Anything of this in one plan."""
+        self.change(seed)
+
+    def change(self, seed: int, *edits: str) -> None:
+        """Change one of the applications; some of the plans fail, at opening or in the pause."""
+        changes = self.some(seed)
+        changes.chance = random.Random(seed)
+        if changes.name in self.platform.applications():
+            changes.one(*edits)
+
+    @precondition(lambda self: self.changes)
+    @rule(seed=SEEDS)
+    def checkpoint(self, seed: int) -> None:
+        """Take one now."""
+        try:
+            self.platform.checkpoint(self.some(seed).name)
+        except (CheckpointError, LifecycleError, UnknownName):
+            return  # it has finished
+
+    @precondition(lambda self: self.changes)
+    @rule()
+    def crash_and_recover(self) -> None:
+        """The machine dies; a new platform goes on from what is on the disk, and nothing else."""
+        deployments = [self.platform.deployment(name) for name in self.platform.applications()]
+        with ExitStack() as held:
+            for deployment in deployments:
+                held.enter_context(deployment.changing)
+            before, self.lives = self.root / f"life{self.lives}", self.lives + 1
+            shutil.copytree(before, self.root / f"life{self.lives}")
+            marks = dict(self.written)
+        self.platform.close()
+        shutil.rmtree(before)
+        for name, changes in self.changes.items():
+            changes.made.forget_since(marks[name])
+        self.written = marks
+        self.platform = self.opened()
+        assert not self.platform.failed_to_restart, self.platform.failed_to_restart
+        for name, changes in self.changes.items():
+            changes.platform = self.platform
+            if name in self.platform.applications():
+                changes.recovered(self.platform.mesh(name))
+
+    @precondition(lambda self: self.changes)
+    @rule(seed=SEEDS)
+    def finish(self, seed: int) -> None:
+        """Let one come to its end, and see what has come of it."""
+        changes = self.some(seed)
+        name, trace = changes.name, "\n".join(changes.trace)
+        try:
+            if name in self.platform.applications():
+                heal(self.platform, name)
+        except AssertionError as stuck:
+            raise AssertionError("\n".join([str(stuck), trace, *state_of(self.platform, name)])) from stuck
+        wrong = verdict(changes.made) + changes.wrong()
+        assert not wrong, "\n".join([*wrong, trace])
+        if name in self.platform.applications():
+            assert self.platform.remove(name, timeout=PATIENCE), "a thread has not left"
+        del self.changes[name], self.written[name]
+
+    def some(self, seed: int) -> OfferedChanges:
+        """One of the applications."""
+        return self.changes[sorted(self.changes)[seed % len(self.changes)]]
+
+    def teardown(self) -> None:
+        """All come to their ends."""
+        try:
+            while self.changes:
+                self.finish(0)
+        finally:
+            if hasattr(self, "platform"):
+                self.platform.close()
+            self.ends.close()
+
+
+@pytest.mark.timeout(0)
+def test_any_order() -> None:
+    """10 000 steps at least."""
+    run_state_machine_as_test(
+        AnyOrder,
+        settings=settings(
+            max_examples=20,
+            stateful_step_count=50,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
