@@ -11,6 +11,7 @@
   x PlanError                 the change could not be made; the old mesh runs on
     + StaleMesh                 someone else applied first: read the mesh again
     + MementoError              the successor cannot take over the state
+    + NotRebuildable            the log does not give the successor its state
     + ComponentFailed           a component could not be opened, or failed while it ran
     + ShadowFailed              the successor was not proven to do what the old one does; that one runs on
   x LifecycleError            an event that the component's state does not allow
@@ -140,6 +141,12 @@ class MementoError(PlanError):
         "{node}: the state {old} cannot be handed over to {new}: {problem}; give the new memento a "
         "`@classmethod def upgrade(cls, old)`, or say lose_state=True to start empty"
     )
+
+
+class NotRebuildable(PlanError):
+    """The state of a successor cannot be rebuilt from a log: `node`, `problem`, `cure`."""
+
+    template = "{node}: the state cannot be rebuilt from a log: {problem}; {cure}"
 
 
 class ComponentFailed(PlanError):

@@ -41,6 +41,13 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
             "give the new memento a `@classmethod def upgrade(cls, old)`, or say lose_state=True to start empty"
         ),
     ),
+    "NotRebuildable": (
+        {"node": "averages", "problem": "its input 'reports' is no log (it is queue)", "cure": "give it an upgrade"},
+        (
+            "averages: the state cannot be rebuilt from a log: its input 'reports' is no log (it is queue); "
+            "give it an upgrade"
+        ),
+    ),
     "ComponentFailed": (
         {"node": "sink", "phase": "opening", "problem": "no such file"},
         "sink failed while opening: no such file",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from cyclopts import Parameter
 
@@ -30,6 +30,10 @@ class How:
     lose_state: Annotated[
         bool, Parameter(help="The successor begins with an empty state, where it cannot take over the old one.")
     ] = False
+    rebuild: Annotated[
+        Literal["log"] | None,
+        Parameter(help="`log`: its state is made out of the log its input comes from."),
+    ] = None
     timeout: Timeout = None
 
 
@@ -54,7 +58,8 @@ NOW: Final = Point()
 def replace_edit(words: Sequence[str], how: How = PLAIN) -> Data:
     """SLET [NAME=VALUE …]: another slet in the node's place."""
     slet, *settings = _first(words, "replace", "SLET", "the slet that takes its place, PLUGIN:NAME")
-    return {"edit": "replace", "slet": _identity(slet), "settings": parse(settings), "lose_state": how.lose_state}
+    said = {"lose_state": how.lose_state, "rebuild": how.rebuild}
+    return {"edit": "replace", "slet": _identity(slet), "settings": parse(settings), **said}
 
 
 def configure_edit(words: Sequence[str], how: How = PLAIN) -> Data:

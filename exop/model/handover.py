@@ -37,6 +37,8 @@ def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
         MementoError: the successor cannot take the state, and was not told to lose it.
     """
     way = _way(before, after, lose_state=lose_state)
+    if way.take is _rebuilt:
+        return way
     package = new_version(before, after)
     if package is None or after.slet.state is None:
         return way
@@ -53,6 +55,8 @@ def _way(before: Node, after: Node, *, lose_state: bool) -> HandOver:
     if after.memento is not None:
         given = after.memento.copied()
         return HandOver(f"the state ({type(given).__name__}) as it is given", lambda _: given)
+    if after.rebuild is not None:
+        return HandOver("the state rebuilt from the log that its input comes from", _rebuilt)
     if old is None and getattr(before.slet.factory, "keeps_own_state", False):
         if not lose_state:
             problem = "its engine keeps it, and the platform cannot read it there"
@@ -79,6 +83,11 @@ def _way(before: Node, after: Node, *, lose_state: bool) -> HandOver:
     raise MementoError(
         node=before.name, old=old.__name__, new=new.__name__, problem=f"{new.__name__} has no upgrade({old.__name__})"
     )
+
+
+def _rebuilt(memento: Memento | None) -> Memento | None:
+    """Nothing of the old one is taken over: the successor has made its own."""
+    return None
 
 
 def new_version(before: Node, after: Node) -> str | None:

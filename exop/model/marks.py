@@ -9,7 +9,7 @@ from typing import Any, Final
 from exop.model.mesh import Mesh, Node
 
 #: The fields of `Node` that are marks: they are no part of what runs, and no topology file has them.
-MARKS: Final = ("lose_state", "memento")
+MARKS: Final = ("lose_state", "memento", "rebuild")
 
 #: The same of `ChannelSpec`, and what stands before the name of a channel where marks are sent.
 CHANNEL_MARKS: Final = ("close_windows",)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from exop.errors import MeshError, UnknownName
 from exop.model.fields import check_fields
@@ -67,6 +67,7 @@ class Node:
     suspended: bool = False
     on_error: Policy | None = None
     lose_state: bool = False
+    rebuild: Literal["log"] | None = None
     timeout: float | None = None
     dead_letters: int | None = None
     memento: Memento | None = None
@@ -193,10 +194,20 @@ class Mesh(Settings):
         nodes = {key: node for key, node in self.nodes.items() if key != name}
         return replace(self, nodes=nodes)._without_orphans(gone)
 
-    def replace(self, name: str, slet: Any, /, *, lose_state: bool = False, **settings: Any) -> Self:
+    def replace(
+        self,
+        name: str,
+        slet: Any,
+        /,
+        *,
+        lose_state: bool = False,
+        rebuild: Literal["log"] | None = None,
+        **settings: Any,
+    ) -> Self:
         """Put another slet in the node's place; it keeps the ports, and the settings that the successor has too.
 
-        The successor takes over the state; with *lose_state* it starts with an empty one.
+        The successor takes over the state; with *lose_state* it starts with an empty one, with `rebuild="log"` it makes
+        its own out of all that the log has from which its input comes.
 
         Raises:
             UnknownName: no such node, a port that the successor does not have, a setting that it does not know.
@@ -213,8 +224,10 @@ class Mesh(Settings):
                 )
         kept = {key: value for key, value in node.settings.items() if key in spec.settings}
         complete = spec.configured(name, {**kept, **settings})
-        pending = inherited(node, spec)
-        return self._with(replace(node, slet=spec, settings=complete, lose_state=lose_state, pending=pending))
+        if rebuild not in (None, "log"):
+            raise MeshError(f"{name}: a state is not rebuilt from {rebuild!r}; say rebuild='log', or leave it out")
+        said: dict[str, Any] = {"lose_state": lose_state, "rebuild": rebuild, "pending": inherited(node, spec)}
+        return self._with(replace(node, slet=spec, settings=complete, **said))
 
     def move(self, name: str, to: str) -> Self:
         """Place a node on another host.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -25,6 +25,7 @@ class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """What is said of one node for the next change alone (`exop.model.marks`)."""
 
     lose_state: bool = False
+    rebuild: Literal["log"] | None = None
     memento: str | None = None
     """The number under which the platform keeps it."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -40,13 +40,14 @@ class Replace(Edit, frozen=True, tag="replace"):
     slet: str
     settings: Texts = {}
     lose_state: bool = False
+    rebuild: Literal["log"] | None = None
 
     def on(self, mesh: Mesh, known: Catalog) -> Mesh:
         """The mesh with the successor."""
         spec = _slet(self.slet, known)
         _check_no_marks(self.settings)
         with _telling(spec):
-            return mesh.replace(self.node, spec, lose_state=self.lose_state, **self.settings)
+            return mesh.replace(self.node, spec, lose_state=self.lose_state, rebuild=self.rebuild, **self.settings)
 
 
 class Configure(Edit, frozen=True, tag="configure"):

@@ -30,6 +30,7 @@ from exop.wiring.durability import Durability
 from exop.wiring.lines import Aftermath, caught_up
 from exop.wiring.notes import notes
 from exop.wiring.plan import Plan, make_plan
+from exop.wiring.rebuild import check_rebuilds
 from exop.wiring.together import finished
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ class Applications:
         check_channels(now, mesh, self._manager.kinds)
         self._deployer.check_hosts(mesh)
         plan = make_plan(now, mesh)
+        check_rebuilds(plan, running)
         said = notes(plan, running, self._manager.kinds, self._manager.openings)
         return dataclasses.replace(plan, notes=said, carry_out=self.changes.carry_out)
 

@@ -27,6 +27,8 @@ STEPS: dict[Verb, str] = {
     "rewire": "pause → bind → release",
     "adjust": "pause → note the policy → release",
 }
+#: The same for a replacement that makes its state out of a log.
+REBUILT = "open → replay → pause → drain → replay the last bit → bind → release → close the old"
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Step:
     @property
     def does(self) -> str:
         """What is done, in order."""
-        return STEPS[self.verb]
+        return REBUILT if self.after is not None and self.after.rebuild is not None else STEPS[self.verb]
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ def _channel_text(old: ChannelSpec, new: ChannelSpec) -> str:
 
 def _steps(old: Node, new: Node) -> list[Step]:
     """The steps of one changed node: a replacement does everything at once."""
-    if old.slet != new.slet or new.memento is not None:
+    if old.slet != new.slet or new.memento is not None or new.rebuild is not None:
         _check_stop(old, new)
         state = hand_over(old, new, lose_state=new.lose_state)
         same = f"{new.slet.identity} with another state" if old.slet == new.slet else None

@@ -17,6 +17,7 @@ from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.manager import ComponentManager
 from exop.wiring.pause import Pause
 from exop.wiring.plan import Plan, Step
+from exop.wiring.rebuild import Rebuild
 from exop.wiring.standby import Companions, discard
 
 Undo = Callable[[], object]
@@ -32,6 +33,7 @@ class Successors:
         made: The new components, by node.
         channels: The new channels, by name.
         states: What those that open late were given already.
+        rebuilds: Those that make their state out of a log.
     """
 
     deployment: Deployment
@@ -42,6 +44,7 @@ class Successors:
     made: dict[str, Component] = field(default_factory=dict)
     channels: dict[str, Channel] = field(default_factory=dict)
     states: dict[str, Memento | None] = field(default_factory=dict)
+    rebuilds: dict[str, Rebuild] = field(default_factory=dict)
 
     def create(self) -> None:
         """Make the channels and components that are new.
@@ -75,6 +78,9 @@ class Successors:
         for step in self.plan.steps:
             if step.node in self.made.keys() - self.beside.ready and not _opens_late(step):
                 self._open(self.made[step.node])
+                if step.after is not None and step.after.rebuild is not None:
+                    rebuild = self.rebuilds[step.node] = Rebuild(self.deployment, step, self.made[step.node])
+                    rebuild.catch_up()
 
     def _open(self, component: Component) -> None:
         try:
@@ -104,6 +110,8 @@ class Successors:
         successor = self.made[step.node]
         if predecessor is not None and step.state is not None:
             predecessor.flush()  # what it has buffered is part of what its memento says
+            if step.node in self.rebuilds:
+                self.states[step.node] = self.rebuilds[step.node].completed()
             late = step.node in self.states
             failpoint("memento-before")
             successor.succeed(predecessor, self.states[step.node] if late else step.state.take(predecessor.state))

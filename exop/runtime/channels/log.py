@@ -34,7 +34,8 @@ class LogChannel(Channel):
 
     `keep` (items, or "all") and `seconds` say what is kept at least, `size` (bytes on disk) what at most; `segment` and
     `fsync` are for the disk, too. With `replay` a port that connects to a running application first receives what is
-    kept. Extended interface: `replay(start, end)`, `start`, `end`, `began`, `trim(offset)`.
+    kept. Extended interface: `replay(start, end)`, `pieces(start, end)`, `start`, `end`,
+    `began`, `trim(offset)`.
 
     Attributes:
         began: The offset at which the application began.
@@ -112,8 +113,15 @@ class LogChannel(Channel):
         Raises:
             MeshError: they are not kept any more.
         """
-        pieces = self._log.read(start, self.end if end is None else end)
-        return [item for piece in pieces for item in to_items(piece)]
+        return [item for piece in self.pieces(start, self.end if end is None else end) for item in to_items(piece)]
+
+    def pieces(self, start: int, end: int) -> list[Any]:
+        """The same as lists and record batches, as they came.
+
+        Raises:
+            MeshError: they are not kept any more.
+        """
+        return self._log.read(start, end)
 
     def trim(self, offset: int) -> None:
         """Forget what stands before *offset* (on disk: whole segments)."""

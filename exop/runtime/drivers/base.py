@@ -44,8 +44,8 @@ def be_driver(driver: Driver) -> None:
 
 
 @contextmanager
-def acting_as(driver: Driver) -> Iterator[None]:
-    """Let the calling thread act for *driver* (a slet's own threads do while they push)."""
+def acting_as(driver: Driver | None) -> Iterator[None]:
+    """Let the calling thread act for *driver* (a slet's own threads do while they push), or for nobody."""
     before = getattr(_LOCAL, "driver", None)
     _LOCAL.driver = driver
     try:

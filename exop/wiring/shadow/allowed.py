@@ -27,6 +27,11 @@ def check_shadow(plan: Plan, shadow: Shadow) -> None:
         for node in _both(step):
             cure = "its successor cannot be proven beside it; replace it without a shadow"
             _check_following(node, cure, durable=plan.after.durable is not None)
+        if step.after is not None and step.after.rebuild is not None:
+            raise PlanError(
+                f"{step.node}: a state that is rebuilt from a log cannot be proven beside one that is not; "
+                f"rebuild it without a shadow, and keep the predecessor instead (keep=SECONDS)"
+            )
         diverted = shadow.diverted(step.node)
         for name in diverted:
             if step.after is not None and name not in step.after.slet.settings:
