@@ -257,6 +257,7 @@ class Change:
         for driver in self.deployment.drivers():
             if len(driver.work) > 1:
                 hands.put_in_order(driver)
+        self.beside.tell(hands)
         for component in old:
             component.let_go()
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from exop.model.items import Punctuation
 from exop.model.lifecycle import State
 from exop.model.memento import Memento
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.manager import ComponentManager
+from exop.runtime.unwind import Work
+from exop.wiring.hands import Hands
 from exop.wiring.pause import Pause
 
 
@@ -28,6 +31,9 @@ class Companion(Protocol):
         Raises:
             PlanError: it is not fit for it; nothing has happened yet.
         """
+
+    def owed(self) -> list[tuple[str, Punctuation]]:
+        """What it has told behind the one whose place it takes, and that one has not told yet, by port."""
 
     def step_back(self) -> None:
         """It does not take over after all."""
@@ -82,6 +88,15 @@ class Companions:
         if keeper is not None and predecessor is not None:
             undo.append(keeper.drop)
             keeper.keep(predecessor, successor)
+
+    def tell(self, hands: Hands) -> None:
+        """Everything is bound, and parked: put out what was told to nobody."""
+        for companion in self.ready.values():
+            component = companion.component
+            for port, mark in companion.owed():
+                entry, runner = component.to.get(port), component.runner
+                if entry is not None and runner is not None:
+                    runner.take_on(hands.pass_on(runner, [Work(entry, "control", mark)]))
 
     def stays(self, component: Component) -> bool:
         """A component that is replaced is not closed."""

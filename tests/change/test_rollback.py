@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from exop import Application, Shadow, slet
-from exop.errors import PlanError, UnknownName
+from exop.errors import PlanError, ShadowFailed, UnknownName
 from tests.change.tools import (
     Sum,
     Tap,
@@ -156,6 +156,29 @@ def test_another_change_of_the_node_ends_it(platform):
     grows(seen)
     end(platform, "app")
     whole(seen)
+
+
+def test_a_trial_leaves_it(platform):
+    """While a predecessor is kept, the next successor can be tried: refused, it leaves the predecessor where it is."""
+
+    @slet
+    def wrong(x: int, total: Sum) -> int:
+        total.count += 1
+        total.total += x
+        return -x
+
+    seen: list[int] = []
+    platform.apply(chain("app", endless, summing, writing(seen)).build())
+    keep(platform, summing_too)
+    with pytest.raises(ShadowFailed):
+        platform.plan(platform.mesh("app").replace("b", wrong)).apply(shadow=Shadow(items=20))
+    grows(seen)
+    assert kept(platform) is not None
+    platform.rollback("app", "b")
+    grows(seen)
+    end(platform, "app")
+    whole(seen)
+    assert platform.deployment("app").components["b"].state.total == sum(seen)
 
 
 def test_one_that_raises_where_its_successor_does_not(platform):

@@ -11,7 +11,8 @@ import pytest
 from exop import Application, EndOfStream, OutputPort, Punctuation, Shadow, Slet, input_port, slet
 from exop.errors import ChannelClosed, ShadowFailed
 from exop.runtime.drivers.base import Halted
-from tests.change.tools import Position, chain, end, grows, whole
+from tests.change.tools import Position, Tap, chain, end, grows, in_thread, whole
+from tests.rig import eventually
 
 SCHEMA = pa.schema({"n": pa.int64(), "even": pa.bool_()})
 
@@ -151,6 +152,43 @@ def test_an_equal_twin_takes_over(platform, first, second, channel):
     end(platform, "app")
     whole(seen)
     told(marks)
+
+
+def test_a_punctuation_that_the_engine_has_not_told(platform):
+    """What the successor has told while nobody heard it, and the engine not yet, is told before the next item."""
+
+    class Mute(Engine):
+        @input_port
+        def x(self, x: pa.RecordBatch | Punctuation | EndOfStream) -> None:
+            """Hand over, all but punctuations."""
+            if not isinstance(x, Punctuation):
+                self.handed.put(x)
+
+    tap = Tap()
+
+    @slet
+    def stepped(position: Position) -> Iterator[pa.RecordBatch | Punctuation]:
+        while tap.next(position.number):
+            position.number += 1
+            yield pa.RecordBatch.from_pydict({"n": [position.number], "even": [True]}, schema=SCHEMA)
+            yield Punctuation(position.number)
+
+    seen: list[int] = []
+    marks: list[Any] = []
+    platform.apply(chain("app", stepped, Mute, writing(seen, marks)).build())
+    with in_thread(
+        lambda: platform.plan(platform.mesh("app").replace("b", native)).apply(shadow=Shadow(items=10, seconds=20))
+    ):
+        eventually(lambda: platform.status("app").get("shadow", {}).get("b", {}).get("seconds"), "the trial")
+        tap.let(10)
+    tap.let(1)
+    tap.shut()
+    assert platform.wait("app", 20)
+    whole(seen, 11)
+    told(marks)
+    # The last one may have been under way when the last row was, and is told by itself then.
+    assert marks[0] in ((9, 10), (10, 10))
+    assert marks[-2:] == [(10, 10), (11, 11)]
 
 
 @pytest.mark.parametrize(

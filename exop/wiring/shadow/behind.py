@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from exop.errors import PlanError
+from exop.model.items import Punctuation
 from exop.model.memento import Memento
 from exop.runtime.channel import ControlMerge
 from exop.runtime.component import Component
@@ -17,7 +18,7 @@ from exop.wiring.drain import Drain
 from exop.wiring.pause import Pause
 from exop.wiring.shadow.calls import Call, Leaving
 from exop.wiring.shadow.follower import Follower
-from exop.wiring.shadow.taps import FollowerTap, LeaderTap
+from exop.wiring.shadow.taps import FollowerTap, LeaderTap, listens, with_tap, without_tap
 
 #: How long drivers may take to come to their safe points, and an engine to put out what it was given, in seconds.
 TIMEOUT = 30.0
@@ -58,7 +59,7 @@ class Behind:
 
     def tie(self) -> None:
         """Let the follower be handed what the leader takes, from now on; everything is parked."""
-        self.leader.tap = self.tap
+        self.leader.tap = with_tap(self.leader.tap, self.tap)
         self.follower.attach()
 
     def come_to_rest(self, pause: Pause) -> None:
@@ -99,6 +100,10 @@ class Behind:
         Raises:
             PlanError: it is not.
         """
+
+    def owed(self) -> list[tuple[str, Punctuation]]:
+        """The punctuations that the leader has not put out yet, by port, and that were not heard of this one."""
+        return []
 
     def step_back(self) -> None:
         """It does not take over after all."""
@@ -179,14 +184,16 @@ def rebind(
     deployment.settle_workers(TIMEOUT)
 
 
-def untie(deployment: Deployment, wiring: WiringController, leader: Component) -> None:
+def untie(deployment: Deployment, wiring: WiringController, behind: Behind) -> None:
     """Take the tap of a leader that stays out of its ways; it is without effect already."""
+    leader = behind.leader
 
     def without() -> None:
-        leader.tap = None
+        leader.tap = without_tap(leader.tap, behind.tap)
 
-    if deployment.finished.is_set() or deployment.components.get(leader.node.name) is not leader:
+    stays = deployment.components.get(leader.node.name) is leader
+    if deployment.finished.is_set() or not stays or not listens(leader.tap, behind.tap):
         return
     with suppress(PlanError):  # a driver that does not park now: the tap goes when the wiring is bound the next time
         rebind(deployment, wiring, [], without)
-    leader.tap = None
+    without()

@@ -58,8 +58,6 @@ class Beside:
 
     def begin(self, deployment: Deployment, plan: Plan) -> Proof:
         """Begin to prove a plan: nobody else may change the application until `over`."""
-        for step in replacements(plan):
-            self._end(deployment.name, step.node)
         proof = self._proofs[deployment.name] = Proof(deployment, self._manager, self._wiring, plan)
         return proof
 
@@ -182,8 +180,7 @@ class Beside:
         kept.end()
         if deployment.components.get(node) is kept.component:  # it has taken over again
             return
-        if kept.leader.tap is kept.tap:
-            untie(deployment, self._wiring, kept.leader)
+        untie(deployment, self._wiring, kept)
         try:
             discard(deployment, self._manager, kept.component)
         except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes)

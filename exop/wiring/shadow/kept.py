@@ -15,7 +15,7 @@ from exop.runtime.component import Component
 from exop.runtime.trouble import DeadLetters
 from exop.wiring.shadow.behind import Behind, as_far
 from exop.wiring.shadow.calls import Call
-from exop.wiring.shadow.taps import FollowerTap
+from exop.wiring.shadow.taps import FollowerTap, without_tap
 
 
 class Kept(Behind):
@@ -122,7 +122,9 @@ class Keeping:
 
         def undo() -> None:
             predecessor.merge, predecessor.ended, predecessor.trouble.dead = merge, ended, dead
-            predecessor.tap = successor.tap = None
+            predecessor.tap = None
+            if self.kept is not None:
+                successor.tap = without_tap(successor.tap, self.kept.tap)
 
         self._undo = undo
         as_far(predecessor, predecessor)

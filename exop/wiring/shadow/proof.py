@@ -150,8 +150,7 @@ class Proof:
     def _end(self, trial: Trial, error: BaseException | None) -> None:
         """Untie what was tied; close what has not taken over."""
         trial.stop()
-        if trial.leader.tap is trial.tap:
-            untie(self.deployment, self._wiring, trial.leader)
+        untie(self.deployment, self._wiring, trial)
         if self.deployment.components.get(trial.step.node) is not trial.component:
             try:
                 discard(self.deployment, self._manager, trial.component)

@@ -15,7 +15,7 @@ from exop.wiring.shadow.equality import is_columns, same, same_kind
 #: So many differences are reported at most.
 MOST = 5
 
-Kind = Literal["different", "missing", "extra", "error", "memento"]
+Kind = Literal["different", "missing", "extra", "reordered", "error", "memento"]
 Side = Literal["old", "new"]
 
 
@@ -139,18 +139,38 @@ class PortStreams:
         return same(old, new)
 
     def _differ(self, mine: Unit, other: Unit) -> Iterator[Difference]:
-        """Tell what one pair of items says, and go on behind it."""
+        """Tell what one pair of items says, and go on where the two agree again, if that is near."""
         old, new = shown(mine.first(), 200), shown(other.first(), 200)
-        if self._in_step and mine.item < other.item:
+        kind = self._kind(mine, other)
+        item = mine.item or other.item or self.matched + 1
+        if kind == "missing":
             self._drop("old")
-            yield Difference("missing", mine.item, self.port, old, "")
-        elif self._in_step and mine.item > other.item:
+            yield Difference(kind, item, self.port, old, "")
+        elif kind == "extra":
             self._drop("new")
-            yield Difference("extra", other.item, self.port, "", new)
+            yield Difference(kind, other.item or item, self.port, "", new)
         else:
-            item = mine.item or other.item or self.matched + 1
-            self._take(1)
-            yield Difference("different", item, self.port, old, new)
+            for _ in range(2 if kind == "reordered" else 1):
+                self._take(1)
+            yield Difference(kind, item, self.port, old, new)
+
+    def _kind(self, mine: Unit, other: Unit) -> Kind:
+        """What has happened at the heads of the two, as far as what follows there tells."""
+        if self._in_step and mine.item != other.item:
+            return "missing" if mine.item < other.item else "extra"
+        behind_mine, behind_other = self._second("old"), self._second("new")
+        skipped = behind_mine is not None and self._equal(behind_mine, other, 1)
+        added = behind_other is not None and self._equal(mine, behind_other, 1)
+        if skipped and added:
+            return "reordered"
+        return "missing" if skipped else "extra" if added else "different"
+
+    def _second(self, side: Side) -> Unit | None:
+        """What stands behind the head of one side, if it is there already."""
+        units = self.sides[side]
+        if units[0].rows > 1:
+            return Unit(units[0].item, units[0].payload, units[0].row + 1)
+        return units[1] if len(units) > 1 else None
 
     def _take(self, rows: int) -> None:
         self.matched += rows

@@ -134,6 +134,48 @@ class LeaderTap(Tap):
         self._put(call)
 
 
+class Both(Tap):
+    """Two that listen to one component: a predecessor is kept behind it, and a successor is on trial."""
+
+    def __init__(self, first: Tap, second: Tap) -> None:
+        self.taps = (first, second)
+
+    def around(self, port: PortSpec, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
+        """Both listen to the calls."""
+        return self.taps[1].around(port, self.taps[0].around(port, call, lazy=lazy), lazy=lazy)
+
+    def control(self, port: PortSpec, control: Control) -> Control:
+        """Both listen to the control items."""
+        return self.taps[1].control(port, self.taps[0].control(port, control))
+
+    def forwarded(self, mark: Punctuation | EndOfStream) -> None:
+        """Both learn of it."""
+        for tap in self.taps:
+            tap.forwarded(mark)
+
+    def outlets(self, to: Mapping[str, Entry]) -> Mapping[str, Entry]:
+        """Both listen to what leaves."""
+        return self.taps[1].outlets(self.taps[0].outlets(to))
+
+
+def listens(there: Tap | None, tap: Tap) -> bool:
+    """Tell whether one is among those that listen."""
+    return any(listens(one, tap) for one in there.taps) if isinstance(there, Both) else there is tap
+
+
+def with_tap(there: Tap | None, tap: Tap) -> Tap:
+    """One more listens."""
+    return tap if there is None else Both(there, tap)
+
+
+def without_tap(there: Tap | None, tap: Tap) -> Tap | None:
+    """One listens no more."""
+    if isinstance(there, Both):
+        first, second = (without_tap(one, tap) for one in there.taps)
+        return second if first is None else first if second is None else Both(first, second)
+    return None if there is tap else there
+
+
 class FollowerTap(Tap):
     """Notes what the follower does for the call that it was handed; nothing of it leaves.
 

@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from exop.errors import ShadowFailed
+from exop.model.items import Punctuation
 from exop.model.lifecycle import State
 from exop.model.shadow import Shadow
 from exop.model.spec import Role
+from exop.runtime.channel import LOWEST
 from exop.runtime.component import Component
 from exop.wiring.plan import Step
 from exop.wiring.shadow.behind import Behind, as_far
@@ -101,7 +103,7 @@ class Trial(Behind):
         found.match()
         if found.found:
             return f"{found.found} differences" if found.found > 1 else "a difference"
-        if old.status is State.ENDED:
+        if old.status is State.ENDED or old.ended >= {port.name for port in old.spec.inputs}:
             return "the stream has ended"
         if old.status is not State.ACTIVE:
             return f"the old one is {old.status}: nothing can be compared; repair or resume it, or replace it as it is"
@@ -124,6 +126,16 @@ class Trial(Behind):
         problem = self.problem() or self.full()
         if problem is not None:
             raise self.failed(problem)
+
+    def owed(self) -> list[tuple[str, Punctuation]]:
+        """An engine tells its punctuations late: what its successor has told meanwhile was heard by nobody."""
+        found = []
+        for port, streams in self.comparison.ports.items() if not self.in_step else ():
+            old, new = streams.last.get("old"), streams.last.get("new")
+            told = old.time if isinstance(old, Punctuation) else LOWEST
+            if isinstance(new, Punctuation) and new.time > told:
+                found.append((port, new))
+        return found
 
     def failed(self, problem: str) -> ShadowFailed:
         """The error that says why it does not take over."""
