@@ -20,6 +20,7 @@ from exop.remoting.parcel import LARGEST_ARCHIVE, LARGEST_CONTENT, MOST_FILES, b
 _RATIO: Final = 200
 _SMALL: Final = 1_000_000
 _LONGEST_PATH: Final = 240
+_LARGEST_MANIFEST: Final = 64_000
 _CURE: Final = "make it anew, e.g. with `exop bundle install FOLDER`"
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 #: What the zip module raises for bytes that somebody made up.
@@ -71,6 +72,8 @@ def checked(files: Mapping[str, bytes], name: str) -> Archive:
     Raises:
         BundleError: the manifest is wrong, or names modules or files that are not there.
     """
+    if len(files[MANIFEST]) > _LARGEST_MANIFEST:
+        _refuse(name, f"its {MANIFEST} has {len(files[MANIFEST])} bytes, the bound is {_LARGEST_MANIFEST}")
     try:
         text = files[MANIFEST].decode("utf-8")
     except UnicodeDecodeError:

@@ -47,6 +47,7 @@ class Change:
         paused: For how many seconds everything stood still.
         made: The new mesh runs.
         seal: Called when everything is in its place and nothing moves yet; what it raises undoes the change.
+        later: Where there is one: takes the clearing up (the old slets are closed), instead of its being done at once.
         beside: Who takes a place or leaves one, and runs beside the mesh before or after.
     """
 
@@ -57,6 +58,7 @@ class Change:
     paused: float = 0.0
     made: bool = False
     seal: Callable[[], None] | None = None
+    later: list[Callable[[], None]] | None = None
     beside: Companions = field(default_factory=Companions)
     _undo: list[Undo] = field(default_factory=list)
     _removed: list[Channel] = field(default_factory=list)
@@ -110,9 +112,16 @@ class Change:
                 self.give_up(error)
                 self._speak()
                 raise
-            self._finish(old)
+            self._end(old)
             raise
-        self._finish(old)
+        self._end(old)
+
+    def _end(self, old: list[Component]) -> None:
+        """The change is made: clear up, now or when others have been made, too."""
+        if self.later is None:
+            self._finish(old)
+        else:
+            self.later.append(partial(self._finish, old))
 
     def give_up(self, error: BaseException) -> None:
         """Undo what was done, in reverse; an undoing that fails is noted on *error*, and the others are done."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
@@ -91,10 +91,16 @@ def _carry_out_nested(changes: Sequence[Change]) -> None:
     has to be carried back from a new slet to an old one. The price is that the first stands still for as long as all of
     them take.
     """
+    later: list[Callable[[], None]] = []
     for outer, inner in pairwise(changes):
+        inner.later = later  # what is slow (closing old slets) is not done while others stand still
         outer.seal = partial(_carry_out_inside, inner)
-    if changes:
-        changes[0].carry_out()
+    try:
+        if changes:
+            changes[0].carry_out()
+    finally:
+        for clear_up in later:
+            clear_up()
 
 
 def _carry_out_inside(change: Change) -> None:

@@ -99,6 +99,12 @@ def test_a_size_that_is_a_lie_is_found():
     assert "larger than" in refused(bytes(data)) or "damaged" in refused(bytes(data))
 
 
+def test_a_manifest_is_short():
+    """Reading one takes long when it is made for that."""
+    text = manifest(more="\n".join(f"# {number}" for number in range(20_000)))
+    assert "the bound is 64000" in refused(zipped({**GOOD, "bundle.toml": text}))
+
+
 def test_compiled_and_encrypted_files_are_refused():
     """A bundle holds sources that one can read."""
     assert "compiled" in refused(zipped({**GOOD, "fast.so": "x"}))

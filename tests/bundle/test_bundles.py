@@ -244,6 +244,46 @@ def test_its_services_have_its_properties(tmp_path: Path):
         assert not platform.registry.find(None, "(origin=speeds@1.0.0)")
 
 
+CHANNEL = """
+from exop import Channel
+
+class Ring(Channel):
+    \"\"\"Passes on, and counts.\"\"\"
+    kind = "ring"
+
+    def __init__(self, name, *, step: int = 1):
+        super().__init__(name)
+        self.step = step
+
+    def entry(self, outlets):
+        return outlets[0].entry
+"""
+
+
+def test_two_versions_of_a_channel_kind(tmp_path: Path):
+    """Each is known by its version; a channel that runs keeps its bundle started, also through an update."""
+    text = manifest(more='channels = ["rings:Ring"]')
+    with Platform() as platform:
+        for version in ("1.0.0", "2.0.0"):
+            folder = write(speeds(tmp_path, version), {"rings.py": CHANNEL})
+            (folder / "bundle.toml").write_text(text.replace("1.0.0", version))
+        platform.bundles.install(tmp_path / "speeds-1.0.0")
+        platform.bundles.start("speeds")
+        app = Application("ring", plugins=platform.plugins)
+        ring = app.channel("ring", kind="speeds@1.0.0:ring", step=2)
+        app.add("sum", "speeds@1.0.0:add_up", number=ring)
+        app.add("numbers", count_up, out=ring)
+        platform.apply(app.build())
+        facts = platform.bundles.update(tmp_path / "speeds-2.0.0")
+        assert (facts["replaced"], facts["stopped"]) == (["ring.sum"], [])
+        assert {"speeds@1.0.0:ring", "speeds@2.0.0:ring"} <= platform.components.kinds.keys()
+        with pytest.raises(BundleInUse, match="the channel ring of ring"):
+            platform.bundles.stop("speeds@1.0.0")
+        platform.remove("ring")
+        platform.bundles.stop("speeds@1.0.0")
+        assert "speeds@1.0.0:ring" not in platform.components.kinds
+
+
 def test_another_bundle_of_the_same_version_is_refused(tmp_path: Path):
     """A version has one content; the same content again is no mistake."""
     with Platform() as platform:
