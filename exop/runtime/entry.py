@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Push = Callable[[Any], None]
 Control = Callable[[Punctuation | EndOfStream], None]
-#: What makes the ways of an entry, by the name of its attribute: a `Push`, or for the probe an `Entry`.
+#: What makes the ways of an entry, by the name of its attribute: a `Push`, for the probe an `Entry`, or a `Link`.
 Late = Mapping[str, Callable[[], Any]]
 
 
@@ -61,16 +61,18 @@ class LateEntry(Entry):
 
     Args:
         control: The way of control items.
-        late: What makes `push`, `push_batch` and `probe`; without the last, the entry is its own probe.
+        late: What makes `push`, `push_batch`, `link` and `probe`; without a link the entry is not fused with the one
+            before it, without a probe it is its own.
     """
 
     __slots__ = ("_late",)
 
-    def __init__(self, control: Control, late: Late, *, link: Link | None = None) -> None:
+    def __init__(self, control: Control, late: Late) -> None:
         self.control = self.show = self.pass_on = control
         self.place = ""
-        self.link = link
         self._late = late
+        if "link" not in late:
+            self.link = None
         if "probe" not in late:
             self.probe = self
 

@@ -50,26 +50,44 @@ def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: E
 
     Its ways are made when they are needed; so is what *late* has of it, the probe.
     """
-    if _is_plain(component, port):
-        result = component.spec.results[port.name]
+    if not _is_plain(component, port):
+        return _seeing(component, port, _by_shape(component, port, _careful(component, port, call, to), late))
+    entry: Entry = LateEntry(
+        NOWHERE.control,
+        {
+            "link": lambda: _link(component, port, call, to),
+            "push": lambda: fused(_linked(entry)),
+            "push_batch": lambda: fused_batch(_linked(entry)),
+            **late,
+        },
+    )
+    return _seeing(component, port, entry)
 
-        def resend(found: Any) -> None:
-            sender(result, to, batches=False)[0](found)
 
-        link = Link(
-            call=call,
-            result=result,
-            to=to,
-            stuck=stuck_at(component, port),
-            aside=aside_at(component, port),
-            resend=resend,
-            metrics=component.metrics,
-            anchor=anchor(component, port),
-            item=port.type.item,
-        )
-        ways = {"push": lambda: fused(link), "push_batch": lambda: fused_batch(link)}
-        return _seeing(component, port, LateEntry(NOWHERE.control, {**ways, **late}, link=link))
-    return _seeing(component, port, _by_shape(component, port, _careful(component, port, call, to), late))
+def _link(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry) -> Link:
+    """The slet as a part of a chain."""
+    result = component.spec.results[port.name]
+
+    def resend(found: Any) -> None:
+        sender(result, to, batches=False)[0](found)
+
+    return Link(
+        call=call,
+        result=result,
+        to=to,
+        stuck=stuck_at(component, port),
+        aside=aside_at(component, port),
+        resend=resend,
+        metrics=component.metrics,
+        anchor=anchor(component, port),
+        item=port.type.item,
+    )
+
+
+def _linked(entry: Entry) -> Link:
+    if entry.link is None:
+        raise TypeError("a plain way has a link")
+    return entry.link
 
 
 def _by_shape(component: Component, port: PortSpec, push: Push, late: Late) -> Entry:

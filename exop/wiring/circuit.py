@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from exop.model.ports import PortSpec
 from exop.model.properties import CONNECTED_TO, INSTANCE
@@ -20,7 +21,7 @@ class Join:
     component: Component
     port: PortSpec
 
-    @property
+    @cached_property
     def name(self) -> str:
         """`node.port`."""
         return f"{self.component.node.name}.{self.port.name}"

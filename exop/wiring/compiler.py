@@ -89,10 +89,11 @@ class Compiler:
 
     def _merge(self, channel: str) -> ControlMerge | None:
         """Where the producers of a channel meet; once there, it stays: it knows who has ended."""
-        producers = [join.name for join in self.circuit.producers[channel]]
-        if len(producers) < 2 and channel not in self.deployment.merges:
+        joins = self.circuit.producers[channel]
+        if len(joins) < 2 and channel not in self.deployment.merges:
             return None
         if channel not in self._merges:
+            producers = [join.name for join in joins]
             merge = self._merges[channel] = self.deployment.merges.setdefault(channel, ControlMerge())
             merge.expect(producers)
         return self._merges[channel]
