@@ -73,6 +73,9 @@ def _unpacked(data: bytes, kind: type[Memento], place: str) -> Memento:
             made = unpack(data, kind, place)
     except StoredStateError as error:
         raise StoredStateError(**{**error.facts, "what": place}) from None
+    except Exception as error:  # whatever an upgrade raises
+        problem = f"{kind.__qualname__}.upgrade raised {type(error).__name__}: {error}"
+        raise StoredStateError(what=place, problem=problem, cure="correct the upgrade") from error
     if not isinstance(made, kind):
         problem = f"{kind.__qualname__}.upgrade returned {made!r:.200}, which is no {kind.__qualname__}"
         raise StoredStateError(what=place, problem=problem, cure="correct the upgrade")
@@ -83,7 +86,7 @@ def _unpacked(data: bytes, kind: type[Memento], place: str) -> Memento:
 def _document(data: bytes, place: str) -> dict[str, Any]:
     cure = "export it again with `exop memento export`, and edit what stands in fields"
     try:
-        found = json.loads(data)
+        found = json.loads(data, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as problem:
         raise StoredStateError(what=place, problem=f"the file is no JSON: {problem}", cure=cure) from None
     if not isinstance(found, dict) or found.get("kind") != KIND:
@@ -96,8 +99,18 @@ def _document(data: bytes, place: str) -> dict[str, Any]:
     return found
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """JSON itself would take the last one, in silence."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = next(name for name, _ in pairs if sum(name == other for other, _ in pairs) > 1)
+        raise ValueError(f"{twice!r} stands there twice")
+    return found
+
+
 def _check_kind(found: dict[str, Any], kind: type[Memento], place: str) -> None:
-    if found.get("memento") != _name(kind):
+    # As where a slet is replaced: a class of the same name with the same fields takes them, whatever its module.
+    if str(found.get("memento")).rpartition(":")[2] != kind.__qualname__:
         problem = f"it is a {found.get('memento')}, and the slet keeps a {_name(kind)}"
         raise StoredStateError(what=place, problem=problem, cure="import what was exported from a slet that keeps that")
     known, version = kind.__memento_version__, found["version"]

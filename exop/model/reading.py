@@ -102,6 +102,8 @@ class _Reader:
             self._key(key, of_key, path): self.value(one, of_value, f"{path}[{key!r:.60}]")
             for key, one in given.items()
         }
+        if len(found) != len(given):
+            raise self._told(f"{path} has two keys that are the same {type_name(guide(of_key))}")
         return _TABLES.get(kind, dict)(found)
 
     def _key(self, given: str, annotation: Any, path: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -79,6 +79,10 @@ class Proving(Request, frozen=True):
     application: str
 
 
+#: So many plans wait at a time that hold mementos, which may be large.
+MOST_HEAVY: Final = 2
+
+
 class ChangeOperations:
     """The operations by which one platform is changed."""
 
@@ -86,6 +90,7 @@ class ChangeOperations:
         self._platform = platform
         self._pieces = pieces
         self._plans: Shelf[PlanLike] = Shelf("plan")
+        self._heavy: Shelf[PlanLike] = Shelf("plan", MOST_HEAVY)
         self._tasks: Tasks[Changed] = Tasks("change")
 
     @operation
@@ -107,7 +112,8 @@ class ChangeOperations:
     @operation
     def carry_out(self, request: PlanNumber) -> CarriedOut:
         """Begin a change that was planned; what came of it is asked for by `outcome`, if it takes long."""
-        plan = proven(self._plans.take(request.plan), request.proof)
+        shelf = self._heavy if request.plan in self._heavy else self._plans
+        plan = proven(shelf.take(request.plan), request.proof)
         number = self._tasks.begin(lambda: self._changed(plan.apply(timeout=request.timeout)))
         return CarriedOut(number, self._tasks.result(number))
 
@@ -151,7 +157,8 @@ class ChangeOperations:
     def planned(self, mesh: Mesh, proof: Proof | None = None) -> Planned:
         """Plan that *mesh* is to run; the plan waits to be carried out."""
         plan = proven(self._platform.plan(mesh), proof)
-        return as_data(self._plans.put(plan), plan)
+        heavy = any(node.memento is not None for node in mesh.nodes.values())
+        return as_data((self._heavy if heavy else self._plans).put(plan), plan)
 
     def _changed(self, mesh: Mesh) -> Changed:
         last = self._platform.status(mesh.name)["last_change"]

@@ -100,6 +100,10 @@ class Shelf(Generic[T]):
                 del self._held[next(iter(self._held))]
         return number
 
+    def __contains__(self, number: str) -> bool:
+        with self._lock:
+            return number in self._held
+
     def take(self, number: str) -> T:
         """Give it out, once.
 

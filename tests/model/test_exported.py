@@ -236,6 +236,7 @@ def test_an_edit_is_taken() -> None:
         ({"count": 1.5}, "count is 1.5 (float), not int"),
         ({"by_segment": {"x": []}}, "by_segment: the key 'x' is 'x', not int"),
         ({"by_segment": {"5": [1.0, "2"]}}, "by_segment[5][1] is '2' (str), not float"),
+        ({"by_segment": {"5": [], "05": []}}, "by_segment has two keys that are the same int"),
         ({"by_segment": [1]}, "by_segment is [1] (list), not dict[int, list[float]]"),
         ({"orders": [{"price": "much"}]}, "orders[0].price is 'much', not Decimal"),
         ({"orders": [{"pice": "1"}]}, "orders[0] has no field 'pice'; it has price, at, next"),
@@ -273,6 +274,7 @@ def test_a_wrong_edit_is_told_with_its_place(fields: dict[str, Any], said: str) 
         (edited().replace(b'"version": 2', b'"version": 3'), "version 3 of Book, the code here knows 2"),
         (edited().replace(b'"version": 2', b'"version": 1'), "msgpack of an older version is upgraded"),
         (b'{"kind": ' + b"[" * 100_000, "no JSON"),
+        (b'{"kind": 1, "kind": 2}', "'kind' stands there twice"),
     ],
 )
 def test_a_wrong_file_is_told(data: bytes, said: str) -> None:
@@ -280,6 +282,33 @@ def test_a_wrong_file_is_told(data: bytes, said: str) -> None:
     with pytest.raises(StoredStateError) as caught:
         imported(data, Book, "app.node")
     assert said in str(caught.value)
+
+
+class Newer(Memento, version=2):
+    """A class that takes over what older ones have stored."""
+
+    total: int = 0
+
+    @classmethod
+    def upgrade(cls, old: Any) -> Any:
+        """By what the old one counted."""
+        return cls(total=old.count) if old.count >= 0 else None
+
+
+def test_an_older_one_is_upgraded() -> None:
+    """Msgpack of an older class goes through `upgrade`; one that raises, or gives something else, is told."""
+    found = imported(pack(Book(count=7), "x"), Newer, "app.node")
+    assert found == Newer(total=7)
+    with pytest.raises(StoredStateError, match="upgrade returned None, which is no Newer"):
+        imported(pack(Book(count=-1), "x"), Newer, "app.node")
+    with pytest.raises(StoredStateError, match=r"Newer\.upgrade raised AttributeError"):
+        imported(pack(Older(), "x"), Newer, "app.node")
+
+
+def test_the_same_class_of_another_module_is_taken() -> None:
+    """The code moved, or another version of a bundle has it: the fields are what counts."""
+    data = edited().replace(b"tests.model.test_exported:Book", b"elsewhere.v2:Book")
+    assert imported(data, Book, "app.node") == FULL
 
 
 @pytest.mark.parametrize(

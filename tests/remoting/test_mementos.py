@@ -7,8 +7,10 @@ import pytest
 
 from exop import Application, Platform, connect
 from exop.errors import MeshError, MessageTooLarge, PlanError, RequestInvalid, StoredStateError
+from exop.model.named import name_of
 from exop.model.stored import pack
 from exop.remoting import pieces as pieces_module
+from exop.remoting.changes import MOST_HEAVY
 from exop.remoting.mementos_client import as_memento
 from exop.remoting.pieces import LARGEST, PIECE, TOGETHER, Pieces
 from exop.remoting.platform import RemotePlatform
@@ -75,6 +77,15 @@ def test_in_pieces(remote: RemotePlatform, monkeypatch: pytest.MonkeyPatch) -> N
     assert remote.restore("numbers", "numbers", found).revision == 2
 
 
+def test_plans_that_hold_mementos_are_few(remote: RemotePlatform) -> None:
+    """Such a plan may be large: the oldest makes room, and the others can be carried out."""
+    _, data = remote.export_memento("numbers", "numbers")
+    plans = [remote.import_memento("numbers", "numbers", data) for _ in range(MOST_HEAVY + 1)]
+    with pytest.raises(PlanError, match=r"no plan .* \(any more\)"):
+        plans[0].carry_out()
+    assert plans[-1].carry_out().revision == 2
+
+
 @pytest.mark.parametrize(
     ("operation", "request_", "said"),
     [
@@ -117,8 +128,26 @@ def test_what_is_kept_is_bounded() -> None:
 
 def test_a_class_that_is_not_here(remote: RemotePlatform) -> None:
     """A memento whose class is not here is told so; nothing is imported for it."""
-    data = pack(Position(), "x").replace(b"exop.stock.slets:Position", b"exop.stock.slotz:Position")
-    with pytest.raises(StoredStateError, match=r"the module exop\.stock\.slotz is not loaded here"):
-        as_memento(data, "numbers.numbers")
-    with pytest.raises(StoredStateError, match="is no memento"):
-        as_memento(pack(Position(), "x").replace(b"slets:Position", b"slets:count_up"), "numbers.numbers")
+    data, name = pack(Position(), "x"), name_of(Position)
+    gone = name.replace("exop", "xxxx")
+    with pytest.raises(StoredStateError, match=rf"the module {gone.partition(':')[0]} is not loaded here"):
+        as_memento(data.replace(name.encode(), gone.encode()), "numbers.numbers")
+    odd = pack(Position(), "x").replace(b":Position", b":count_up")
+    with pytest.raises(StoredStateError, match="is no memento|has no attribute"):
+        as_memento(odd, "numbers.numbers")
+
+
+def test_what_was_restored_is_in_the_next_checkpoint(tmp_path: Path) -> None:
+    """A durable application goes on from the state that it was given, also after its platform has left."""
+    app = Application("numbers")
+    app.add("sink", "stock:write_lines", item=app.add("numbers", count_up), path=tmp_path / "out")
+    app.durable(every=1000)
+    with Platform(state=tmp_path / "state") as platform:
+        platform.apply(app.build())
+        platform.restore("numbers", "numbers", Position(number=10**9))
+    with Platform(state=tmp_path / "state") as platform:
+        found = platform.memento("numbers", "numbers")
+        assert isinstance(found, Position)
+        assert found.number >= 10**9
+        assert platform.mesh("numbers").node("numbers").memento is None
+        platform.remove("numbers")
