@@ -39,17 +39,11 @@ class PortWindow:
         self.left: int | None = None
 
     def add(self, item: Any) -> Iterator[Window[Any]]:
-        """Take one item; yields the windows that this completes."""
+        """Take one item; what is returned takes it, and gives the windows that this completes."""
         if self.evict:
             self.items.append(item)
-            yield self.items
-        elif self.time is None:
-            yield from self._count(item)
-        else:
-            moment = self.time(item)
-            due = [*self.advance(moment)]
-            self._keep(item, moment)
-            yield from due
+            return iter((self.items,))
+        return self._count(item) if self.time is None else self._timed(item, self.time(item))
 
     def advance(self, moment: float) -> Iterator[Window[Any]]:
         """Time has come to *moment*: yields the windows that end at or before it."""
@@ -73,7 +67,8 @@ class PortWindow:
             copy.items, copy.now, copy.until = Window(self.items), self.now, self.until
             return list(copy.rest())
         held = range(int(self.slide) - self.ahead, int(self.size), int(self.slide)) if self.items else ()
-        return [Window(self.items[-number:]) for number in reversed(held) if 0 < number <= len(self.items)]
+        begun = [n for n in held if n <= len(self.items) and (self.left is None or self.size - n <= self.left)]
+        return [Window(self.items[-number:]) for number in reversed(begun)]
 
     @property
     def ahead(self) -> int:
@@ -105,6 +100,10 @@ class PortWindow:
         self.now, self.since, self.late = held["now"], held["since"], held["late"]
         self.until, self.left = held.get("until"), held.get("left")
 
+    def exchange(self, replace: Callable[[Any], Any]) -> None:
+        """Put what *replace* gives in the place of every item."""
+        self.items[:] = map(replace, self.items)
+
     def _count(self, item: Any) -> Iterator[Window[Any]]:
         if self.left is not None:
             if self.left <= 0:
@@ -116,6 +115,11 @@ class PortWindow:
         if len(self.items) == self.size and self.since >= self.slide:
             self.since = 0
             yield Window(self.items)
+
+    def _timed(self, item: Any, moment: float) -> Iterator[Window[Any]]:
+        due = [*self.advance(moment)]
+        self._keep(item, moment)
+        yield from due
 
     def _first(self, moment: float) -> float:
         """The beginning of the earliest window that ends after *moment*."""

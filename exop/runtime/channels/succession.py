@@ -79,6 +79,13 @@ class Succession:
         """Only the new ones are left."""
         return not self.closed and self.skip <= 0 and (self.old is None or self.old.over)
 
+    def exchange(self, replace: Callable[[Any], Any]) -> None:
+        """Put what *replace* gives in the place of every item."""
+        for piece in self.closed:
+            piece[:] = map(replace, piece)
+        for window in self._both():
+            window.exchange(replace)
+
     def capture(self) -> dict[str, Any]:
         """What they hold, as plain data; `restored` takes it back."""
         held = self.new.capture() | {"closed": [list(one) for one in self.closed]}

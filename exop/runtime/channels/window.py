@@ -67,25 +67,27 @@ class WindowChannel(Channel):
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Each port behind its own window; a port that stays connected keeps its items."""
-        known, ports = self._windows, (*self._readers, *(outlet.port for outlet in outlets))
-        self._windows = {port: known.get(port) or self._window(port) for port in ports}
-        self._targets = dict.fromkeys(ports, NOWHERE) | {outlet.port: outlet.entry for outlet in outlets}
+        known, ports = dict(self._windows), (*self._readers, *(outlet.port for outlet in outlets))
+        # In their places: work that is left behind may come back by ways that were compiled before.
+        self._windows.clear()
+        self._windows.update({port: known.get(port) or self._window(port) for port in ports})
+        self._targets.update(dict.fromkeys(ports, NOWHERE) | {outlet.port: outlet.entry for outlet in outlets})
         return fan_out([self._way(port) for port in self._windows])
 
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
         """Let the windows of a port whose sizes change run to their end, or close them: they leave with what comes."""
         fresh = WindowChannel(self.name, **settings)
-        before = self._windows, self._sizes, self._per_port
+        before, kept = (self._sizes, self._per_port), dict(self._windows)
         marks = [(last, last.until, last.left) for last in map(last_of, self._windows.values())]
         self._sizes, self._per_port = fresh._sizes, fresh._per_port
-        self._windows = dict(before[0])
-        for port, windows in before[0].items():
+        for port, windows in kept.items():
             new = self._window(port)
             if close or last_of(windows).sizes != new.sizes:
                 self._windows[port] = succeed(windows, new, close=close)
 
         def undo() -> None:
-            self._windows, self._sizes, self._per_port = before
+            self._sizes, self._per_port = before
+            self._windows.update(kept)
             for last, until, left in marks:
                 last.until, last.left = until, left
 
@@ -118,8 +120,14 @@ class WindowChannel(Channel):
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Put what *replace* gives in the place of every item of the open windows."""
-        for window in self._windows.values():
-            window.items[:] = map(replace, window.items)
+        done: dict[int, tuple[Any, Any]] = {}  # an item may be in windows of several sizes, and stays one item
+
+        def replaced(item: Any) -> Any:
+            return done.setdefault(id(item), (item, None if id(item) in done else replace(item)))[1]
+
+        for windows in self._windows.values():
+            windows.exchange(replaced)
+            done.clear()
 
     def _window(self, port: str) -> PortWindow:
         own = self._per_port.get(port, {})
@@ -144,21 +152,22 @@ class WindowChannel(Channel):
         return PortWindow(sizes, size, slide, key_reader(time) if seconds else None)
 
     def _way(self, port: str, *, probing: bool = False) -> Entry:
+        all_windows, targets = self._windows, self._targets
+
         def into() -> Entry:  # read each time: work that is left behind may come back after the port was bound anew
-            target = self._targets[port]
-            return target.probe if probing else target
+            return targets[port].probe if probing else targets[port]
 
         def push(item: Any) -> None:
-            windows = self._windows[port]
+            windows = all_windows[port]
             if type(windows) is Succession and windows.over:  # those of other sizes have come to their end
-                windows = self._windows[port] = self._settled(windows)
+                windows = all_windows[port] = self._settled(windows)
             in_turn(into(), windows.add(item))
 
         def push_batch(batch: Any) -> None:
             in_turn(entry, to_items(batch))
 
         def control(mark: Punctuation | EndOfStream) -> None:
-            windows = self._windows[port]
+            windows = all_windows[port]
             due = windows.advance(mark.time) if isinstance(mark, Punctuation) else windows.rest()
             try:
                 in_turn(into(), due)

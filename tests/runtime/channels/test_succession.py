@@ -171,3 +171,23 @@ def test_a_pull_reads_old_and_new():
     rig.turn(count=2)
     rig.push(3, 4)
     assert rig.channel.read("a.x") == [1, 2, 3, 4]
+
+
+def test_items_are_exchanged_once_each():
+    """An item that is in old and new windows is replaced by one item; so are those in windows that were closed."""
+    rig = Rig(count=4, slide=2)
+    rig.push([0], [1], [2])
+    rig.turn(count=2)
+    rig.push([3], [4])
+    made = []
+
+    def replace(item: list[int]) -> list[int]:
+        made.append(item)
+        return [item[0] + 10]
+
+    rig.channel.exchange(replace)
+    assert sorted(made) == [[1], [2], [3], [4]]
+    rig.turn(count=3, close=True)
+    rig.channel.exchange(replace)
+    rig.push([5])
+    assert rig.seen == [[[0], [1], [2], [3]], [[22], [23], [24]], [[24]]]
