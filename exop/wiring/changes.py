@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Protocol
 
-from exop.errors import StaleMesh, StateError
+from exop.errors import StateError
 from exop.model.mesh import Mesh
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.manager import ComponentManager
 from exop.wiring.controller import WiringController
+from exop.wiring.lines import renewed
 from exop.wiring.plan import Plan
 from exop.wiring.shadow.beside import Beside
 from exop.wiring.standby import Companions
@@ -64,7 +65,9 @@ class Changes:
             return self.together([plan])[0]
         with self.turns[plan.after.name]:
             self.beside.check_free(plan.after.name)
-            proof = self.beside.begin(self._to_change(plan), plan)
+            running = self._to_change(plan)
+            plan = renewed(plan, running)
+            proof = self.beside.begin(running, plan)
         try:
             with proof:
                 proof.prove()
@@ -100,11 +103,9 @@ class Changes:
             return self._make([plan], {application: self.beside.companions(plan, back=kept)})[0]
 
     def _to_change(self, plan: Plan) -> Deployment:
-        """What a plan changes, if it is still what it was made for."""
+        """What a plan changes, if it is still there."""
         name = plan.after.name
         running = self._running.get(name)
-        if running.mesh.revision != plan.before.revision:
-            raise StaleMesh(application=name, revision=plan.before.revision, current=running.mesh.revision)
         if running.finished.is_set():
             raise finished(name)
         return running

@@ -49,7 +49,13 @@ def renewed(plan: Plan, deployment: Deployment) -> Plan:
     if running.revision == plan.before.revision:
         return plan
     made = make_plan(running, after)
-    return replace(plan, before=made.before, after=after, steps=made.steps, changes=made.changes)
+    known = {(step.verb, step.node): step for step in plan.steps}
+    # What was said of a step besides, how its state is handed over above all, still holds.
+    steps = [
+        replace(known.get((step.verb, step.node), step), before=step.before, after=step.after, text=step.text)
+        for step in made.steps
+    ]
+    return replace(plan, before=made.before, after=after, steps=tuple(steps), changes=made.changes)
 
 
 def _cannot(there: object, now: Mesh, firing: Firing) -> bool:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
 
-from exop.errors import PlanError, StaleMesh
+from exop.errors import PlanError
 from exop.logs import logger
 from exop.model.checks import check_durable
 from exop.model.marks import without_marks
@@ -71,10 +71,7 @@ class Together:
         if running is None:
             raise _removed(plan.after.name)
         beside = self.beside.get(plan.after.name) or Companions()
-        if not beside.ready:
-            plan = renewed(plan, running)
-        elif running.mesh.revision != plan.before.revision:
-            raise StaleMesh(application=plan.after.name, revision=plan.before.revision, current=running.mesh.revision)
+        plan = renewed(plan, running)
         if running.finished.is_set():
             raise finished(plan.after.name)
         if not plan:

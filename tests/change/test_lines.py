@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from exop import Application, Batch, InputPort, OutputPort, Punctuation, Slet, input_port, slet
+from exop import Application, Batch, InputPort, OutputPort, Punctuation, Shadow, Slet, input_port, slet
 from exop.errors import ConditionError, MeshError, PlanError, SettingError, StaleMesh, UnknownName
 from tests.change.tools import (
     Position,
@@ -553,3 +553,40 @@ def test_what_takes_effect_is_logged(platform, capsys):
 
     eventually(logged, "the line in the log")
     end(platform, "app")
+
+
+def test_in_a_successor_that_is_proven(platform):
+    """A successor on trial meets the new settings at the same item as the one that it runs beside."""
+    seen: list[Any] = []
+    tap = Tap()
+    platform.apply(chain("app", tap.source(), scale, writing(seen)).build().configure("b", by=2, when="x >= 50"))
+
+    def proven() -> None:
+        platform.plan(platform.mesh("app").replace("b", scale_too)).apply(shadow=Shadow(items=60, seconds=20))
+
+    with in_thread(proven):
+        eventually(lambda: platform.status("app").get("shadow", {}).get("b", {}).get("seconds"), "the trial")
+        tap.let(100)
+    tap.shut()
+    finish(platform, "app")
+    assert platform.mesh("app").node("b").slet.name == "scale_too"
+    assert platform.mesh("app").node("b").settings == {"by": 2, "more": 0}
+    assert platform.mesh("app").node("b").pending == ()
+    assert seen == expected((50, 2), last=100)
+
+
+def test_in_a_predecessor_that_is_kept(platform):
+    """One that runs on behind its successor meets the new settings too, and brings them back."""
+    seen: list[Any] = []
+    tap = Tap()
+    platform.apply(chain("app", tap.source(), scale, writing(seen)).build().configure("b", by=2, when="x >= 50"))
+    platform.plan(platform.mesh("app").replace("b", scale_too)).apply(keep=60)
+    tap.let(70)
+    eventually(lambda: len(seen) == 70)
+    eventually(lambda: platform.status("app")["kept"]["b"]["items"] == 70, "the predecessor behind it")
+    mesh = platform.rollback("app", "b")
+    assert (mesh.node("b").slet.name, dict(mesh.node("b").settings), mesh.node("b").pending) == ("scale", {"by": 2}, ())
+    tap.let(10)
+    tap.shut()
+    finish(platform, "app")
+    assert seen == expected((50, 2), last=80)

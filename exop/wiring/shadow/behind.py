@@ -12,6 +12,7 @@ from exop.model.memento import Memento
 from exop.runtime.channel import ControlMerge
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
+from exop.runtime.node_lines import NodeWatch
 from exop.runtime.tap import independent
 from exop.wiring.controller import WiringController
 from exop.wiring.drain import Drain
@@ -59,7 +60,10 @@ class Behind:
 
     def tie(self) -> None:
         """Let the follower be handed what the leader takes, from now on; everything is parked."""
-        self.leader.tap = with_tap(self.leader.tap, self.tap)
+        leader, component = self.leader, self.component
+        leader.tap = with_tap(leader.tap, self.tap)
+        if leader.watch is not None and component.node.pending:  # it is to change its settings at the same item
+            component.watch = component.watch or NodeWatch(component, leader.watch.ledger)
         self.follower.attach()
 
     def come_to_rest(self, pause: Pause) -> None:
