@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -70,18 +72,38 @@ def _processors() -> list[Any]:
             structlog.processors.dict_tracebacks,
             structlog.processors.JSONRenderer(default=str),
         ]
-    colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    colors = sys.stderr is not None and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     console = structlog.dev.ConsoleRenderer(
         colors=colors, pad_event_to=0, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
     )
-    return [structlog.processors.add_log_level, stamp("%H:%M:%S", utc=False), console]
+    return [structlog.processors.add_log_level, stamp("%H:%M:%S", utc=False), _cleaned, console]
+
+
+#: What moves the cursor, changes colours or turns the direction of the text; not the end of a line, nor a tabulator.
+_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    """The text with its control characters as escapes: what is told may come from items, and stand in a terminal."""
+    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def tell(text: str) -> None:
+    """Print a line on stderr; where that is closed, or full, there is nobody to be told, and everything runs on."""
+    with suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)  # noqa: T201 (the one place where logs leave)
+
+
+def _cleaned(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Texts of an event as they may stand in a terminal."""
+    return {name: clean(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 class _Stderr:
     """Prints on what stderr is now: a live display, or a test, may have put something in its place."""
 
     def msg(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)  # noqa: T201 (the one place where logs leave)
+        tell(text)
 
     debug = info = warning = error = critical = exception = msg
 

@@ -13,6 +13,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # `import exop.cli` costs nothing: the parts are imported by who runs a command.
     import sys
 
+    from exop.cli.streams import open_closed_streams
+
+    open_closed_streams()
     from exop.cli.entry import run_command_line
 
     return run_command_line(list(sys.argv[1:] if arguments is None else arguments))

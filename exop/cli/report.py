@@ -9,7 +9,8 @@ from typing import Final
 
 from exop import errors
 from exop.errors import ComponentFailed, ExopError
-from exop.logs import is_json, logger
+from exop.logs import clean, is_json, logger
+from exop.logs import tell as to_stderr
 
 #: Exit codes. After Ctrl-C that did not end cleanly it is 130, after SIGTERM 143, as a shell expects.
 DONE: Final = 0
@@ -57,7 +58,7 @@ def say(text: str, **facts: object) -> None:
     if is_json():
         logger("exop.cli").info(text, **facts)
     else:
-        print(text, file=sys.stderr, flush=True)
+        to_stderr(clean(text))
 
 
 def tell(error: BaseException, *, debug: bool = False) -> int:

@@ -17,6 +17,9 @@ from exop.cli.report import DONE, say
 from exop.cli.stopping import Stopping
 from exop.errors import StateError
 
+#: How long threads may take to leave, in seconds: after a second Ctrl-C, and after a failure.
+AT_ONCE, SOON = 0.5, 5.0
+
 if TYPE_CHECKING:
     from exop.model.mesh import Mesh
     from exop.platform import Platform
@@ -120,13 +123,27 @@ def _run(mesh: Mesh, catalog: Catalog, options: _Options, stopping: Stopping) ->
             print_summary(report)
         # A durable application that has failed keeps its checkpoint, with the item that it failed on.
         if watch.outcome == "stopped" or (watch.outcome == "failed" and mesh.durable is None):
-            platform.remove(mesh.name)
+            _stop(platform, mesh.name, at_once=watch.outcome == "stopped")
         if watch.error is not None:
             raise watch.error
         return watch.exit_code
     finally:
         view.close()
         platform.close()
+
+
+def _stop(platform: Platform, application: str, *, at_once: bool) -> None:
+    """Stop an application; a slet that does not return is left behind, and named."""
+    # What runs slets is imported by then.
+    from exop.runtime.drivers.thread import ThreadDriver
+    from exop.runtime.inside import whereabouts
+
+    deployment = platform.deployment(application)
+    if platform.remove(application, timeout=AT_ONCE if at_once else SOON):
+        return
+    late = [one for one in deployment.drivers() if isinstance(one, ThreadDriver) and one.alive]
+    where = whereabouts(deployment.components.values(), late)
+    say(f"{application}: a slet has not come to its end, and is left behind{where and ':'}{where}")
 
 
 def _bring_up(platform: Platform, mesh: Mesh) -> None:

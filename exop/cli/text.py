@@ -6,10 +6,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from exop.logs import clean
+
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "") -> str:
     """Rows under their headings; a column of numbers stands to the right."""
-    shown = [[str(cell) for cell in row] for row in rows]
+    shown = [[clean(str(cell)) for cell in row] for row in rows]
     table = [list(head), *shown] if any(head) else shown
     if not table:
         return ""
@@ -48,7 +50,9 @@ def seconds(value: float) -> str:
 
 def pairs(figures: dict[str, Any]) -> str:
     """Figures of a slet's own on one line."""
-    return "  ".join(f"{name} {number(value) if _counts(value) else value}" for name, value in figures.items())
+    return "  ".join(
+        f"{name} {number(value) if _counts(value) else clean(str(value))}" for name, value in figures.items()
+    )
 
 
 def _counts(value: Any) -> bool:

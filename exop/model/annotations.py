@@ -6,6 +6,7 @@ import collections.abc
 import inspect
 import typing
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from exop.errors import SletError
@@ -105,12 +106,14 @@ def read_result(slet: str, hints: dict[str, Any]) -> tuple[Result, PortType | No
         item = unalias(_argument(annotation))
         if item in (None, type(None), typing.NoReturn, typing.Never):
             return "none", None
-        return "many", read_port(slet, item)
+        pauses = item is Any or type(None) in union_members(item)
+        return "many", replace(read_port(slet, item), pauses=pauses)
     members = union_members(annotation)
     if any(kind_of(unalias(member)) in ITERATORS for member in members):
         cure = "return Iterator[T]: one that is empty says the same as None"
         raise SletError(slet=slet, problem="an iterator is one of several results", cure=cure)
-    return ("optional" if type(None) in members else "one"), read_port(slet, annotation)
+    pauses = annotation is Any or type(None) in members
+    return ("optional" if pauses else "one"), read_port(slet, annotation)
 
 
 def check_generator(slet: str, function: Callable[..., Any], result: Result) -> None:

@@ -6,7 +6,7 @@ import types
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar, Union
 
 from exop.model.fitting import fits, unalias, union_members
@@ -68,7 +68,8 @@ class PortType:
     """What a port carries, read from an annotation.
 
     `item` is the type of one item, `form` how the slet handles it (single items, lists, Arrow columns), `schema` the
-    declared `pyarrow.Schema` of columns or `None`. `punctuation` and `end` tell whether the slet sees control items.
+    declared `pyarrow.Schema` of columns or `None`. `punctuation` and `end` tell whether the slet sees control items,
+    `pauses` whether it may yield `None`, which is no item.
     """
 
     item: Any = Any
@@ -76,6 +77,7 @@ class PortType:
     schema: Any = None
     punctuation: bool = False
     end: bool = False
+    pauses: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         return "pyarrow.RecordBatch" if self.form == "columns" else type_name(self.item)

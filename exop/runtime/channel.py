@@ -45,6 +45,7 @@ class Channel(ABC):
         reconfigurable: Its settings can be changed while it runs (`reconfigure`).
         live: What consumers receive stays the channel's own (a window from which its slet evicts), so that no queue
             can stand between it and them.
+        refuses_whole: A batch of which it cannot take an item is not taken at all.
         home: A folder of its own in the state directory, which need not be there yet; `None` without one.
         trouble: What has gone wrong here, in words: whoever waits for the application is told.
     """
@@ -55,6 +56,7 @@ class Channel(ABC):
     pull_mode: ClassVar[PullMode] = "take"
     reconfigurable: ClassVar[bool] = False
     live: bool = False
+    refuses_whole: ClassVar[bool] = False
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from exop.errors import CheckpointError, ComponentFailed, PlanError
+from exop.errors import ComponentFailed, PlanError
 from exop.logs import logger
 from exop.model.lifecycle import Event, State
 from exop.model.mesh import Mesh
@@ -30,8 +30,6 @@ from exop.runtime.watchdog import Watchdog
 
 #: How often every driver measures one item, in seconds.
 SAMPLING = 0.05
-#: A source that has not yielded after so many seconds is a slow one.
-QUICK = 0.01
 #: How long a worker that is needed no more is waited for, in seconds, when nobody says how long.
 LEAVING = 10.0
 #: How many slets open at a time.
@@ -125,47 +123,6 @@ class Deployment:
                 for driver in reversed(closed):
                     driver.open()
 
-    @contextmanager
-    def still(self, patience: float) -> Iterator[None]:
-        """Hold every driver where all that it has in hand is known, while the block runs; upstream stands still first.
-
-        Raises:
-            CheckpointError: a driver has crashed, did not come to such a point within *patience* seconds, or waits
-                inside of an item.
-        """
-        with self._parking, ExitStack() as closed:
-            waited_for = {id(driver) for driver in self._slow_sources(patience, closed)}
-            for driver in self.drivers():
-                if id(driver) not in waited_for:
-                    self._close_still(driver, patience, closed)
-                if driver.held_by is not None and not driver.work and not isinstance(driver, SourceDriver):
-                    raise CheckpointError(application=self.name, problem=driver.held_by, cure="repair that first")
-            for name, crash in self.crashed():
-                problem = f"the driver {name} has crashed: {described(crash)}"
-                raise CheckpointError(application=self.name, problem=problem, cure="restart it from the last one")
-            yield
-
-    def _slow_sources(self, patience: float, closed: ExitStack) -> Iterator[Driver]:
-        """The sources that keep others waiting are waited for first, one by one, while everybody else goes on."""
-        for driver in self.drivers():
-            if isinstance(driver, SourceDriver):
-                driver.close()
-                quick = driver.wait_still(QUICK)
-                driver.open()
-                if not quick:
-                    self._close_still(driver, patience, closed)
-                    yield driver
-
-    def _close_still(self, driver: Driver, patience: float, closed: ExitStack) -> None:
-        driver.close()
-        closed.callback(driver.open)
-        if not driver.wait_still(patience):
-            problem = f"{driver.name} did not come to a safe point within {patience:g} s"
-            cure = "a source that waits should yield None from time to time"
-            if driver.busy:
-                cure = "when it returns, the next one is taken" + whereabouts(self.components.values(), [driver])
-            raise CheckpointError(application=self.name, problem=problem, cure=cure)
-
     def open(self, enter: Callable[[Component], None] = Component.enter) -> None:
         """Open all slets by *enter*, several at a time; returns when every one is ready.
 
@@ -222,18 +179,21 @@ class Deployment:
         def settled() -> bool:
             return self.finished.is_set() or bool(self.failures() or self.crashed() or self.troubles())
 
-        with self.progress:
-            if not self.progress.wait_for(settled, timeout):
-                return False
-        if self.finished.is_set():
-            return True
-        for name, crash in self.crashed():
-            raise ComponentFailed(node=name, phase="driving", problem=described(crash)) from crash
-        for component in self.failures():
-            raise _failure(component, "running")
-        for name, trouble in self.troubles():
-            raise ComponentFailed(node=name, phase="running", problem=trouble)
-        return self.wait(timeout)  # repaired meanwhile
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with self.progress:
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                if not self.progress.wait_for(settled, left):
+                    return False
+            if self.finished.is_set():
+                return True
+            for name, crash in self.crashed():
+                raise ComponentFailed(node=name, phase="driving", problem=described(crash)) from crash
+            for component in self.failures():
+                raise _failure(component, "running")
+            for name, trouble in self.troubles():
+                raise ComponentFailed(node=name, phase="running", problem=trouble)
+            # Else it was repaired meanwhile.
 
     def stop(self, timeout: float = 5.0) -> bool:
         """Halt all drivers and close the slets, upstream first; tells whether all threads have left in time."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from exop import errors
+from exop.logs import logger
 from exop.model.items import CONTROL
 from exop.model.ports import PortSpec
 from exop.runtime.bind import put_back
@@ -159,8 +160,12 @@ def _put_back(component: Component) -> dict[str, list[Any]]:
 
 def _put_aside(component: Component, error: BaseException, taken: dict[str, list[Any]]) -> bool:
     """Leave out what a slet has pulled last; tells whether there was anything."""
-    if not taken:
-        component.error = error
+    if not taken:  # a source, or a slet that has not pulled yet: that it ends so is what was asked for
+        component.metrics.skipped += component.node.policy == "skip"
+        if component.node.policy == "dead-letter":
+            set_aside(component, "", {}, error)
+        name = component.lifecycle.component
+        logger("exop.runtime").warning("a slet has raised, and ends its stream", node=name, error=described(error))
         return False
     for port, items in taken.items():
         for _ in items:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from exop.model.items import CONTROL
 from exop.model.spec import Result
@@ -24,6 +24,8 @@ from exop.runtime.unwind import Unwind, Way
 if TYPE_CHECKING:
     from exop.runtime.entry import Entry, Push
 
+#: What a slet returns for one item; `some`: any number, with `None` among them, which is no item.
+Shape = Result | Literal["some"]
 #: So many slets are fused into one function at the most; a longer chain is a chain of such functions.
 LONGEST = 16
 #: The lines of each generated function, by the name of its file: they tell which slet a thread is in.
@@ -41,7 +43,7 @@ class Link:
     """
 
     call: Callable[[Any], Any]
-    result: Result
+    result: Shape
     to: Entry
     stuck: Callable[[Any, BaseException, Push], None]
     aside: Callable[[Any, BaseException], bool]
@@ -87,7 +89,7 @@ def _made(code: CodeType, links: Sequence[Link], tail: Mapping[str, Any]) -> Pus
 
 
 @lru_cache(maxsize=512)
-def _item_code(shapes: tuple[Result, ...]) -> CodeType:
+def _item_code(shapes: tuple[Shape, ...]) -> CodeType:
     lines = ["def push(x0):"]
     for number, shape in enumerate(shapes):
         lines += [f"    {line}" for line in _step(number, shape, "return")]
@@ -96,13 +98,13 @@ def _item_code(shapes: tuple[Result, ...]) -> CodeType:
     return _compiled(f"<fused {'-'.join(shapes)}>", lines)
 
 
-def _step(number: int, shape: Result, leave: str) -> list[str]:
+def _step(number: int, shape: Shape, leave: str) -> list[str]:
     """One slet of the item function: call it, and go on with the only item it gave; further ones are sent apart."""
     here, following = f"x{number}", f"x{number + 1}"
     failed = ["except BaseException as error:", f"    stuck{number}({here}, error, resend{number})", f"    {leave}"]
     if shape == "none":
         return ["try:", f"    call{number}({here})", *failed]
-    if shape != "many":
+    if shape not in ("many", "some"):
         steps = ["try:", f"    {following} = call{number}({here})", *failed]
         return steps if shape == "one" else [*steps, f"if {following} is None:", f"    {leave}"]
     # Most calls give one item: it is kept without a list.
@@ -110,6 +112,7 @@ def _step(number: int, shape: Result, leave: str) -> list[str]:
         "try:",
         f"    {following} = NOTHING; more = None",
         f"    for each in call{number}({here}):",
+        *(["        if each is None:", "            continue"] if shape == "some" else []),
         f"        if {following} is NOTHING:",
         f"            {following} = each",
         "        elif more is None:",
@@ -126,7 +129,7 @@ def _step(number: int, shape: Result, leave: str) -> list[str]:
 
 
 @lru_cache(maxsize=512)
-def _batch_code(shapes: tuple[Result, ...]) -> CodeType:
+def _batch_code(shapes: tuple[Shape, ...]) -> CodeType:
     """The batch function: item by item through slets that give exactly one, and a last one of any shape."""
     last = len(shapes) - 1
     lines = [
@@ -162,6 +165,8 @@ def _batch_code(shapes: tuple[Result, ...]) -> CodeType:
         lines += [f"            if {result} is not None:", f"                keep({result})"]
     elif shapes[-1] == "many":
         lines.append(f"            out += {result}")
+    elif shapes[-1] == "some":
+        lines.append(f"            out += [each for each in {result} if each is not None]")
     lines += ["    except Unwind as unwound:", "        unwound.then(here0, 'push', rest)", "        raise"]
     lines += ["    if out:", "        tail_batch(out)"]
     return _compiled(f"<fused batch {'-'.join(shapes)}>", lines)

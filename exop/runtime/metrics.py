@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from exop.runtime.own import OwnFigures
+
 
 class ComponentMetrics:
     """What is known of one slet. One driver at a time writes here, so plain attributes are exact.
@@ -19,9 +21,11 @@ class ComponentMetrics:
         rows_timed, exact: Of the rows, those that came to ports for batches or columns; the seconds spent on them.
         calls, results, spent: Of the measured calls: how many, how many results, and their seconds.
         errors, skipped: Exact.
+        own: What the slet says of itself.
     """
 
     def __init__(self) -> None:
+        self.own = OwnFigures()
         self.rows = 0
         self.rows_out = 0
         self.batches = 0

@@ -124,12 +124,10 @@ class DrivenOutput(OutputPort[Any]):
             return
         single = way == "push"
         self._driver.drive(self._send, (way, item), single=single, work=lambda: Work(self.entry, way, item))
-        self.rows += single
 
     def push_batch(self, batch: Any) -> None:
         """Send a batch, waiting while there is no room."""
         self._driver.drive(self._send, ("push_batch", batch), work=lambda: Work(self.entry, "push_batch", batch))
-        self.rows += weight(batch)
 
     def end(self) -> None:
         """Send the end of the stream, once."""
@@ -152,6 +150,8 @@ class DrivenOutput(OutputPort[Any]):
     # The entry is read only after the safe point: the port may have been bound anew while its driver was parked.
     def _send(self, sent: tuple[Way, Any], probe: bool) -> None:
         way, payload = sent
+        # Here, where one thread at a time is: a slet may push from several.
+        self.rows += 1 if way == "push" else weight(payload) if way == "push_batch" else 0
         getattr(self.entry.probe if probe else self.entry, way)(payload)
 
 

@@ -80,7 +80,10 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
         work: list[Work] = []
         for letter in letters:
             port = component.spec.ports.get(letter.port)
-            if port is not None:
+            if port is not None and port.direction == "out":  # the channel behind it had refused the item
+                there = deployment.places[f"channel {component.node.ports[port.name]}"]
+                work.append(Work(there, "push", letter.item))
+            elif port is not None:
                 work.append(again(component, port, letter.item))
             else:  # of a slet that pulls: it finds them when it pulls the next time
                 for name, items in letter.item.items():

@@ -5,16 +5,14 @@ What is shown may stand in a terminal: control characters are written as escapes
 
 from __future__ import annotations
 
-import re
 import traceback
 from typing import Final
+
+from exop.logs import clean
 
 #: So many characters of an error's text, and of a traceback, are shown.
 MESSAGE: Final = 1000
 TRACEBACK: Final = 20_000
-
-#: What moves the cursor, changes colours or turns the direction of the text; not the end of a line, nor a tabulator.
-_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def shown(item: object, most: int = 500) -> str:
@@ -53,8 +51,3 @@ def traceback_of(error: BaseException, without: type[BaseException] | None = Non
         half = TRACEBACK // 2
         text = f"{text[:half]}\n… ({len(text) - TRACEBACK} characters) …\n{text[-half:]}"
     return clean(text)
-
-
-def clean(text: str) -> str:
-    """The text with its control characters as escapes."""
-    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape", "surrogatepass").decode(), text)

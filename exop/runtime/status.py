@@ -115,18 +115,8 @@ def component_figures(component: Component) -> dict[str, Any]:
     if spec.own_driver:
         figures["items_out"] = sum(port.rows for port in component.outputs.values() if isinstance(port, DrivenOutput))
         figures["sampled"] = [name for name in figures["sampled"] if name != "items_out"]
-    own = _own_figures(component)
+    own = plain(component.metrics.own.ask(component.instance))
     return figures | ({"own": own} if own else {})
-
-
-def _own_figures(component: Component) -> dict[str, Any]:
-    """What the slet's `metrics()` says; one that raises is told of there and ends nothing, since it runs for others."""
-    if component.instance is None:
-        return {}
-    try:
-        return {name: plain(value) for name, value in component.instance.metrics().items()}
-    except Exception as problem:  # noqa: BLE001 (whatever a slet raises)
-        return {"metrics()": f"raised {shown(problem)}"}
 
 
 def channel_status(channel: Channel) -> dict[str, Any]:

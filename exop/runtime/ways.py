@@ -67,13 +67,14 @@ def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: E
 def _link(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry) -> Link:
     """The slet as a part of a chain."""
     result = component.spec.results[port.name]
+    pauses = any(one.name == OUT and one.type.pauses for one in component.spec.outputs)
 
     def resend(found: Any) -> None:
         sender(result, to, batches=False)[0](found)
 
     return Link(
         call=call,
-        result=result,
+        result="some" if result == "many" and pauses else result,
         to=to,
         stuck=stuck_at(component, port),
         aside=aside_at(component, port),

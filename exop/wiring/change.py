@@ -23,6 +23,7 @@ from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.interpreter import give_way
 from exop.runtime.manager import ComponentManager
+from exop.runtime.shown import described
 from exop.runtime.unwind import Work
 from exop.wiring.channels import settle_channels
 from exop.wiring.contents import move_contents
@@ -129,7 +130,7 @@ class Change:
             try:
                 self._undo.pop()()
             except Exception as problem:  # noqa: BLE001 (a slet that does not close, or anything else)
-                error.add_note(f"and while it was undone: {problem!r}")
+                error.add_note(f"and while it was undone: {described(problem)}")
 
     def _connect(self) -> None:
         """Set `connected-to` of the ports to what is to be; nothing is bound by that yet."""
@@ -284,7 +285,7 @@ class Change:
             try:
                 discard(self.deployment, self.manager, component)
             except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes: the change is made)
-                _report(component, repr(error))
+                _report(component, described(error))
         for channel in self._removed:
             self.manager.destroy_channel(self.deployment.name, channel)
         self.deployment.check_finished()

@@ -14,6 +14,7 @@ from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.entry import NOWHERE, Control, Entry, Late, LateEntry
 from exop.runtime.node_lines import NodeWatch
+from exop.runtime.refusal import careful
 from exop.runtime.unwind import Unwind
 from exop.runtime.ways import way_into
 from exop.wiring.circuit import Circuit, Join
@@ -122,7 +123,7 @@ class Compiler:
             self._later.append(lambda: self._connect_before(before, channel, name))
             return entry
         place = f"channel {name}"
-        entry = self._channels[name] = self._looking(name, self._at(channel.entry(self._outlets(name)), place))
+        entry = self._channels[name] = self._looking(name, self._at(self._into(channel, name), place))
         return entry
 
     def _looking(self, name: str, entry: Entry) -> Entry:
@@ -138,11 +139,18 @@ class Compiler:
         guarded = watch.behind(ITEM, entry, subject)
         return self._at(guarded, entry.place) if entry.place else guarded
 
+    def _into(self, channel: Channel, name: str) -> Entry:
+        """The way into a channel itself; what it cannot take is the failure of who has sent it."""
+        entry = channel.entry(self._outlets(name))
+        if not channel.serial:
+            return entry
+        return careful(channel, entry, [(join.component, join.port.name) for join in self.circuit.producers[name]])
+
     def _connect(self, channel: Channel, name: str) -> None:
         channel.entry(self._outlets(name))
 
     def _connect_before(self, queue: QueueChannel, channel: Channel, name: str) -> None:
-        queue.entry([Outlet(name, self._looking(name, channel.entry(self._outlets(name))))])
+        queue.entry([Outlet(name, self._looking(name, self._into(channel, name)))])
 
     def _outlets(self, name: str) -> list[Outlet]:
         self.circuit.channels[name].readers([j.name for j in self.circuit.consumers[name] if j.port.pulled])

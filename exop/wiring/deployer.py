@@ -12,6 +12,7 @@ from exop.model.mesh import Mesh, Node
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
+from exop.runtime.shown import described
 from exop.wiring.channels import check_channels
 from exop.wiring.controller import WiringController
 
@@ -103,9 +104,7 @@ class Deployer:
         except ExopError:
             raise
         except Exception as error:
-            raise ComponentFailed(
-                node=node.name, phase="being made", problem=f"{type(error).__name__}: {error}"
-            ) from error
+            raise ComponentFailed(node=node.name, phase="being made", problem=described(error)) from error
 
     def _discard_inserted(self, deployment: Deployment) -> None:
         for queue in deployment.inserted.values():

@@ -17,6 +17,7 @@ from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
+from exop.runtime.shown import described
 from exop.wiring.circuit import Circuit, Join
 from exop.wiring.controller import Wiring
 from exop.wiring.pause import Pause
@@ -165,7 +166,7 @@ class Drain:
             if shut:
                 driver.close()
         if failed or thread.is_alive():
-            why = repr(failed[0]) if failed else driver.held_by or f"not within {self.timeout:g} s"
+            why = described(failed[0]) if failed else driver.held_by or f"not within {self.timeout:g} s"
             problem = PlanError(f"{component.node.name} has not put out what it was given: {why}")
             raise problem from (failed[0] if failed else None)
 

@@ -15,6 +15,7 @@ from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.manager import ComponentManager
+from exop.runtime.shown import described, message
 from exop.wiring.pause import Pause
 from exop.wiring.plan import Plan, Step
 from exop.wiring.rebuild import Rebuild
@@ -64,7 +65,7 @@ class Successors:
                 except ExopError:
                     raise
                 except Exception as error:
-                    problem = f"{type(error).__name__}: {error}"
+                    problem = described(error)
                     raise ComponentFailed(node=step.node, phase="being made", problem=problem) from error
                 self.made[step.node] = made
                 self.undo.append(lambda made=made: self._abandon(made))  # type: ignore[misc]
@@ -86,7 +87,7 @@ class Successors:
         try:
             self.manager.openings.enter(component)
         except Exception as error:
-            problem = str(error) or repr(error)
+            problem = message(error) or described(error)
             raise ComponentFailed(node=component.node.name, phase="opening", problem=problem) from error
 
     def open_late(self, pause: Pause, old: Component) -> None:

@@ -15,6 +15,7 @@ from exop.model.marks import without_marks
 from exop.model.mesh import Mesh
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
+from exop.runtime.shown import described
 from exop.wiring.change import Change
 from exop.wiring.controller import WiringController
 from exop.wiring.lines import renewed
@@ -107,7 +108,7 @@ def _carry_out_inside(change: Change) -> None:
         if not change.made:
             raise
         # It is made, and those outside of it must be made, too: what failed is its clearing up.
-        logger("exop.wiring").error("the change is made", application=change.deployment.name, error=repr(error))
+        logger("exop.wiring").error("the change is made", application=change.deployment.name, error=described(error))
 
 
 def finished(application: str) -> PlanError:

@@ -180,7 +180,7 @@ SHAPES = [
     (batches, "pi", {"items": "one"}, "int", "str"),
     (columns, "pi", {"rows": "optional"}, "pyarrow.RecordBatch", "pyarrow.RecordBatch"),
     (declared, "pi", {"rows": "many"}, "pyarrow.RecordBatch", "pyarrow.RecordBatch"),
-    (anything, "pi", {"item": "one"}, "Any", "Any"),
+    (anything, "pi", {"item": "optional"}, "Any", "Any"),
 ]
 
 

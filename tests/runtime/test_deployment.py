@@ -10,6 +10,7 @@ from exop import Application, Memento, Slet, input_port, slet
 from exop.errors import ComponentFailed, MeshError, PlanError
 from exop.model.lifecycle import State
 from exop.runtime.channels import queue as queues
+from exop.runtime.drivers.source import SourceDriver
 from exop.stock.slets import count_up
 from tests.rig import PATIENCE, Gate, collector, eventually, same, source_of
 
@@ -175,12 +176,15 @@ def test_waiting_tells_of_a_slet_that_needs_help_and_can_be_repeated_after_it(ri
     assert deployment.wait(PATIENCE)
 
 
-def test_a_driver_that_crashes_is_told_to_whoever_waits(rig):
+def test_a_driver_that_crashes_is_told_to_whoever_waits(rig, monkeypatch):
     """A defect behind a slet ends its driver: waiting says which, and why, instead of waiting for ever."""
+
+    def broken(driver):
+        raise KeyError("id")
+
+    monkeypatch.setattr(SourceDriver, "run", broken)
     app = Application("crash")
-    table = app.channel("table", kind="table", key="id")
-    app.add("source", source_of([{"id": 1}, {"name": "no id"}]), out=table)
-    app.add("sink", collector([]), item=table)
+    app.add("sink", collector([]), item=app.add("source", source_of([1])))
     deployment = rig.deploy(app)
     with pytest.raises(ComponentFailed, match="driving: KeyError"):
         deployment.wait(PATIENCE)
@@ -444,3 +448,32 @@ def test_a_mesh_that_cannot_be_is_not_deployed(rig):
         rig.deploy(mesh.move("numbers", to="edge-2"))
     with pytest.raises(MeshError):
         rig.deploy(mesh.remove("numbers"))
+
+
+def test_waiting_has_one_time_out(rig, monkeypatch):
+    """A repair in the meantime does not begin it anew."""
+    app = Application("once")
+    app.add("sink", collector([]), item=app.add("numbers", count_up))
+    deployment = rig.deploy(app)
+    asked = []
+
+    class Progress:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exc):
+            return None
+
+        def notify_all(self):
+            """Nobody waits."""
+
+        def wait_for(self, settled, timeout):
+            asked.append(timeout)
+            return len(asked) < 3
+
+    monkeypatch.setattr(deployment, "progress", Progress())
+    assert not deployment.wait(5.0)
+    assert 5.0 >= asked[0] > asked[1] > asked[2]
+    monkeypatch.undo()
+    deployment.end_sources()
+    assert deployment.wait(PATIENCE)

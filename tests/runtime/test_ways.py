@@ -522,3 +522,32 @@ def test_a_slet_that_waits_for_its_next_try_is_at_a_safe_point(rig, monkeypatch)
             assert not any(driver.busy for driver in deployment.drivers())
     assert deployment.components["it"].status is State.ACTIVE
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("batches", [False, True], ids=["items", "batches"])
+@pytest.mark.parametrize("annotated", ["int | None", "Any"])
+def test_none_is_no_item(rig, batches, annotated):
+    """An iterator may yield `None`, and a slet of any result return it: nothing of that goes on, fused or not."""
+    result = (int | None) if annotated == "int | None" else Any
+
+    @slet
+    def gaps(item: int) -> Iterator[result]:
+        yield None
+        yield item
+        yield None if item % 2 else -item
+
+    @slet
+    def odd(item: int) -> result:
+        return item if item % 2 else None
+
+    @slet
+    def given() -> Iterator[Batch[int]]:
+        yield Batch([1, 2, 3])
+
+    seen, other = [], []
+    app = Application("gaps")
+    numbers = app.add("numbers", given if batches else source_of([1, 2, 3]))
+    app.add("sink", collector(seen), item=app.add("gaps", gaps, item=numbers))
+    app.add("other", collector(other), item=app.add("odd", odd, item=numbers))
+    rig.run(app)
+    assert (seen, other) == ([1, 2, -2, 3], [1, 3])

@@ -36,6 +36,7 @@ class LatchChannel(Channel):
 
     kind: ClassVar[str] = "latch"
     pull_mode: ClassVar[PullMode] = "read"
+    refuses_whole: ClassVar[bool] = True
 
     def __init__(self, name: str, *, key: str | list[str] | None = None, replay: bool = True) -> None:
         super().__init__(name)
@@ -85,9 +86,9 @@ class LatchChannel(Channel):
             self._kept.update({self._key(item): item for item in items})
 
     def _store(self, items: Iterable[Any]) -> None:
+        keyed = {self._key(item): item for item in items}  # first: one without a key leaves everything as it was
         with self._lock:
-            for item in items:
-                self._kept[self._key(item)] = item
+            self._kept |= keyed
 
 
 def storing(

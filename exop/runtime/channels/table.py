@@ -21,6 +21,7 @@ class TableChannel(Channel):
 
     kind: ClassVar[str] = "table"
     pull_mode: ClassVar[PullMode] = "read"
+    refuses_whole: ClassVar[bool] = True
 
     def __init__(self, name: str, *, key: str | list[str], index: list[str] | None = None) -> None:
         super().__init__(name)
@@ -95,15 +96,18 @@ class TableChannel(Channel):
             self._store(items)
 
     def _store(self, items: Iterable[Any]) -> None:
+        # First of all: an item that lacks a field leaves everything as it was.
+        read = [(item, self._key(item), [(f, reader(item)) for f, reader in self._readers.items()]) for item in items]
+        for _, key, fields in read:
+            hash((key, *(value for _, value in fields)))
         with self._lock:
-            for item in items:
-                key = self._key(item)
+            for item, key, fields in read:
                 before = self._rows.get(key)
                 if before is not None:
                     self._unindex(key, before)
                 self._rows[key] = item
-                for field, read in self._readers.items():
-                    self._index[field].setdefault(read(item), {})[key] = None
+                for field, value in fields:
+                    self._index[field].setdefault(value, {})[key] = None
 
     def _unindex(self, key: Any, row: Any) -> None:
         for field, read in self._readers.items():

@@ -17,6 +17,7 @@ from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.durable.parties import commit, prepare, sync
 from exop.runtime.durable.recovery import ties
 from exop.runtime.durable.snapshot import Snapshot, capture
+from exop.runtime.durable.stillness import still
 
 #: How long a checkpoint that somebody waits for may take to find every driver at a safe point, in seconds.
 PATIENCE = 10.0
@@ -137,7 +138,7 @@ class Checkpointer:
         deployment = self._deployment
         mesh = deployment.mesh
         topology = mesh.to_toml()
-        with deployment.still(patience):
+        with still(deployment, patience):
             begin = time.perf_counter()
             prepare(deployment, number)
             if deployment.mesh is not mesh:  # a line took effect meanwhile: the mementos are of behind that

@@ -11,6 +11,7 @@ from exop.runtime.component import Component
 from exop.runtime.drivers.base import Halted, acting_as, current_driver
 from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.entry import Entry
+from exop.runtime.shown import described
 from exop.runtime.unwind import Unwind
 from exop.runtime.ways import way_into
 from exop.wiring.shadow.calls import Call, Leaving
@@ -126,7 +127,7 @@ class Follower(ThreadDriver):
         except Halted:
             raise
         except (Exception, Unwind) as error:  # noqa: BLE001 (whatever it is, it is the follower's and not the stream's)
-            self.give_up(f"it could not take item {call.item}: {type(error).__name__}: {error}")
+            self.give_up(f"it could not take item {call.item}: {described(error)}")
         self.items += call.rows
         if self._wakes and self.behind <= self.capacity // 2:
             self._let_on()

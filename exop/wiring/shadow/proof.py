@@ -12,6 +12,7 @@ from exop.model.lifecycle import State
 from exop.model.shadow import Shadow
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
+from exop.runtime.shown import described, message
 from exop.wiring.controller import WiringController
 from exop.wiring.plan import Plan, Step
 from exop.wiring.shadow.allowed import replacements
@@ -100,7 +101,7 @@ class Proof:
         except ExopError:
             raise
         except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
+            problem = described(error)
             raise ComponentFailed(node=step.node, phase="being made", problem=problem) from error
         trial = Trial(step, old, new, self.shadow)
         trial.follower.news = self._tell
@@ -108,7 +109,7 @@ class Proof:
         try:
             new.enter()
         except Exception as error:
-            problem = str(error) or repr(error)
+            problem = message(error) or described(error)
             raise ComponentFailed(node=step.node, phase="opening", problem=problem) from error
 
     def _begin(self) -> None:
@@ -156,7 +157,7 @@ class Proof:
                 discard(self.deployment, self._manager, trial.component)
             except Exception as problem:  # noqa: BLE001 (whatever a slet does when it closes)
                 if error is not None:
-                    error.add_note(f"and when the successor was closed: {problem!r}")
+                    error.add_note(f"and when the successor was closed: {described(problem)}")
 
     def _tell(self) -> None:
         with self._news:

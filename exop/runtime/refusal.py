@@ -1,0 +1,88 @@
+"""What a channel cannot take: an item without its key, a log on a full disk. It is the failure of whoever has sent it.
+
+Nothing in the way behind a channel raises, since every slet has a policy of its own. So what comes out of a channel as
+an exception is the channel's, and is dealt with by the policy of the slet that has pushed the item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from exop.errors import ComponentFailed
+from exop.runtime.channel import Channel
+from exop.runtime.component import Component
+from exop.runtime.convert import to_items, weight
+from exop.runtime.drivers.base import current_driver
+from exop.runtime.entry import NOWHERE, Entry, in_turn
+from exop.runtime.shown import described, shown
+from exop.runtime.trouble import Kept, set_aside
+from exop.runtime.unwind import Unwind, Way, Work
+
+#: A component, and the name of the output port by which it pushes.
+Producer = tuple[Component, str]
+
+
+def careful(channel: Channel, entry: Entry, producers: Sequence[Producer]) -> Entry:
+    """The way into a channel that keeps something, with what it cannot take given back to its producers."""
+    if not producers:
+        return entry
+    made = _careful(channel, entry, producers)
+    made.probe = _careful(channel, entry.probe, producers) if entry.probe is not entry else made
+    return made
+
+
+def _careful(channel: Channel, entry: Entry, producers: Sequence[Producer]) -> Entry:
+    def guarded(way: Way) -> Callable[[Any], None]:
+        take = getattr(entry, way)
+
+        def push(payload: Any) -> None:
+            try:
+                take(payload)
+            except Exception as error:  # noqa: BLE001 (whatever a channel, or a property of an item, raises)
+                _refused(channel, producers, Work(_place(channel), way, payload), error)
+
+        return push
+
+    def push_batch(batch: Any) -> None:
+        try:
+            take_batch(batch)
+        except Exception as error:  # noqa: BLE001 (likewise)
+            if not channel.refuses_whole:
+                _refused(channel, producers, Work(_place(channel), "push_batch", batch), error)
+            else:  # nothing of the batch was taken: only those items fail that cannot be
+                in_turn(made, to_items(batch))
+
+    take_batch = entry.push_batch
+    made = Entry(guarded("push"), push_batch, guarded("control"))
+    return made
+
+
+def _place(channel: Channel) -> Entry:
+    """Stands for the way into the channel, whatever is compiled there when it is used."""
+    return Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, place=f"channel {channel.name}")
+
+
+def _refused(channel: Channel, producers: Sequence[Producer], work: Work, error: Exception) -> None:
+    """Deal with what a channel has not taken, by the policy of the slet that has sent it."""
+    driver = current_driver()
+    component, port = next((one for one in producers if one[0].runner is driver), producers[0])
+    component.metrics.errors += 1
+    error.add_note(
+        f"in the channel {channel.name!r} ({channel.kind}), behind {component.node.name}.{port}, "
+        f"for the item {shown(work.payload)}"
+    )
+    policy = component.node.policy
+    if policy == "skip":
+        component.metrics.skipped += weight(work.payload) if work.way == "push_batch" else 1
+    elif policy == "dead-letter":
+        for item in to_items(work.payload) if work.way == "push_batch" else [work.payload]:
+            set_aside(component, port, item, error)
+    else:
+        if driver is None:  # pushed by hand, outside of any driver: the caller is told
+            where = f"pushing into the channel {channel.name!r}"
+            raise ComponentFailed(node=component.node.name, phase=where, problem=described(error)) from error
+        kept = Kept(port, work.payload, error)
+        component.failed(error, kept, driver)
+        where = f"{component.node.name} is suspended: the channel {channel.name!r} does not take its item"
+        raise Unwind(where, lambda: component.trouble.kept is not kept, work)

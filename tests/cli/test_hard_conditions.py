@@ -1,0 +1,132 @@
+"""A run goes on when it cannot be told of, and what is told cannot harm who reads it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from exop.cli import main
+from tests.cli.shell import COMMAND, eventually, running
+
+NASTY = """
+from collections.abc import Iterator
+from exop import Application, Slet, input_port, slet
+
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+    __repr__ = __str__
+
+@slet
+def numbers(*, to: int = 3) -> Iterator[int]:
+    yield from range(to)
+
+class Sink(Slet):
+    how: str = "none"
+
+    @input_port
+    def item(self, item: int) -> None:
+        if self.how == "mute":
+            raise Mute
+        if self.how == "bell":
+            raise ValueError("\\x1b[2J\\x07 and more")
+        if self.how == "huge":
+            raise ValueError("x" * 5_000_000)
+
+    def metrics(self):
+        return {"title": "\\x1b]0;owned\\x07"}
+
+def build(*, how: str = "none") -> Application:
+    app = Application("nasty")
+    app.add("sink", Sink, item=app.add("numbers", numbers), how=how)
+    return app
+"""
+
+
+@pytest.fixture
+def nasty(tmp_path: Path) -> Path:
+    """An application whose slets do what they should not."""
+    path = tmp_path / "nasty.py"
+    path.write_text(NASTY)
+    return path
+
+
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-", "2>/dev/full"])
+def test_streams_that_are_closed(nasty: Path, tmp_path: Path, closed: str) -> None:
+    """A run goes to its end; nothing that is told comes into a file of somebody else's."""
+    line = " ".join(map(str, [*COMMAND, "run", nasty]))
+    done = subprocess.run(f"{line} {closed}", shell=True, timeout=60, check=False, cwd=tmp_path)
+    assert done.returncode == 0
+
+
+def test_an_exception_without_words(nasty: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The failure is told as far as it can be, and ends the run as any other."""
+    assert main(["run", str(nasty), "how=mute"]) == 1
+    err = capsys.readouterr().err
+    assert "sink failed while running: Mute: (its str() raised RuntimeError)" in err
+    assert "defect" not in err
+
+
+@pytest.mark.parametrize("how", ["none", "bell"])
+def test_control_characters(nasty: Path, capsys: pytest.CaptureFixture[str], how: str) -> None:
+    """What a slet says of itself, or raises, cannot move the cursor, ring, or rename the window."""
+    assert main(["run", str(nasty), f"how={how}"]) == (0 if how == "none" else 1)
+    err = capsys.readouterr().err
+    assert not set(err) & set("\x1b\x07\x9b")
+    assert ("\\x1b]0;owned\\x07" if how == "none" else "\\x1b[2J\\x07 and more") in err
+
+
+def test_a_huge_message(nasty: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is shortened, and says so."""
+    assert main(["run", str(nasty), "how=huge"]) == 1
+    err = capsys.readouterr().err
+    assert len(err) < 60_000
+    assert "(5000000 characters)" in err
+
+
+HANGING = """
+import time
+from exop import Application, slet
+from exop.stock.slets import count_up
+
+@slet
+def hangs(item: int) -> None:
+    open("inside", "w").close()
+    time.sleep(600)
+
+app = Application("hanging")
+app.add("sink", hangs, item=app.add("numbers", count_up))
+"""
+
+
+def test_a_second_ctrl_c_while_a_slet_hangs(tmp_path: Path) -> None:
+    """It stops at once, and says which slet was left behind, and where."""
+    (tmp_path / "hanging.py").write_text(HANGING)
+    with running("run", tmp_path / "hanging.py", cwd=tmp_path) as process:
+        eventually(lambda: (tmp_path / "inside").exists())
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        eventually(lambda: "Ctrl-C again" in process.stderr.readline())
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        rest = process.communicate(timeout=60)[1]
+        assert process.returncode == 130
+        assert time.monotonic() - begin < 4
+        assert "a slet has not come to its end, and is left behind" in rest
+        assert "time.sleep(600)" in rest
+
+
+def test_descriptors_are_left_alone_that_are_open() -> None:
+    """A closed stream of Python's does not close, or take, a descriptor that somebody uses."""
+    code = (
+        "import os, sys; sys.stderr = None; kept = os.fstat(2).st_ino\n"
+        "from exop.cli.streams import open_closed_streams; open_closed_streams()\n"
+        "assert os.fstat(2).st_ino == kept and sys.stderr is not None"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, env=os.environ, timeout=60).returncode == 0
