@@ -608,6 +608,99 @@ def test_what_cannot_be_proven_says_so(platform):
         platform.plan(mesh.suspend("b")).proven(TWENTY)
 
 
+def test_pending_settings(platform):
+    """Settings that take effect at a point in the stream would do so in one of the two alone: that is refused."""
+
+    @slet
+    def scaled(x: int, *, by: int = 1) -> int:
+        return x * by
+
+    @slet
+    def scaled_too(x: int, *, by: int = 1) -> int:
+        return x * by
+
+    platform.apply(chain("app", endless, scaled, writing([])).build())
+    platform.apply(platform.mesh("app").configure("b", by=2, when="x >= 1000000000"))
+    plan = platform.plan(platform.mesh("app").replace("b", scaled_too))
+    with pytest.raises(PlanError, match="settings are pending"):
+        plan.proven(TWENTY)
+    with pytest.raises(PlanError, match="settings are pending"):
+        plan.proven(keep=60)
+
+
+def test_a_window_from_which_the_slet_evicts(platform):
+    """The successor gets a copy of the window, and evicts from that; then it has the window itself."""
+
+    @slet
+    def pairs(x: list[int]) -> tuple[int, ...]:
+        window: Any = x
+        found = tuple(window)
+        window.evict(max(0, len(window) - 1))
+        return found
+
+    @slet
+    def pairs_too(x: list[int]) -> tuple[int, ...]:
+        window: Any = x
+        found = tuple(window)
+        window.evict(max(0, len(window) - 1))
+        return found
+
+    seen: list[Any] = []
+    app = Application("app")
+    app.add("b", pairs, x=app.add("a", endless, out=app.channel("last", kind="window", evict=True)))
+    app.add("c", writing(seen), x=app.output("b", "out"))
+    platform.apply(app.build())
+    replaced(platform, pairs_too)
+    grows(seen)
+    end(platform, "app")
+    assert seen == [(1,), *((n, n + 1) for n in range(1, len(seen)))]
+
+
+def test_several_inputs(platform):
+    """The calls of all inputs are handed on in the order in which they came, with the merged punctuations."""
+
+    @slet
+    def marked(position: Position) -> Iterator[int | Punctuation]:
+        while True:
+            position.number += 1
+            yield position.number
+            if position.number % 3 == 0:
+                yield Punctuation(position.number)
+
+    class Sums(Slet):
+        total: Sum
+
+        @input_port
+        def x(self, x: int) -> int:
+            self.total.total += x
+            return self.total.total
+
+        @input_port
+        def y(self, y: int) -> int:
+            self.total.total *= -1
+            self.total.total += y
+            return self.total.total
+
+    class SumsToo(Sums):
+        pass
+
+    class Other(Sums):
+        @input_port
+        def y(self, y: int) -> int:
+            self.total.total += y
+            return self.total.total
+
+    seen: list[Any] = []
+    app = Application("app")
+    app.add("b", Sums, x=app.add("a", marked), y=app.add("a2", marked))
+    app.add("c", writing(seen), x=app.output("b", "out"))
+    platform.apply(app.build())
+    refused(platform, Other)
+    replaced(platform, SumsToo, Shadow(items=200, seconds=20))
+    grows(seen)
+    end(platform, "app")
+
+
 def test_the_plan_shows_the_shadow():
     """What a proof adds stands in the plan before anything happens."""
     from exop import Platform

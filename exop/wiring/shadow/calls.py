@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from exop.model.items import CONTROL
 from exop.model.ports import PortSpec
 from exop.model.signature import OUT
 from exop.runtime.component import Component
-from exop.runtime.convert import weight
 from exop.runtime.ports import BufferedOutput
 
 
@@ -22,7 +20,7 @@ class Leaving(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call: item number, port, what came in, and what left, was raised, and how long it took.
+    """One call: item number, port, what came in, what left, what was raised, how long it took, for how many items.
 
     `control`: it is a control item on its way through the component, whether its slet sees it or not. Without a port it
     is none: something has left that belongs to an earlier one.
@@ -31,26 +29,41 @@ class Call(NamedTuple):
     item: int
     port: PortSpec | None
     payload: Any
-    control: bool = False
     leaving: tuple[Leaving, ...] = ()
     error: BaseException | None = None
     took: float = 0.0
-
-    @property
-    def rows(self) -> int:
-        """How many items it is for."""
-        if self.port is None or self.control or isinstance(self.payload, CONTROL):
-            return 0
-        return 1 if self.port.type.form == "item" else weight(self.payload)
+    rows: int = 0
+    control: bool = False
 
 
-def left_by(component: Component, found: Any, *, lazy: bool) -> Iterator[Leaving]:
-    """What leaves because of one call that has returned *found*: its results, and what it has pushed meanwhile."""
-    for name, output in component.outputs.items():
-        if isinstance(output, BufferedOutput):
-            for way, payload in output.capture():
-                yield Leaving(name, payload, way == "push_batch")
-    form = next((port.type.form for port in component.spec.outputs if port.name == OUT), "item")
-    for payload in found if lazy else (found,):
-        if payload is not None:
-            yield Leaving(OUT, payload, form != "item")
+#: What leaves because of one call, given what that has returned.
+Left = Callable[[Any], tuple[Leaving, ...]]
+
+
+def left_by(component: Component, *, lazy: bool, copied: Callable[[Any], Any] | None = None) -> Left:
+    """What finds out what leaves because of a call: its results, and what the slet has pushed meanwhile.
+
+    *copied* makes of each what can be kept.
+    """
+    buffers = [(name, one) for name, one in component.outputs.items() if isinstance(one, BufferedOutput)]
+    whole = any(port.type.form != "item" for port in component.spec.outputs if port.name == OUT)
+    keep = copied or _as_it_is
+
+    def results(found: Any) -> tuple[Leaving, ...]:
+        if not lazy:
+            return () if found is None else (Leaving(OUT, keep(found), whole),)
+        return tuple([Leaving(OUT, keep(payload), whole) for payload in found if payload is not None])
+
+    def everything(found: Any) -> tuple[Leaving, ...]:
+        pushed = [
+            Leaving(name, keep(payload), way == "push_batch")
+            for name, output in buffers
+            for way, payload in output.capture()
+        ]
+        return (*pushed, *results(found))
+
+    return everything if buffers else results
+
+
+def _as_it_is(value: Any) -> Any:
+    return value

@@ -9,6 +9,7 @@ from typing import Any
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.ports import PortSpec
 from exop.runtime.component import Component
+from exop.runtime.convert import weight
 from exop.runtime.drivers.base import Halted
 from exop.runtime.entry import Control, Entry, LateEntry
 from exop.runtime.tap import Tap, independent
@@ -49,12 +50,14 @@ class LeaderTap(Tap):
 
     def around(self, port: PortSpec, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
         """Copy the item before the call, which may alter it; hand it on behind the call."""
-        clock, leader = time.perf_counter, self._leader
+        clock, leader, copied = time.perf_counter, self._leader, self._copied
+        wanted = self._left is not None and not leader.spec.own_driver
+        left = left_by(leader, lazy=lazy, copied=copied) if wanted else _nothing
 
         def tapped(payload: Any) -> Any:
             if not self.open:
                 return call(payload)
-            item = self._copied(payload)
+            item = copied(payload)
             begin = clock()
             try:
                 found = call(payload)
@@ -68,7 +71,7 @@ class LeaderTap(Tap):
                 raise
             took = clock() - begin
             self._stuck = False
-            self._called(port, item, self._leaving(found, lazy=lazy), took)
+            self._called(port, item, left(found), took)
             return found
 
         return tapped
@@ -113,12 +116,6 @@ class LeaderTap(Tap):
 
         return noted
 
-    def _leaving(self, found: Any, *, lazy: bool) -> tuple[Leaving, ...]:
-        if self._left is None or self._leader.spec.own_driver:
-            return ()
-        found = left_by(self._leader, found, lazy=lazy)
-        return tuple(one._replace(payload=self._copied(one.payload)) for one in found)
-
     def _called(
         self, port: PortSpec, item: Any, leaving: tuple[Leaving, ...], took: float, error: BaseException | None = None
     ) -> None:
@@ -129,8 +126,9 @@ class LeaderTap(Tap):
             else:  # tried once more: its way through the component goes on later
                 self._put(Call(self.items, port, item, control=True, leaving=leaving))
             return
-        call = Call(self.items + 1, port, item, leaving=leaving, error=error, took=took)
-        self.items += call.rows
+        rows = 1 if port.type.form == "item" else weight(item)
+        call = Call(self.items + 1, port, item, leaving, error, took, rows)
+        self.items += rows
         self._put(call)
 
 
@@ -203,6 +201,7 @@ class FollowerTap(Tap):
     def around(self, port: PortSpec, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
         """Note what left and what was raised: no policy is asked, since the item is the leader's."""
         clock, follower = time.perf_counter, self._follower
+        left = _nothing if follower.spec.own_driver else left_by(follower, lazy=lazy)
 
         def tapped(payload: Any) -> Any:
             begin = clock()
@@ -217,8 +216,7 @@ class FollowerTap(Tap):
                 return [] if lazy else None
             finally:
                 self.took += clock() - begin
-            if not follower.spec.own_driver:
-                self.leaving += left_by(follower, found, lazy=lazy)
+            self.leaving += left(found)
             return found
 
         return tapped
@@ -239,6 +237,11 @@ class FollowerTap(Tap):
 
         ports = [port.name for port in self._follower.spec.outputs] if self._follower.spec.own_driver else []
         return {name: _ending_here(noting(name)) for name in ports}
+
+
+def _nothing(_: Any) -> tuple[Leaving, ...]:
+    """What leaves is of no interest here, or noted elsewhere."""
+    return ()
 
 
 def listening(entry: Entry, noted: Callable[[Way, Any], None], *, probing: bool = True) -> Entry:

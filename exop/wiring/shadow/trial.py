@@ -72,15 +72,17 @@ class Trial(Behind):
     def done(self, call: Call, tap: FollowerTap) -> None:
         """Compare what both have done with an item."""
         found = self.comparison
+        if call.port is not None and self.in_step and not call.control:
+            found.called("old", call.took)
+            found.called("new", tap.took)
+        if call.port is not None and (call.error is not None or tap.error is not None):
+            found.raised(call.item, call.port.name, call.error, tap.error)
+        if self.in_step and found.at_once(call.leaving, tap.leaving):
+            return
         for one in call.leaving:
             found.put_out("old", call.item, one)
         for one in tap.leaving:
             found.put_out("new", call.item, one)
-        if call.port is not None:
-            found.raised(call.item, call.port.name, call.error, tap.error)
-            if not call.control and self.in_step:
-                found.called("old", call.took)
-                found.called("new", tap.took)
         found.match()
         if found.found:
             self.follower.news()
