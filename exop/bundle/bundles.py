@@ -237,6 +237,9 @@ class Bundles:
         try:
             self._ground.plugins.register(one.key, one.code)
             self._ground.gather()
+            broken = self._ground.plugins.broken.get(one.key)
+            if broken is not None:
+                raise BundleError(bundle=one.key, problem=f"offers what it cannot: {broken.problem}", cure="mend it")
             one.services = register_offers(self._ground.registry, self._ground.name, one.manifest, one.code)
             self._remember()
         except BaseException:

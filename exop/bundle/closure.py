@@ -93,7 +93,7 @@ def _changed(node: ast.stmt) -> Iterator[str]:
             yield _root(one)
         elif isinstance(one, ast.AugAssign):
             yield _root(one.target)
-        elif isinstance(one, ast.Expr) and isinstance(one.value, ast.Call):
+        elif isinstance(one, ast.Expr) and isinstance(one.value, ast.Call) and not isinstance(one.value.func, ast.Name):
             yield _root(one.value.func)
 
 

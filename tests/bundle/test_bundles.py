@@ -284,6 +284,18 @@ def test_two_versions_of_a_channel_kind(tmp_path: Path):
         assert "speeds@1.0.0:ring" not in platform.components.kinds
 
 
+def test_two_channel_kinds_of_one_name_are_refused(tmp_path: Path):
+    """Nothing of it is offered then."""
+    folder = write(speeds(tmp_path), {"rings.py": CHANNEL, "more.py": CHANNEL})
+    (folder / "bundle.toml").write_text(manifest(more='channels = ["rings:Ring", "more:Ring"]'))
+    with Platform() as platform:
+        platform.bundles.install(folder)
+        with pytest.raises(BundleError, match="the channel kind 'speeds@1.0.0:ring' is there already"):
+            platform.bundles.start("speeds")
+        assert states(platform) == {"speeds@1.0.0": "resolved"}
+        assert not any("speeds" in name for name in (*platform.slets(), *platform.components.kinds))
+
+
 def test_another_bundle_of_the_same_version_is_refused(tmp_path: Path):
     """A version has one content; the same content again is no mistake."""
     with Platform() as platform:

@@ -1,0 +1,63 @@
+"""What is installed is kept as a whole or not at all, whatever happens while it is written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from exop.bundle.archive import read_archive
+from exop.bundle.shelf import Shelf
+from exop.errors import StateError
+from tests.bundle.folders import GOOD, zipped
+
+
+def test_what_is_put_is_read_back(tmp_path: Path):
+    """Also by the next process; with what was started, in its order."""
+    archive = read_archive(zipped(GOOD), "a")
+    shelf = Shelf(tmp_path / "bundles")
+    home = shelf.put(archive)
+    assert home == tmp_path / "bundles" / "speeds@1.0.0"
+    shelf.remember({"b@1": (), "a@1": ("b@1",)})
+    again = Shelf(tmp_path / "bundles")
+    ((found, folder),) = again.read()
+    assert (found.digest, folder) == (archive.digest, home)
+    assert list(again.started().items()) == [("b@1", ()), ("a@1", ("b@1",))]
+    again.remove("speeds@1.0.0")
+    assert list(again.read()) == []
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The error says so, and what was there before is there still."""
+    shelf = Shelf(tmp_path)
+    shelf.remember({"a@1": ()})
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StateError, match="cannot be used for bundles: No space left on device"):
+        shelf.put(read_archive(zipped(GOOD), "a"))
+    with pytest.raises(StateError, match="No space left"):
+        shelf.remember({})
+    monkeypatch.undo()
+    assert shelf.started() == {"a@1": ()}
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["started.json"]
+    assert list(shelf.read()) == []
+
+
+def test_a_temporary_shelf_goes(tmp_path: Path):
+    """Without a state directory nothing stays."""
+    shelf = Shelf(None)
+    shelf.put(read_archive(zipped(GOOD), "a"))
+    shelf.remember({"speeds@1.0.0": ()})
+    shelf.close()
+    assert not shelf.folder.exists()
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path):
+    """With the place and the reason."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StateError, match=r"file.* cannot be used for bundles: "):
+        Shelf(tmp_path / "file" / "bundles")
