@@ -137,6 +137,6 @@ def test_the_results_have_the_names_of_the_design(monkeypatch):
     results = {result.name: result.value for result in found}
     assert len(results) == len(found)
     assert {"replace/pause/median", "replace/pause/p99", "replace/state/upgrade/median"} <= set(results)
-    assert results["replace/replacements"] == 3 + 2 + 2 + 2 + 3
+    assert results["replace/replacements"] == 3 + 2 + 2 + 2 + 4
     for name in ("lost", "doubled", "reordered", "differing"):
         assert results[f"replace/{name}"] == 0, results
