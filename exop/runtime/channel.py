@@ -116,6 +116,9 @@ class Channel(ABC):
     def take_part(self, *, on: bool) -> None:
         """Told whether checkpoints are taken of the application: when the channel is open, and when that changes."""
 
+    def begin_anew(self) -> None:
+        """Told when a change adds the channel to a durable application: no checkpoint knows of it yet."""
+
     def sync(self) -> None:
         """Bring to the disk what `capture` has counted as kept there: called while the stream runs, before a commit."""
 

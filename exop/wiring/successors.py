@@ -58,6 +58,8 @@ class Successors:
         for spec in self.plan.changes.channels_added:
             channel = self.channels[spec.name] = self.manager.create_channel(name, spec, durable=durable)
             self.undo.append(lambda channel=channel: self.manager.destroy_channel(name, channel))  # type: ignore[misc]
+            if durable:
+                channel.begin_anew()
         for step in self.plan.steps:
             if step.verb in ("add", "replace") and step.after is not None and step.node not in self.made:
                 try:

@@ -24,6 +24,10 @@ def application(folder: Path) -> Application:
     app.add("sqlite", "stock:write_sqlite", item=kept, path=folder / "out.sqlite")
     app.add("parquet", "stock:write_parquet", item=kept, path=folder / "parquet")
     app.add("lines", "stock:write_lines", item=kept, path=folder / "lines")
+    both = app.channel("both", kind="log", path=folder / "both-log", segment=2**16)
+    app.add("numbers", "stock:count_up", to=SIZE, out=both)
+    app.add("again", "stock:read_csv", path=folder / "in.csv", out=both)
+    app.add("merged", "stock:write_lines", item=both, path=folder / "both")
     return app
 
 
@@ -34,15 +38,25 @@ def found(folder: Path) -> dict[str, list[Any]]:
     with sqlite3.connect(folder / "out.sqlite") as database:
         rows = [number for (number,) in database.execute("SELECT n FROM items ORDER BY rowid")]
     files = sorted((folder / "parquet").glob("*.parquet"))
-    log = DiskLog(folder / "log")
-    kept = [row["n"] for batch in log.read(0, log.end) for row in batch]
-    log.close()
+    both = rows_of(folder / "both-log")
+    assert [str(row) for row in both] == (folder / "both").read_text().splitlines(), "the log is not what its sink got"
     return {
         "sqlite": rows,
         "parquet": [number for file in files for number in pq.read_table(file)["n"].to_pylist()],
         "lines": [line.split("'")[3] for line in (folder / "lines").read_text().splitlines()],
-        "log": kept,
+        "log": [row["n"] for row in rows_of(folder / "log")],
+        "one of both": [str(row) for row in both if isinstance(row, int)],
+        "other of both": [row["n"] for row in both if isinstance(row, dict)],
     }
+
+
+def rows_of(folder: Path) -> list[Any]:
+    """What a log holds."""
+    log = DiskLog(folder)
+    try:
+        return [row for batch in log.read(0, log.end) for row in batch]
+    finally:
+        log.close()
 
 
 def main() -> int:

@@ -171,6 +171,15 @@ class LogChannel(Channel):
         if self._disk is not None and not on:
             self._disk.settle(None)
 
+    def begin_anew(self) -> None:
+        """What an earlier try of the change has put there, and no checkpoint has counted, is put there again."""
+        if self._disk is not None:
+            counted = self._disk.settled
+            if counted is not None and self._disk.start <= counted < self._disk.end:
+                self._disk.cut(counted)
+            self.began = self._disk.end
+            self._disk.settle(self.began)
+
     def sync(self) -> None:
         """Force what the checkpoint counts to the disk."""
         if self._disk is not None:

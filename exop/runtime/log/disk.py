@@ -18,7 +18,7 @@ from exop.runtime.log.frames import LARGEST, LONGEST_KEY, Frame, written
 from exop.runtime.log.memory import Key, check_range
 from exop.runtime.log.reading import frames_between, looked_through
 from exop.runtime.log.retention import Retention
-from exop.runtime.log.segment import COMMITTED, SUFFIX, UNFINISHED, Segment, replace_file, write_all
+from exop.runtime.log.segment import COMMITTED, SUFFIX, UNFINISHED, Segment, replace_file, settled, write_all
 
 
 class DiskLog:
@@ -187,6 +187,11 @@ class DiskLog:
                 # What the operating system still has in memory may count as written now: it must not be relied upon.
                 self._broken = str(problem.strerror)
                 raise self._unusable("forced to the disk", problem) from problem
+
+    @property
+    def settled(self) -> int | None:
+        """What was noted last by `settle`, perhaps by another process."""
+        return settled(self.folder, self._files)
 
     def settle(self, offset: int | None) -> None:
         """Note, for who reads the log beside us, that what stands before *offset* counts for good; `None`: all does.

@@ -12,11 +12,15 @@ from exop.errors import MeshError, StateError
 from exop.model.encoding import decode
 from exop.runtime.convert import cut, to_items
 from exop.runtime.log.files import Disk, DiskFile, File
-from exop.runtime.log.segment import COMMITTED, SUFFIX, Segment
+from exop.runtime.log.segment import SUFFIX, Segment, settled
 
 
 class _Looking(Disk):
     """The file system, to look at."""
+
+    def names(self, folder: Path) -> list[str]:
+        """What is in a folder."""
+        return os.listdir(folder)
 
     def open(self, path: Path) -> File:
         """Open a file for reading."""
@@ -54,8 +58,8 @@ class LogReader:
     def committed(self) -> int | None:
         """How far the last checkpoint of a durable application counts; `None`: everything counts."""
         try:
-            return int((self._folder / COMMITTED).read_bytes())
-        except FileNotFoundError:
+            return settled(self._folder, self._files)
+        except FileNotFoundError:  # removed between two looks
             return None
 
     def read(self, offset: int, most: int) -> list[Any]:

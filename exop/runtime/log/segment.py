@@ -174,6 +174,17 @@ class Segment:
         return self._file
 
 
+def settled(folder: Path, files: Files) -> int | None:
+    """How far the last checkpoint counts that somebody has noted; `None`: nobody has, and all counts."""
+    if COMMITTED not in files.names(folder):
+        return None
+    file = files.open(folder / COMMITTED)
+    try:
+        return int(file.read(0, 20))
+    finally:
+        file.close()
+
+
 def write_all(file: File, position: int, data: bytes) -> None:
     """Write everything, however little is taken at a time.
 

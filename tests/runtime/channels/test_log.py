@@ -270,3 +270,19 @@ def test_without_a_driver_the_error_is_the_callers(disk):
     """An item that cannot be stored, pushed by hand."""
     with pytest.raises(NotStorable):
         joined(disk(), Log()).push(object())
+
+
+def test_what_no_checkpoint_has_counted_is_put_there_once_by_a_change_that_is_made_again(disk):
+    """The change that added the log was lost by a crash: the sources replay what had come there."""
+    channel = disk()
+    channel.begin_anew()
+    joined(channel, Log()).push_batch([0, 1])
+    channel = disk()
+    channel.begin_anew()
+    assert (channel.began, channel.end) == (0, 0)
+    joined(channel, Log()).push_batch([0, 1, 2])
+    channel.capture()
+    channel.committed()
+    channel = disk()
+    channel.begin_anew()
+    assert (channel.began, channel.replay(0)) == (3, [0, 1, 2])
