@@ -1,6 +1,7 @@
 """Files of integer rows, read piece by piece: CSV (plain, .xz, .gz) or Parquet; bad rows are handed out, not raised."""
 
 import gzip
+import io
 import lzma
 import re
 import zlib
@@ -25,6 +26,8 @@ _PARQUET: Final = b"PAR1"
 _INT32: Final = range(-(1 << 31), 1 << 31)
 #: No 32-bit integer has more digits, and Python refuses to convert a number of thousands of them.
 _DIGITS: Final = 10
+#: Stands for a value that is no integer.
+_NO_NUMBER: Final = 1 << 40
 
 
 class UnreadableInput(ExopError):
@@ -117,9 +120,9 @@ def _text_rows(file: IO[bytes], schema: pa.Schema, skip: int) -> Iterator[Rows]:
 
 
 def _whole_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """Blocks that end with a line end."""
+    """Blocks that end with a line end; of a file that breaks off, all whole lines before that, and then its error."""
     rest = b""
-    while block := file.read(BLOCK):
+    for block in _blocks(file):
         cut = block.rfind(b"\n") + 1
         if cut == 0:
             rest = (rest + block)[:_LONGEST]
@@ -128,6 +131,25 @@ def _whole_lines(file: IO[bytes]) -> Iterator[bytes]:
         rest = block[cut:]
     if rest:
         yield rest + b"\n"
+
+
+def _blocks(file: IO[bytes]) -> Iterator[bytes]:
+    """Blocks of about `BLOCK` bytes; what was read before an error is there before it is raised."""
+    parts: list[bytes] = []
+    try:
+        # One step at a time: `read` would lose with an error what it has read before it.
+        while part := cast(io.BufferedReader, file).read1(BLOCK):
+            parts.append(part)
+            if sum(map(len, parts)) >= BLOCK:
+                whole, parts = b"".join(parts), []
+                yield whole
+    except (OSError, EOFError, lzma.LZMAError, zlib.error):
+        if parts:
+            whole = b"".join(parts)
+            yield whole[: whole.rfind(b"\n") + 1]
+        raise
+    if parts:
+        yield b"".join(parts)
 
 
 class _Parser:
@@ -214,13 +236,32 @@ def _checked(path: Path, piece: pa.RecordBatch, schema: pa.Schema, first: int) -
     bad = np.zeros(piece.num_rows, np.bool_)
     arrays = []
     for column in piece.columns:
-        numbers = column.cast(pa.int64()).fill_null(1 << 40).to_numpy()
+        numbers = _numbers(column)
         outside = (numbers < _INT32.start) | (numbers >= _INT32.stop)
         bad |= outside
         arrays.append(np.where(outside, 0, numbers).astype(np.int32))
     batch = pa.RecordBatch.from_arrays([pa.array(values) for values in arrays], schema=schema)
-    rows = Rows(batch, np.arange(first, first + piece.num_rows), (), first + piece.num_rows - 1)
-    return rows.without(bad, ["a value is missing or no 32-bit integer"] * int(bad.sum()))
+    lines = np.arange(first, first + piece.num_rows)
+    reason = "a value is missing or no 32-bit integer"
+    rejects = [Reject(int(lines[row]), reason, _text(piece, row)) for row in np.flatnonzero(bad).tolist()]
+    return Rows(batch.filter(pa.array(~bad)), lines[~bad], rejects, first + piece.num_rows - 1)
+
+
+def _numbers(column: pa.Array) -> Longs:
+    """The values of a column as integers; what is none is beyond all that are good."""
+    try:
+        return cast(Longs, column.cast(pa.int64()).fill_null(_NO_NUMBER).to_numpy())
+    except pa.ArrowInvalid:  # one by one: most of them are good, perhaps
+        return np.array([_number(value) for value in column.to_pylist()], np.int64)
+
+
+def _number(value: object) -> int:
+    if isinstance(value, (str, bytes)):
+        text = value.encode() if isinstance(value, str) else value
+        return int(text) if re.fullmatch(rb" *-?[0-9]+ *", text) and _fits(text) else _NO_NUMBER
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < _NO_NUMBER else _NO_NUMBER
+    return value if isinstance(value, int) and value in _INT32 else _NO_NUMBER
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

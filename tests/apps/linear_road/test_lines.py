@@ -133,3 +133,45 @@ def test_a_file_with_other_columns_is_one_clear_error(tmp_path):
     pq.write_table(pa.table({"a": [[1]], "b": [2]}), path)
     with pytest.raises(UnreadableInput, match="Unsupported cast"):
         read(path)
+
+
+@pytest.mark.parametrize(
+    ("values", "bad"),
+    [
+        (["1", "two", " 3 "], "two"),
+        ([1.0, 2.5, 3.0], "2.5"),
+        (pa.array([1, (1 << 64) - 1, 3], pa.uint64()), "18446744073709551615"),
+        ([1.0, float("nan"), 3.0], "nan"),
+    ],
+    ids=["text", "fractions", "too large", "no number"],
+)
+def test_a_bad_value_of_a_parquet_file_is_one_bad_row(tmp_path, values, bad):
+    """It is refused with its row as it stands there, and the rows beside it are good."""
+    path = tmp_path / "numbers.parquet"
+    pq.write_table(pa.table({"a": values, "b": [4, 5, 6]}), path)
+    good, rejects = read(path)
+    assert good == [(1, 1, 4), (3, 3, 6)]
+    assert rejects == [(2, "a value is missing or no 32-bit integer", f"{bad},5".encode())]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
+@pytest.mark.parametrize("block", [64, 1 << 20])
+def test_what_stands_before_the_break_of_an_archive_is_read(tmp_path, monkeypatch, pack, block):
+    """All whole lines up to there come out, none that is cut, and then the error."""
+    monkeypatch.setattr(lines, "BLOCK", block)
+    path = tmp_path / "numbers"
+    state, text = 1, []
+    for _ in range(60_000):  # nothing that packs well: several blocks of the packer
+        state = state * 1103515245 % (1 << 31)
+        text.append(b"%d,2\n" % state)
+    path.write_bytes(pack(b"".join(text))[:-20_000])
+    good = []
+
+    def read_all():
+        for piece in read_rows(path, PAIR):
+            good.extend(piece.batch.column(0).to_pylist())
+
+    with pytest.raises(UnreadableInput, match="numbers cannot be read"):
+        read_all()
+    assert len(good) > 30_000
+    assert good == [int(line.split(b",")[0]) for line in text[: len(good)]]
