@@ -13,6 +13,7 @@ from .accidents import accidents
 from .accounts import Balance, DailyExpenditure
 from .answers import Answers
 from .entries import entries
+from .faulty import faulty_positions
 from .notifications import AccidentNotification, TollNotification
 from .positions import positions
 from .statistics import statistics
@@ -128,8 +129,9 @@ def spark_slets() -> list[Any]:
 
 
 def native_slets() -> list[Callable[..., Any]]:
-    """All slets of the application but the Spark ones."""
+    """All slets of the application but the Spark ones, and the one with a mistake that the demo tries in vain."""
     return [
+        faulty_positions,
         Traffic,
         Trips,
         positions,

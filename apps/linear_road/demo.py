@@ -2,8 +2,8 @@
 
     python -m apps.linear_road.demo [--pipeline spark|native] [--minutes M] [--speed N] [--seed S] [--into FOLDER]
 
-Generates traffic, runs the application through `exop run` with live progress, has the validator judge every answer,
-and draws the response times and the mesh.
+Generates traffic, runs the application through `exop run` with live progress, replaces a running Spark query by its
+native twin and back meanwhile, has the validator judge every answer, and draws the response times and the mesh.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from apps.linear_road.generate import generate
+from apps.linear_road.live_changes import Operator
 from apps.linear_road.terminal import Progress, run_command
 from apps.linear_road.traffic_model.settings import Settings
 from apps.linear_road.validate import parser as validate_parser
@@ -46,31 +47,41 @@ def command(arguments: Sequence[str]) -> int:
         facts = generate(Settings(xways=1, minutes=options.minutes, seed=options.seed), traffic, history, progress)
     print(f"   {facts['rows']:,} tuples, {len(facts['accidents'])} accidents, {facts['vehicles']:,} vehicles")
     _say(f"2  Linear Road at {options.speed:g} times real time, data pipeline: {options.pipeline}")
-    code = _run(options, traffic, history, output)
+    operator, code = _run(options, traffic, history, output)
     if code:
         print(f"   the run failed with exit code {code}", file=sys.stderr)
         return code
-    _say("3  every answer against the validator's slow and simple reference")
+    if operator is not None:
+        _say("3  what was changed meanwhile, from another terminal")
+        print(operator.report())
+    _say("4  every answer against the validator's slow and simple reference")
     verdict = validate(
         traffic, history, output, validate_parser().parse_args([str(traffic), str(history), str(output)])
     )
     print(verdict.text())
-    _say("4  pictures")
+    _say("5  pictures")
     _draw(options.into, traffic, history, output, options.pipeline)
-    print(f"\n{'PASSED' if verdict.exit_code == 0 else 'FAILED'} after {time.monotonic() - begun:.0f} s")
-    return verdict.exit_code
+    code = verdict.exit_code or int(operator is not None and not operator.right)
+    print(f"\n{'FAILED' if code else 'PASSED'} after {time.monotonic() - begun:.0f} s")
+    return code
 
 
-def _run(options: argparse.Namespace, traffic: Path, history: Path, output: Path) -> int:
-    """Run the application as a user would, in a process of its own."""
+def _run(options: argparse.Namespace, traffic: Path, history: Path, output: Path) -> tuple[Operator | None, int]:
+    """Run the application as a user would, in a process of its own, and change it meanwhile."""
     arguments = [f"input={traffic}", f"history={history}", f"output={output}", f"pipeline={options.pipeline}"]
     arguments += [f"speed={options.speed:g}", "--on-failure", "stop"]
     process = subprocess.Popen([sys.executable, "-m", "exop", "run", str(HERE), *arguments])
+    operator = Operator(process.pid, options.minutes * 60) if options.pipeline == "spark" else None
+    if operator is not None:
+        operator.start()
     try:
-        return process.wait()
+        code = process.wait()
     except KeyboardInterrupt:
         process.wait()  # it got the same Ctrl-C, and drains
         raise
+    if operator is not None:
+        operator.leave()
+    return operator, code
 
 
 def _draw(into: Path, traffic: Path, history: Path, output: Path, pipeline: str) -> None:

@@ -1,0 +1,130 @@
+"""What an operator does to the running application in the demo: the paper's §5.5, and a mistake found in time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+
+from exop import connect
+from exop.errors import ExopError
+
+#: So often the simulated time is looked at, in seconds.
+LOOK = 0.5
+#: A replacement that has to open a Spark query may take so long on a busy machine, in seconds.
+PATIENCE = 120.0
+
+
+@dataclass
+class LiveChange:
+    """One command line of the operator.
+
+    Attributes:
+        share: When it is given: after this share of the simulated time.
+        why: What it shows.
+        arguments: Of `exop`.
+        made: Whether the change is to be made; otherwise it is to be refused.
+        code: The exit code, when it has run.
+        said: What it printed.
+    """
+
+    share: float
+    why: str
+    arguments: tuple[str, ...]
+    made: bool = True
+    code: int | None = None
+    said: str = ""
+
+    @property
+    def right(self) -> bool:
+        """It ended as it was to end."""
+        return self.code == (0 if self.made else 1)
+
+
+def replacements() -> list[LiveChange]:
+    """Spark's car positions are replaced by their native twin, that by a faulty one in vain, and all is taken back."""
+    node, replace = "linear-road.positions", ("replace",)
+    return [
+        LiveChange(
+            0.3,
+            "a native twin, proven beside the Spark query on live traffic, takes its place",
+            (*replace, node, "linear_road:positions", "--shadow", "20000items,30s"),
+        ),
+        LiveChange(
+            0.45,
+            "a version with a mistake is refused by its proof",
+            (*replace, node, "linear_road:faulty_positions", "--shadow", "20s"),
+            made=False,
+        ),
+        LiveChange(
+            0.55,
+            "and back to Spark: the query is opened and warm first",
+            (*replace, node, "linear_road:spark_positions"),
+        ),
+    ]
+
+
+@dataclass
+class Operator:
+    """Gives the commands while the application runs, in a thread of its own.
+
+    Args:
+        process: The process id of the platform.
+        seconds: How long the traffic is, in simulated seconds.
+    """
+
+    process: int
+    seconds: int
+    changes: list[LiveChange] = field(default_factory=replacements)
+
+    def __post_init__(self) -> None:
+        self._left = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="operator", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look at the clock."""
+        self._thread.start()
+
+    def leave(self) -> None:
+        """The application has ended; what has not been given by now is not."""
+        self._left.set()
+        self._thread.join(PATIENCE)
+
+    def report(self) -> str:
+        """What was done, as the operator's terminal would show it."""
+        lines: list[str] = []
+        for one in self.changes:
+            lines += [f"   {one.why}", f"   $ exop {' '.join(one.arguments)}"]
+            said = one.said.strip() if one.code is not None else "(the application had ended before)"
+            lines += [f"     {line}" for line in said.splitlines()[:9]]
+            lines += ["" if one.right else f"   this was to {'succeed' if one.made else 'be refused'}", ""]
+        return "\n".join(lines)
+
+    @property
+    def right(self) -> bool:
+        """Everything ended as it was to end."""
+        return all(one.right for one in self.changes)
+
+    def _work(self) -> None:
+        for one in self.changes:
+            while not self._left.is_set() and self._second() < one.share * self.seconds:
+                self._left.wait(LOOK)
+            if self._left.is_set():
+                return
+            command = [sys.executable, "-m", "exop", *one.arguments, "--on", str(self.process)]
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+            except subprocess.TimeoutExpired:
+                one.said = f"it took more than {PATIENCE:g} s"
+            else:
+                one.code, one.said = done.returncode, done.stdout + done.stderr
+
+    def _second(self) -> float:
+        """The simulated second of the application; before the first while it opens."""
+        try:
+            with connect(str(self.process)) as platform:
+                nodes = platform.metrics("linear-road")["nodes"]
+        except ExopError:  # it opens still, or has just ended
+            return -1.0
+        return float(nodes["traffic"]["own"].get("second", -1.0))
