@@ -122,7 +122,7 @@ class Successors:
             if predecessor.driver is not None and successor.driver is not None:
                 successor.driver.count, successor.driver.rows = predecessor.driver.count, predecessor.driver.rows
         begin = Event.SUSPEND if successor.node.suspended else Event.START
-        if successor.status is not State.ACTIVE:  # one that has run on behind may come back
+        if begin in successor.lifecycle.allowed():  # one that has run on behind works already
             successor.on(begin)
         if predecessor is not None and predecessor.status is State.ENDED:  # its stream is over, whoever stands there
             successor.on(Event.END)

@@ -6,6 +6,7 @@ import pytest
 
 from exop import Application, Shadow, slet
 from exop.errors import PlanError, ShadowFailed, UnknownName
+from exop.model.mesh import ChannelSpec
 from tests.change.tools import (
     Sum,
     Tap,
@@ -153,6 +154,24 @@ def test_another_change_of_the_node_ends_it(platform):
     assert kept(platform) is not None
     platform.apply(platform.mesh("app").replace("b", summing))
     assert kept(platform) is None
+    grows(seen)
+    end(platform, "app")
+    whole(seen)
+
+
+def test_back_to_where_the_node_is_now(platform):
+    """What was rewired or suspended meanwhile stays so."""
+    seen: list[int] = []
+    platform.apply(chain("app", endless, summing, writing(seen)).build())
+    keep(platform, summing_too)
+    mesh = platform.mesh("app").rewire("b", out=ChannelSpec("other", "queue")).rewire("c", x="other")
+    platform.apply(mesh.suspend("b"))
+    mesh = platform.rollback("app", "b")
+    assert mesh.node("b").suspended
+    assert mesh.node("b").ports["out"] == "other"
+    component = platform.deployment("app").components["b"]
+    assert (component.status, component.node.ports["out"]) == ("suspended", "other")
+    platform.resume("app", "b")
     grows(seen)
     end(platform, "app")
     whole(seen)

@@ -288,6 +288,35 @@ def test_one_that_hangs_is_refused(platform, monkeypatch):
     whole(seen)
 
 
+def test_one_that_hangs_when_time_is_up(platform, monkeypatch):
+    """The stream is not made to stand still for one that does not move."""
+    monkeypatch.setattr("exop.wiring.shadow.proof.PATIENCE", 0.05)
+    monkeypatch.setattr("exop.wiring.shadow.behind.LEAVING", 0.05)
+    gate = Gate()
+
+    @slet
+    def hanging(x: int) -> int:
+        if x > 10:
+            gate.pass_through()
+        return x
+
+    tap = Tap()
+    seen: list[int] = []
+    platform.apply(chain("app", tap.source(), plain, writing(seen)).build())
+    with in_thread(lambda: refused(platform, hanging, Shadow(seconds=0.2))) as failing:
+        on_trial(platform)
+        tap.let(11)
+        gate.somebody_waits()
+        eventually(lambda: len(seen) == 11, "what the old one does meanwhile")
+        tap.let(5)
+        eventually(lambda: len(seen) == 16, "what the old one does meanwhile")
+        assert "too slow" in str(failing.result(20))
+    gate.open()
+    tap.shut()
+    assert platform.wait("app", 20)
+    whole(seen, 16)
+
+
 def test_the_same_errors_are_equal(platform):
     """Where both raise for the same items, and the items are set aside, the successor is as good as the old one."""
 

@@ -12,6 +12,7 @@ from exop.model.memento import Memento
 from exop.runtime.channel import ControlMerge
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
+from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.node_lines import NodeWatch
 from exop.runtime.tap import independent
 from exop.wiring.controller import WiringController
@@ -22,7 +23,7 @@ from exop.wiring.shadow.follower import Follower
 from exop.wiring.shadow.taps import FollowerTap, LeaderTap, listens, with_tap, without_tap
 
 #: How long drivers may take to come to their safe points, and an engine to put out what it was given, in seconds.
-TIMEOUT = 30.0
+TIMEOUT = 10.0
 #: How long a follower that is given up may take to leave its slet, in seconds; it is closed all the same then.
 LEAVING = 3.0
 
@@ -84,18 +85,20 @@ class Behind:
             PlanError: it could not follow.
         """
         self.follower.do_rest()
-        component, merge, ended, dead = self.component, self.component.merge, self.component.ended, None
-        dead = component.trouble.dead
+        component, node, lifecycle = self.component, self.component.node, self.component.lifecycle
+        merge, ended, dead = component.merge, component.ended, component.trouble.dead
 
         def back() -> None:
             component.merge, component.ended, component.trouble.dead = merge, ended, dead
-            component.hushed = False
+            component.hushed, component.node = False, node
+            component.become(lifecycle)
             self.follower.attach()
 
         self._before = back
         self.check()
         component.flush()
         component.tap, component.left = None, False
+        component.metrics = ComponentMetrics()  # what it did beside the mesh is none of its figures
         return component.state
 
     def check(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from exop.errors import PlanError
 from exop.model.lifecycle import State
+from exop.model.memento import Memento
 from exop.model.mesh import Mesh
 from exop.runtime.component import Component
 from exop.runtime.trouble import DeadLetters
@@ -48,6 +49,13 @@ class Kept(Behind):
         if tap.error is not None and call.error is None and self.node.policy not in ("skip", "dead-letter"):
             error = tap.error
             self.follower.give_up(f"it raised {type(error).__name__} for an item that its successor took: {error}")
+
+    def take_over(self) -> Memento | None:
+        """Come back to where the successor is connected now, and as it is suspended."""
+        state = super().take_over()
+        now = self.leader.node
+        self.component.node = dataclasses.replace(self.node, ports=now.ports, suspended=now.suspended)
+        return state
 
     def check(self) -> None:
         """Look whether it has followed to the last item.

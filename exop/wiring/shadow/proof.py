@@ -17,7 +17,8 @@ from exop.wiring.controller import WiringController
 from exop.wiring.plan import Plan, Step
 from exop.wiring.shadow.allowed import replacements
 from exop.wiring.shadow.behind import rebind, untie
-from exop.wiring.shadow.trial import Trial, on_trial
+from exop.wiring.shadow.follower import PATIENCE
+from exop.wiring.shadow.trial import NEAR, Trial, on_trial
 from exop.wiring.standby import discard
 
 #: So often it is looked whether the old ones still run, in seconds.
@@ -70,7 +71,7 @@ class Proof:
             trial.start()
         self._wait()
         for trial in self.trials:
-            trial.hasten()
+            self._see_near(trial)
 
     def abort(self, reason: str, timeout: float) -> None:
         """Give it up, and wait until that is done."""
@@ -132,6 +133,25 @@ class Proof:
                 self._news.wait(min(left, GLANCE))
             if self.aborted is not None or self.deployment.finished.is_set():
                 raise PlanError(f"{self.plan.after.name}: {self.aborted or 'it has finished'}; nothing was changed")
+
+    def _see_near(self, trial: Trial) -> None:
+        """Let the end be near, and see that the follower moves: the stream will stand still until it has come to rest.
+
+        Raises:
+            ShadowFailed: it does not.
+        """
+        follower, begun = trial.follower, trial.follower.items
+        trial.hasten()
+        end = time.monotonic() + PATIENCE
+        while follower.behind and (follower.items == begun or follower.behind > NEAR):
+            left = end - time.monotonic()
+            problem = trial.problem()
+            if problem is None and left <= 0:
+                problem = f"too slow: it was {follower.behind} items behind, and did not catch up within {PATIENCE:g} s"
+            if problem is not None:
+                raise trial.failed(problem)
+            with self._news:
+                self._news.wait(min(left, GLANCE))
 
     def _enough(self) -> bool:
         asked = self.shadow.items
