@@ -215,6 +215,23 @@ def test_a_change_is_proven_first(line: Path, capsys: pytest.CaptureFixture[str]
     assert found == list(range(1, len(found) + 1))
 
 
+def test_a_state_is_made_out_of_a_log(line: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--rebuild log` makes the successor's state of what its log channel holds; without one it is refused."""
+    err = told(capsys, "replace", "line.tag", "line:shout", "--rebuild", "log", code=2)
+    assert "log" in err
+    topology = told(capsys, "mesh", "line", "--format", "toml")
+    told(capsys, "remove", "line")
+    head = "[channels.numbers]\nkind = "
+    (tmp_path / "line.toml").write_text(topology.replace(f'{head}"direct"', f'{head}"log"'))
+    told(capsys, "apply", tmp_path / "line.toml")
+    eventually(lambda: len(lines(line)) > 5)
+    told(capsys, "replace", "line.tag", "line:shout", "--rebuild", "log")
+    eventually(lambda: lines(line)[-1].startswith("a!"))
+    found = [one.split() for one in lines(line)[:-1]]
+    assert [int(item) for _, item, _ in found] == list(range(1, len(found) + 1))
+    assert [int(count) for _, _, count in found] == list(range(1, len(found) + 1))
+
+
 def test_bad_proofs(capsys: pytest.CaptureFixture[str]) -> None:
     """A time or number that is none is told before anybody is asked; exit code 2."""
     for arguments, said in {
