@@ -57,12 +57,18 @@ def start(platform: Platform, given: argparse.Namespace) -> None:
 
 
 def change(platform: Platform) -> None:
-    """Replace a slet by its twin, or the twin by it."""
+    """Replace a slet by its twin, or the twin by it; or give an engine another setting, which opens another one."""
     mesh = platform.mesh(NAME)
-    package = mesh.node("keyed").slet.plugin
-    other = "keyed" if mesh.node("keyed").slet.name == "keyed_again" else "keyed_again"
+    twins = {"keyed": "keyed_again", "doubled": "doubled_here", "spark_doubled": "native_doubled"}
+    twins |= {twin: name for name, twin in twins.items()}
+    node = ("keyed", "doubled", "engine", "spark-doubled")[mesh.revision % (4 if "spark-doubled" in mesh.nodes else 3)]
+    slet = mesh.node(node).slet
+    if node == "engine":
+        after = mesh.configure(node, most=30 + mesh.revision % 20)
+    else:
+        after = mesh.replace(node, platform.slets()[f"{slet.plugin}:{twins[slet.name]}"])
     try:
-        platform.apply(mesh.replace("keyed", platform.slets()[f"{package}:{other}"]))
+        platform.apply(after)
     except StaleMesh:
         return
     except ExopError as problem:

@@ -29,7 +29,7 @@ class Engine(Slet, own_driver=True):
         self._stopping = self._working = False
         self._file = self.tie.directory / "committed" if self.tie.directory is not None else None
         self._batch, self._at, self._state = -1, 0, {"sum": 0}
-        if not self.tie.inherits:
+        if self.tie.inherits is None:
             self._start()
         return self
 
@@ -108,6 +108,7 @@ class Summed(Engine, own_driver=True, name="summed"):
     """Put out the sum of all numbers until now, which is inside of the engine."""
 
     keeps_own_state: ClassVar[bool] = True
+    reopens: ClassVar[bool] = True
 
     def work(self, event: int, state: dict[str, int]) -> int:
         """Add."""

@@ -17,11 +17,13 @@ from exop.model.versions import Mover, NoVersion, package_of, same_class, same_s
 class HandOver:
     """The way in which a state is handed over: in words, and as a function from the old memento to the new one.
 
-    The function is called while the stream stands still; it leaves the old memento as it is.
+    The function is called while the stream stands still; it leaves the old memento as it is. `inside`: the successor
+    takes over by itself what is inside of its predecessor.
     """
 
     text: str
     take: Callable[[Memento | None], Memento | None]
+    inside: bool = False
 
 
 def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
@@ -57,11 +59,8 @@ def _way(before: Node, after: Node, *, lose_state: bool) -> HandOver:
         return HandOver(f"the state ({type(given).__name__}) as it is given", lambda _: given)
     if after.rebuild is not None:
         return HandOver("the state rebuilt from the log that its input comes from", _rebuilt)
-    if old is None and getattr(before.slet.factory, "keeps_own_state", False):
-        if not lose_state:
-            problem = "its engine keeps it, and the platform cannot read it there"
-            raise MementoError(node=before.name, old=before.slet.name, new=after.slet.name, problem=problem)
-        return HandOver(f"the state inside {before.slet.name} is lost, as told", lambda _: new() if new else None)
+    if old is None and keeps_own_state(before):
+        return _inside(before, after, new, lose_state=lose_state)
     if old is None:
         return HandOver("no state", lambda _: new() if new else None)
     if lose_state:
@@ -114,6 +113,24 @@ def _moving(
             raise MementoError(node=node, **names, problem=str(problem)) from problem
 
     return moved
+
+
+def keeps_own_state(node: Node) -> bool:
+    """The slet keeps state that is in no memento; some do so with some settings only."""
+    found = getattr(node.slet.factory, "keeps_own_state", False)
+    return bool(found(node.settings) if callable(found) else found)
+
+
+def _inside(before: Node, after: Node, new: type[Memento] | None, *, lose_state: bool) -> HandOver:
+    """What becomes of the state inside of an engine: lost, as told, or taken over by an engine that can do so."""
+    if lose_state:
+        return HandOver(f"the state inside {before.slet.name} is lost, as told", lambda _: new() if new else None)
+    asked = getattr(after.slet.factory, "inherits", None)
+    problem = asked(before, after) if callable(asked) else "its engine keeps it, and the platform cannot read it there"
+    if problem:
+        raise MementoError(node=before.name, old=before.slet.name, new=after.slet.name, problem=problem)
+    text = f"the state inside {before.slet.name} is taken over by {after.slet.name}"
+    return HandOver(text, lambda _: new() if new else None, inside=True)
 
 
 def _upgrading(

@@ -84,6 +84,8 @@ class Slet:
     checkpointed: ClassVar[bool] = False
     #: Opening takes the interpreter for long (it computes, or imports): a plan warns of it before it is done once.
     heavy_opening: ClassVar[bool] = False
+    #: A change of settings opens a new instance, which takes the place of the old one: they cannot be set in place.
+    reopens: ClassVar[bool] = False
     __slet__: ClassVar[SletSpec | None] = None
     __slet_options__: ClassVar[Mapping[str, Any]] = {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -43,18 +44,20 @@ class Tie:
     Attributes:
         directory: Where the engine keeps what it commits, in a durable application; otherwise `None`.
         committed: How far it has come.
-        inherits: The slet is to go on with the state inside of its predecessor, which it is given by `inherit`.
+        inherits: The predecessor with whose inner state the slet is to go on, as soon as `inherit` is called.
     """
 
     directory: Path | None = None
 
     def __init__(self, forms: Mapping[str, str] | None = None) -> None:
         self.committed = Committed()
-        self.inherits = False
+        self.inherits: Any = None
         self._forms = dict(forms or {})
         self._kept: dict[str, deque[tuple[int, Any]]] = {}
         self._arrived: dict[str, int] = {}
         self._leaving: deque[Leaving] = deque()
+        self._turn = threading.Lock()
+        self._retired = False
 
     def take(self, port: str, payload: Any) -> Any | None:
         """Note what has arrived at *port*; returns what of it is new: the rest was taken before a crash already.
@@ -83,14 +86,15 @@ class Tie:
         """Put out a batch: *inputs* tells how many events of each port are in it and those before it.
 
         Call it before the engine commits the batch. `None` is no batch: something that is said in between, once.
-        Returns `False` when the batch was put out already, before a crash.
+        Returns `False` when the batch was put out already, before a crash, or when a successor does it.
         """
-        if batch is not None and batch <= self.committed.batch:
-            return False
-        # From here on the rest is the platform's: it takes over what is still leaving if the engine is stopped now.
-        self._leaving.extend(leaving)
-        self._commit(batch, inputs, note)
-        while self._leaving:
+        with self._turn:
+            if self._retired or (batch is not None and batch <= self.committed.batch):
+                return False
+            # From here on it is the platform's, which takes over what is still leaving if the engine is stopped now.
+            self._leaving.extend(leaving)
+            self._commit(batch, inputs, note)
+        while self._leaving:  # only the engine's thread puts in, and takes out
             send(*self._leaving.popleft())
         return True
 
@@ -109,8 +113,13 @@ class Tie:
         """Wait until all that was put out has left; `False` after *timeout* seconds."""
         return True
 
+    def retire(self) -> None:
+        """Put out nothing more: a successor takes what was given and not put out."""
+        with self._turn:
+            self._retired = True
+
     def surrender(self) -> list[Leaving]:
-        """Give away what was put out and has not left; the engine has been stopped."""
+        """Give away what was put out and has not left; the tie is retired."""
         found = list(self._leaving)
         self._leaving.clear()
         return found

@@ -172,6 +172,12 @@ class ControlMerge:
             self._ended.discard(producer)
             self._times.pop(producer, None)
 
+    def take_back_end(self, producer: str) -> None:
+        """The end of *producer* is still to come: a predecessor was told of it, and has told nobody."""
+        with self._lock:
+            self._ended.discard(producer)
+            self._done = False
+
     def on(self, producer: str, mark: Punctuation | EndOfStream) -> list[Punctuation | EndOfStream]:
         """What goes on after *producer* has sent *mark*."""
         with self._lock:

@@ -29,6 +29,7 @@ from exop.wiring.channels import settle_channels
 from exop.wiring.contents import move_contents
 from exop.wiring.controller import Wiring, WiringController
 from exop.wiring.drain import Drain, check_ends
+from exop.wiring.engines import check_left, check_level, put_out, take_over
 from exop.wiring.hands import Hands, check_hands
 from exop.wiring.lines import caught_up, settle_fired
 from exop.wiring.pause import Pause
@@ -81,6 +82,7 @@ class Change:
             self._successors.create()
             give_way()
             self._successors.open()
+            check_level(self._leaving(), self.timeout)
             give_way()
         except BaseException as error:
             self.give_up(error)
@@ -92,7 +94,7 @@ class Change:
         Raises:
             PlanError: it could not be made; everything is as it was.
         """
-        old = [self.deployment.components[s.node] for s in self.plan.steps if s.verb in ("replace", "remove")]
+        old = self._leaving()
         try:
             before = self.wiring.survey(self.deployment, self.plan.before.channels)
             give_way()
@@ -123,6 +125,9 @@ class Change:
             self._finish(old)
         else:
             self.later.append(partial(self._finish, old))
+
+    def _leaving(self) -> list[Component]:
+        return [self.deployment.components[s.node] for s in self.plan.steps if s.verb in ("replace", "remove")]
 
     def give_up(self, error: BaseException) -> None:
         """Undo what was done, in reverse; an undoing that fails is noted on *error*, and the others are done."""
@@ -164,6 +169,7 @@ class Change:
         prepared, self._undo = self._undo, []
         try:
             check_hands(self.deployment.drivers(), before.circuit, after.circuit)
+            check_left(old, self._successors.made)
             self._successors.states |= self.beside.take_over(self._undo)
             self.deployment.leaving = [one.driver for one in old if one.driver is not None]
             move_contents(self.deployment, self.plan, self._undo)
@@ -253,7 +259,7 @@ class Change:
             driver, successor = component.driver, self._successors.made.get(component.node.name)
             if driver is None:
                 continue
-            in_hand = component.surrender()  # before it is told to leave: it would do it itself
+            in_hand = [*component.surrender(), *put_out(component)]  # before it is told to leave: it would do it itself
             if isinstance(driver, EngineDriver):
                 driver.heir = partial(_push_late, hands, driver)
             if successor is not None and successor.driver is not None and driver.ending:
@@ -264,6 +270,10 @@ class Change:
         for driver in self.deployment.drivers():
             if driver.work:
                 driver.work.extend(hands.pass_on(driver, driver.unload()))
+        for component in old:
+            successor = self._successors.made.get(component.node.name)
+            if successor is not None:
+                take_over(component, successor, hands)
         for driver in self.deployment.drivers():
             if len(driver.work) > 1:
                 hands.put_in_order(driver)

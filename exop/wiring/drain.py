@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from exop.errors import PlanError
+from exop.logs import logger
 from exop.model.lifecycle import State
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
@@ -132,15 +133,25 @@ class Drain:
 
     def _gone_with(self, leaving: list[Join]) -> bool:
         """All that an item waits for is removed, and cannot work."""
-        stay = {component.node.name for component in self.after.circuit.components()}
+        stay = self._staying()
         return all(one.component.status in HELPLESS and one.component.node.name not in stay for one in leaving)
 
     def _stop(self, component: Component, driver: Driver) -> None:
         """Stop a slet that drives itself, or is driven, and is to leave."""
         if component.spec.own_driver and component.status in (State.ACTIVE, State.SUSPENDED):
             self.undo.append(component.proceed)
-            self._quiesce(component, driver)
+            try:
+                self._quiesce(component, driver)
+            except PlanError as problem:
+                if component.tie is None or component.node.name not in self._staying():
+                    raise
+                # What it has not put out is known, and goes to its successor.
+                log = logger("exop.wiring")
+                log.warning("an engine does not come to rest", node=component.id, problem=str(problem))
         self.opened(component)
+
+    def _staying(self) -> set[str]:
+        return {component.node.name for component in self.after.circuit.components()}
 
     def _quiesce(self, component: Component, driver: Driver) -> None:
         """Let a slet with a driver of its own put out what it was given: nothing more comes in."""

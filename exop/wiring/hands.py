@@ -60,6 +60,17 @@ class Hands:
                 self._tell_holders(owner, runner)
         return stays
 
+    def pass_first(self, owner: Driver, work: list[Work]) -> None:
+        """Hand over what is older than anything else on its way to the same place."""
+        entry = self._destination(work[0])
+        runner = self._runner(entry.place) if entry is not None else None
+        if entry is None or runner is None:
+            self.pass_on(owner, work)
+            return
+        later = list(runner.work)
+        runner.work.clear()
+        runner.take_on([*(Work(entry, one.way, one.payload) for one in work), *later])
+
     def put_in_order(self, driver: Driver) -> None:
         """What was given to a driver is older than what it has further upstream, and done before."""
         in_order = Downstream(self.after, self.layout).sorted(driver.work)

@@ -69,7 +69,9 @@ def _of_old(step: Step, component: Component) -> Iterator[str]:
     if step.verb in ("replace", "remove") and spec.own_driver and quiet:
         yield f"{step.node} has no quiesce(): what it was given and has not put out is lost"
     if step.verb in ("replace", "remove") and spec.own_driver and component.status is State.FAILED:
-        yield f"{step.node} is broken: what it was given and has not put out is lost"
+        goes_on = component.tie is not None and step.verb == "replace"
+        becomes = "goes to its successor" if goes_on else "is lost"
+        yield f"{step.node} is broken: what it was given and has not put out {becomes}"
 
 
 def _of_given(step: Step) -> Iterator[str]:

@@ -136,6 +136,7 @@ def make_plan(before: Mesh, after: Mesh) -> Plan:
     others = ", ".join(old.name for old, new in changes.channels_changed if old.kind != new.kind)
     if others:
         raise PlanError(f"{others} would become of another kind while running; add a new channel and rewire to it")
+    _check_tied(before, after)
     steps = [
         *(Step("add", node.name, node.slet.identity, after=node) for node in changes.added),
         *(Step("remove", node.name, node.slet.identity, before=node) for node in changes.removed),
@@ -167,11 +168,15 @@ def _steps(old: Node, new: Node) -> list[Step]:
         return [Step("replace", new.name, text, old, new, state)]
     steps = []
     if dict(old.settings) != dict(new.settings):
-        _check_restart(new)
         differing = [key for key in new.settings if old.settings.get(key) != new.settings[key]]
         text = ", ".join(f"{key}: {old.settings.get(key)!r} → {new.settings[key]!r}" for key in differing)
+        if getattr(new.slet.factory, "reopens", False):
+            state = hand_over(old, new, lose_state=new.lose_state)
+            return [Step("replace", new.name, f"by itself, {text}", old, new, state)]
+        _check_restart(new)
         steps.append(Step("configure", new.name, text, old, new))
     if old.pending != new.pending:
+        _check_in_place(new)
         steps.append(Step("arm", new.name, _armed(old, new), old, new))
     if dict(old.ports) != dict(new.ports):
         moved = [
@@ -205,6 +210,33 @@ def _check_stop(old: Node, new: Node) -> None:
         raise PlanError(
             f"{old.name}: {spec.name} pushes from threads of its own and has no quiesce(), so where its successor "
             f"would begin is not known; define quiesce() so that it stops, or say lose_state=True"
+        )
+
+
+def _check_in_place(node: Node) -> None:
+    """What takes effect at a point in the stream is set in place.
+
+    Raises:
+        PlanError: the slet would have to be opened anew for it.
+    """
+    if node.pending and getattr(node.slet.factory, "reopens", False):
+        raise PlanError(
+            f"{node.name}: {node.slet.name} cannot take settings in place, so not at a point in the stream; configure "
+            f"it without when=, which opens another one beside it"
+        )
+
+
+def _check_tied(before: Mesh, after: Mesh) -> None:
+    """An engine is tied to checkpoints when it is opened, or not at all.
+
+    Raises:
+        PlanError: an application would become durable while one runs.
+    """
+    running = [name for name, node in before.nodes.items() if node.slet.tie and after.nodes.get(name) == node]
+    if running and (before.durable is None) != (after.durable is None):
+        raise PlanError(
+            f"{', '.join(running)} drives itself, and would have to be opened anew for an application that is, or is "
+            f"no more, durable; remove the application and deploy it as it is to be"
         )
 
 

@@ -70,6 +70,8 @@ class Successors:
                     problem = described(error)
                     raise ComponentFailed(node=step.node, phase="being made", problem=problem) from error
                 self.made[step.node] = made
+                if step.state is not None and step.state.inside and made.tie is not None:
+                    made.tie.inherits = self.deployment.components[step.node].instance
                 self.undo.append(lambda made=made: self._abandon(made))  # type: ignore[misc]
 
     def open(self) -> None:
@@ -93,13 +95,17 @@ class Successors:
             raise ComponentFailed(node=component.node.name, phase="opening", problem=problem) from error
 
     def open_late(self, pause: Pause, old: Component) -> None:
-        """Open a source that drives itself where its predecessor has stopped: it may begin at once."""
+        """Open a source that drives itself where its predecessor has stopped: it may begin at once; engines inherit."""
         step = next(one for one in self.plan.steps if one.node == old.node.name)
-        if not _opens_late(step) or step.state is None or old.driver is None:
+        inside = step.state is not None and step.state.inside
+        if not (_opens_late(step) or inside) or step.state is None or old.driver is None:
             return
         pause.close([old.driver])
         pause.wait_parked()
         successor = self.made[step.node]
+        if inside:
+            _inherit(successor, old)
+            return
         # It may begin at once, in a thread of its own: what it notes must not be seen by the old one, which goes on
         # if the change is given up.
         kept = old.state.copied() if old.state is not None else None
@@ -136,6 +142,15 @@ class Successors:
         if isinstance(component.driver, EngineDriver):
             component.driver.halt()
         discard(self.deployment, self.manager, component)
+
+
+def _inherit(successor: Component, old: Component) -> None:
+    """Let an engine go on with what is inside of its predecessor, which has put out what it was given."""
+    try:
+        successor.instance.inherit(old.instance)
+    except Exception as error:
+        problem = f"it cannot go on with the state inside of {old.spec.name}: {error or repr(error)}"
+        raise ComponentFailed(node=successor.node.name, phase="taking over", problem=problem) from error
 
 
 def _opens_late(step: Step) -> bool:

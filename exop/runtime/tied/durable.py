@@ -23,6 +23,8 @@ from exop.runtime.tied.live import LiveTie
 MOST: Final = 64
 #: The producer under which batches are appended.
 _BATCHES: Final = "batches"
+#: How often whoever waits for room looks whether everything is being closed.
+_GLANCE: Final = 0.05
 
 
 class DurableTie(LiveTie):
@@ -111,7 +113,19 @@ class DurableTie(LiveTie):
         if fresh is not None:
             log.append(fresh if self._forms[port] != "item" and not isinstance(fresh, CONTROL) else [fresh])
         self._arrived[port] = first + size
+        if known > 0:
+            with self._news:
+                self._news.notify_all()
         return fresh
+
+    def caught_up(self, timeout: float) -> bool:
+        """Wait until everything that was taken before a crash has been sent again."""
+
+        def level() -> bool:
+            return all(self._arrived.get(port, 0) >= log.end for port, log in self._logs.items())
+
+        with self._news:
+            return self._news.wait_for(level, timeout)
 
     def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
         """What *port* was given from event number *start* on, each payload with the number of its first event."""
@@ -127,20 +141,23 @@ class DurableTie(LiveTie):
         self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
     ) -> bool:
         """Append a batch to the log under its number, from which it leaves; returns when it is on the disk."""
-        if batch is not None and batch <= self.committed.batch:
-            return False
-        assert self._out is not None
-        number = self.committed.batch if batch is None else batch
-        header = (number, {**self.committed.inputs, **inputs}, note)
         rows = [(self._names[id(port)], payload) for port, payload in leaving] or [("", None)]
-        entries = [(*row, header if place == 0 else None) for place, row in enumerate(rows)]
-        self._out.append(entries, key=None if batch is None else (_BATCHES, batch))
-        failpoint("engine-commit-before")
-        self.committed = Committed(*header)
+        with self._turn:
+            if self._retired or (batch is not None and batch <= self.committed.batch):
+                return False
+            assert self._out is not None
+            number = self.committed.batch if batch is None else batch
+            header = (number, {**self.committed.inputs, **inputs}, note)
+            entries = [(*row, header if place == 0 else None) for place, row in enumerate(rows)]
+            self._out.append(entries, key=None if batch is None else (_BATCHES, batch))
+            failpoint("engine-commit-before")
+            self.committed = Committed(*header)
+            with self._news:
+                self._waiting.extend(rows)
+                self._news.notify_all()
         with self._news:
-            self._waiting.extend(rows)
-            self._news.notify_all()
-            self._news.wait_for(lambda: len(self._waiting) < MOST or self._closed)
+            while len(self._waiting) >= MOST and not (self._closed or self._driver.halting):
+                self._news.wait(_GLANCE)
         return True
 
     def forget(self, port: str, event: int) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from exop.model.tie import Tie
-from exop.runtime.drivers.base import current_driver
+from exop.model.tie import Leaving, Tie
+from exop.runtime.drivers.base import Halted, current_driver
 
 
 class LiveTie(Tie):
@@ -19,8 +19,24 @@ class LiveTie(Tie):
 
     place: Path | None = None
 
+    def put_out(
+        self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
+    ) -> bool:
+        """Put out a batch; `False` also when everything is being closed, and nobody wants it any more."""
+        try:
+            return super().put_out(batch, leaving, inputs, note)
+        except Halted:
+            return False
+
     def open(self) -> None:
         """Called before the slet is opened."""
+
+    def caught_up(self, timeout: float) -> bool:
+        """Wait until what is before the engine has come to where the engine was before a crash; `False` if it does not.
+
+        Until then the engine is ahead of what is before it: what is sent again is not for a successor.
+        """
+        return True
 
     def begin(self) -> None:
         """Called when everything is open."""
