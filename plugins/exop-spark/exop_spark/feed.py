@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -17,23 +16,12 @@ import pyarrow as pa
 from .errors import FeedClosed, SparkError
 from .event_time import EventTime
 from .pace import Gate
+from .place import BEGINNING, Place
 
 #: The column that numbers the rows; -1 marks a row that only moves the watermark.
 ROW: Final = "_row"
 #: How often a pusher that waits for room looks whether it has to give up.
 _GLANCE: Final = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A place in the stream of one port: the events and offsets before it, and through when the stream is complete."""
-
-    event: int = 0
-    offset: int = 0
-    complete: float | None = None
-
-
-BEGINNING: Final = Place()
 
 
 class _Event(NamedTuple):
@@ -155,6 +143,14 @@ class Feed:
             if crossing:
                 self._urgent_until = self._end
             self._lock.notify_all()
+
+    def probe(self) -> None:
+        """Append a row that says nothing new, so that something is computed."""
+        with self._lock:
+            if self.event_time is not None and self._complete is not None:
+                self._happens("time", 0, 1)
+                self._mark(self._following(self._complete))
+                self._urgent_until = self._end
 
     def end(self, *, close_windows: bool = True) -> None:
         """Say that nothing follows. With *close_windows* the watermark moves past every window."""

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from exop import EndOfStream, OutputPort, Punctuation, Tie
 from exop.model.tie import Leaving
 
+from .carried import carry
 from .errors import OutputMismatch, QueryError, QueryFailed, QueryRefused, SparkError
 from .failure import explained, is_suspicious
-from .feed import Feed, Place
+from .feed import Feed
 from .frames import conform, differences, input_frame
 from .pace import Gate
+from .place import Place
 from .plan import Input, Plan
 from .progress import Progress
 from .standing import Standing
@@ -63,8 +65,10 @@ class Run:
         self.halted = False
         self._error: BaseException | None = None
 
-    def start(self, directory: Path | None = None) -> None:
+    def start(self, directory: Path | None = None, *, carried: tuple[Path, int] | None = None) -> None:
         """Analyse the query and start it, with its checkpoint in *directory*, or in one that goes with it.
+
+        With *carried* it goes on with the checkpoint of another query, behind that micro-batch.
 
         Raises:
             QueryRefused: Spark's analysis says no.
@@ -77,6 +81,8 @@ class Run:
             if directory is None:
                 directory = self._scratch = self._engine.checkpoint(self.plan.checkpoints)
             self.directory = directory
+            if carried is not None:
+                carry(carried[0], directory, carried[1])
             writer = frame.writeStream.foreachBatch(self._put_out).outputMode(self.plan.mode)
             self._query = writer.option("checkpointLocation", directory.as_uri()).start()
         except Exception as error:
@@ -123,6 +129,16 @@ class Run:
     def end(self, port: str, *, close_windows: bool) -> None:
         """End an input; with *close_windows* it holds no window of the query open any more."""
         self.feeds[port].end(close_windows=close_windows)
+
+    def computed(self) -> None:
+        """Return when a micro-batch has been computed with the state that was taken over.
+
+        Raises:
+            QueryFailed: it cannot be: Spark says why.
+        """
+        self.ready()
+        self.settle()
+        self.check()
 
     def drain(self) -> None:
         """Wait until everything has been put out; all inputs have ended: then the output does."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 from exop import EndOfStream, OutputPort, Punctuation, Slet, Tie
 from exop.errors import PlanError
 
+from .carried import other_inputs
 from .errors import SparkError
 from .pace import Pace
 from .plan import Input, Mode, Plan, Punctuate, Query
@@ -23,6 +24,8 @@ from .settings import DEFAULT_MASTER
 from .standing import Standing
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .run import Run
 
 _log = logging.getLogger(__name__)
@@ -54,6 +57,7 @@ class SparkSlet(Slet):
     mode: Mode = "append"
     master: str = DEFAULT_MASTER
     tie: Tie = field(default_factory=Tie)
+    reopens: typing.ClassVar[bool] = True
     #: Rounds of the warm-up; 0: none.
     warm_up: int = 3
     #: At the end of the stream let all windows close, as if time went on for ever.
@@ -81,7 +85,8 @@ class SparkSlet(Slet):
         try:
             if self.warm_up:
                 self._warmed_up()
-            self._begin()
+            if self.tie.inherits is None:
+                self._begin(Standing.of(self.tie.committed.note))
         except BaseException:
             self.__exit__()
             raise
@@ -105,6 +110,31 @@ class SparkSlet(Slet):
             self._run.settle()
             if self.punctuation.by == "input":
                 self._run.say_complete()
+
+    @classmethod
+    def inherits(cls, before: Any, after: Any) -> str | None:
+        """Why a query cannot go on with the checkpoint of another; the schemas of the states are compared by Spark."""
+        other = before.slet.factory
+        if not (isinstance(other, type) and issubclass(other, SparkSlet)):
+            return super().inherits(before, after)
+        if before.settings["mode"] != after.settings["mode"]:
+            return f"its mode is {after.settings['mode']!r}, the state is of one in mode {before.settings['mode']!r}"
+        return other_inputs(other.ports, cls.ports)
+
+    def inherit(self, predecessor: SparkSlet) -> None:
+        """Go on with a copy of Spark's checkpoint, at the offsets of then; returns when Spark has computed with it.
+
+        Raises:
+            SparkError: the predecessor has not come to rest, or Spark cannot go on with its state.
+        """
+        before = predecessor._run
+        if before is None or before.directory is None:
+            raise SparkError(f"{predecessor.title} never ran")
+        standing = before.standing.from_zero()
+        self.tie.put_out(None, [], {}, standing.noted())
+        self._begin(standing, (before.directory, standing.batch))
+        assert self._run is not None
+        self._run.computed()
 
     def __setattr__(self, name: str, value: object) -> None:
         """Keep the settings of an open slet as they are: Spark has compiled them."""
@@ -157,20 +187,22 @@ class SparkSlet(Slet):
         else:
             run.feeds[port].push(item)
 
-    def _begin(self) -> None:
-        """Start the query where it stood, which is at the beginning unless it was killed."""
+    def _begin(self, standing: Standing, carried: tuple[Path, int] | None = None) -> None:
+        """Start the query where it stood, or its predecessor, whose checkpoint is *carried*."""
         from .run import Run
 
-        standing, place = Standing.of(self.tie.committed.note), self.tie.directory
+        place = self.tie.directory
         run = Run(self.plan(), self._lease.engine, self.tie, self.out, standing)
         if place is not None and (place / _ENDED).exists():
             self._ended = json.loads((place / _ENDED).read_text())
         for port in self.ports:
+            if standing.probes:
+                run.feeds[port].probe()
             for _, item in self.tie.events(port, standing.begins(port).event):
                 self._give(port, item, run)
             run.feeds[port].go_on(standing.ends(port))
         self._run = run
-        run.start(place / "spark" if place is not None else None)
+        run.start(place / "spark" if place is not None else None, carried=carried)
         self._thread("watch", self._watch)
         if self.punctuation.by == "input":
             self._thread("tell", self._tell)

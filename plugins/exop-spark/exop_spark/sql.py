@@ -11,6 +11,8 @@ from exop import OutputPort, Tie
 from exop.model.ports import PortSpec, PortType
 from exop.model.spec import Setting, SletSpec
 
+from .carried import event_time_of
+
 _PORT: Final = "rows"
 
 
@@ -59,4 +61,15 @@ def _specification() -> SletSpec:
     )
 
 
+def _inherits(before: Any, after: Any) -> str | None:
+    """Why the query of one node cannot go on with the state of another's."""
+    if before.slet.factory is not make:
+        return "its engine keeps it, and the platform cannot read it there"
+    other = [name for name in ("columns", "event_time", "mode") if before.settings[name] != after.settings[name]]
+    return f"its {other[0]} is another one" if other else None
+
+
+make.reopens = True  # type: ignore[attr-defined]
+make.keeps_own_state = event_time_of  # type: ignore[attr-defined]
+make.inherits = _inherits  # type: ignore[attr-defined]
 sql: Final = _specification()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .feed import BEGINNING, Place
+from .place import BEGINNING, Place
 
 Places = Mapping[str, Place]
 
@@ -23,6 +23,8 @@ class Standing:
         end: Where it ends.
         said: The last punctuation that left.
         over: The end of the stream has left.
+        probes: For so many micro-batches more, the inputs begin with a row that is only there to have one: the state
+            of a predecessor was taken over, and Spark looks at its schema when something is computed.
     """
 
     batch: int = -1
@@ -30,6 +32,7 @@ class Standing:
     end: Places = field(default_factory=dict)
     said: float | None = None
     over: bool = False
+    probes: int = 0
 
     def begins(self, port: str) -> Place:
         """Where the batch begins in *port*."""
@@ -41,7 +44,7 @@ class Standing:
 
     def after(self, batch: int, end: Places, said: float | None) -> Standing:
         """Behind the next batch."""
-        return Standing(batch, self.end, end, said)
+        return Standing(batch, self.end, end, said, probes=max(0, self.probes - 1))
 
     def meanwhile(self, end: Places, said: float | None, *, over: bool = False) -> Standing:
         """Behind something that was said between two batches."""
@@ -50,7 +53,7 @@ class Standing:
     def from_zero(self) -> Standing:
         """The same for a successor, whose events are counted anew, behind Spark's offsets."""
         there = {port: replace(place, event=0) for port, place in self.end.items()}
-        return replace(self, begin=there, end=there, over=False)
+        return replace(self, begin=there, end=there, over=False, probes=2)
 
     @property
     def inputs(self) -> dict[str, int]:
@@ -65,6 +68,7 @@ class Standing:
             "end": _plain(self.end),
             "said": self.said,
             "over": self.over,
+            "probes": self.probes,
         }
 
     @classmethod
@@ -73,7 +77,7 @@ class Standing:
         if noted is None:
             return cls()
         ends = {name: {port: Place(*one) for port, one in noted[name].items()} for name in ("begin", "end")}
-        return cls(noted["batch"], ends["begin"], ends["end"], noted["said"], noted["over"])
+        return cls(noted["batch"], ends["begin"], ends["end"], noted["said"], noted["over"], noted["probes"])
 
 
 def _plain(places: Places) -> dict[str, list[Any]]:

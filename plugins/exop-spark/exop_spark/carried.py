@@ -1,0 +1,54 @@
+"""Spark's own checkpoint, carried from one query to its successor: when it can be, and how."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .errors import SparkError
+from .plan import Input
+
+#: Where Spark notes the offsets of each micro-batch, and that it is committed.
+_OFFSETS, _COMMITS = "offsets", "commits"
+
+
+def other_inputs(before: Mapping[str, Input], after: Mapping[str, Input]) -> str | None:
+    """Why a query with the inputs *after* cannot go on with the offsets of one with those *before*; `None`: it can."""
+    if before.keys() != after.keys():
+        return f"it reads {', '.join(after)}, the state is of a query over {', '.join(before)}"
+    for port, one in after.items():
+        other = before[port]
+        if one.columns != other.columns or one.time != other.time or one.numbered != other.numbered:
+            return f"its input {port!r} has other columns, or another event time"
+    return None
+
+
+def carry(source: Path, place: Path, batch: int) -> None:
+    """Copy the checkpoint of a query that stands behind *batch* to *place*, which is empty or not there.
+
+    Raises:
+        SparkError: Spark has not committed that batch.
+    """
+    if batch >= 0 and not (source / _COMMITS / str(batch)).exists():
+        raise SparkError(
+            f"the micro-batch {batch} was put out, and Spark has not committed it: it did not come to rest"
+        )
+    shutil.copytree(source, place, dirs_exist_ok=True)
+    # Two queries of one name would be one for Spark, which stops the first when the second starts.
+    (place / ".metadata.crc").unlink(missing_ok=True)
+    (place / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+    # What was begun after that batch is done anew, by the successor.
+    for folder in (_OFFSETS, _COMMITS):
+        for one in (place / folder).glob("*"):
+            if one.name.isdecimal() and int(one.name) > batch:
+                one.unlink()
+                one.with_name(f".{one.name}.crc").unlink(missing_ok=True)
+
+
+def event_time_of(settings: Mapping[str, Any]) -> bool:
+    """A query that is written in a topology file may keep state if it has an event time."""
+    return bool(str(settings.get("event_time", "")).strip())

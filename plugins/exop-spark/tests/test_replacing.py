@@ -1,0 +1,189 @@
+"""Replacing Spark slets while the stream runs: what was put out is not repeated, what was not is taken over."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import field
+from typing import Annotated, Any
+
+import pyarrow as pa
+import pytest
+from exop_spark import EventTime, Input, query
+
+from exop import Application, Memento, Platform, Punctuation, slet
+from exop.errors import ComponentFailed, MementoError
+from exop.model.lifecycle import State
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+ROWS = pa.schema([pa.field("time", pa.int32(), nullable=False), pa.field("value", pa.int32())])
+WINDOWS = """
+SELECT CAST(unix_seconds(window.end) AS INT) AS time, CAST(sum(value) AS INT) AS value
+FROM rows GROUP BY window(event, '10 seconds')
+"""
+Rows = Annotated[pa.RecordBatch, ROWS]
+
+
+class World:
+    """What the test and its slets share."""
+
+    def __init__(self) -> None:
+        self.limit = 0
+        self.over = False
+        self.seen: list[Any] = []
+        self.news = threading.Condition()
+
+    def wait_for(self, condition, timeout=60.0):
+        """Wait until something has come."""
+        with self.news:
+            assert self.news.wait_for(condition, timeout), self.seen[-5:]
+
+
+WORLD = World()
+
+
+@pytest.fixture(autouse=True)
+def world():
+    """One for each test."""
+    vars(WORLD).update(vars(World()))
+    return WORLD
+
+
+class Position(Memento):
+    """How far the source has come."""
+
+    time: int = 0
+
+
+@slet
+def seconds(position: Position) -> Iterator[Rows | Punctuation | None]:
+    """Two rows a second, and after each second that it is complete."""
+    while not (WORLD.over and position.time >= WORLD.limit):
+        if position.time < WORLD.limit:
+            position.time += 1
+            times = pa.array([position.time] * 2, pa.int32())
+            yield pa.RecordBatch.from_arrays([times, pa.array([position.time, 1], pa.int32())], schema=ROWS)
+            yield Punctuation(position.time)
+        else:
+            threading.Event().wait(0.002)
+            yield None
+
+
+class Noted(Memento):
+    """Nothing; the world notes."""
+
+    none: list[int] = field(default_factory=list)
+
+
+@slet
+def see(row: dict[str, int]) -> None:
+    """Note what comes."""
+    with WORLD.news:
+        WORLD.seen.append((row["time"], row["value"]))
+        WORLD.news.notify_all()
+
+
+@slet
+def native(rows: Rows) -> Rows:
+    """Double, without Spark."""
+    doubled = [2 * value for value in rows.column("value").to_pylist()]
+    return pa.RecordBatch.from_arrays([rows.column("time"), pa.array(doubled, pa.int32())], schema=ROWS)
+
+
+double = query("double", "SELECT time, value * 2 AS value FROM rows", inputs={"rows": ROWS}, out=ROWS, warm_up=0)
+sums = query("sums", WINDOWS, inputs={"rows": Input(ROWS, EventTime("time"))}, out=ROWS, warm_up=0)
+
+
+def app(kind: Any) -> Application:
+    """A source, a query, a sink."""
+    made = Application("a")
+    made.add("see", see, row=made.add("query", kind, rows=made.add("seconds", seconds)))
+    return made
+
+
+def doubled(through: int) -> list[tuple[int, int]]:
+    """What is to come of so many seconds."""
+    return [pair for time in range(1, through + 1) for pair in ((time, 2 * time), (time, 2))]
+
+
+def summed(through: int) -> list[tuple[int, int]]:
+    """The windows of so many seconds, all closed."""
+    found: dict[int, int] = {}
+    for time in range(1, through + 1):
+        end = time // 10 * 10 + 10
+        found[end] = found.get(end, 0) + time + 1
+    return sorted(found.items())
+
+
+def test_by_a_native_twin_and_back_while_the_stream_runs():
+    """Every row once and in order: Spark, native, Spark again with another text, and with another setting."""
+    WORLD.limit = 10**9
+    other = "SELECT time, value + value AS value FROM rows"
+    with Platform() as platform:
+        mesh = platform.apply(app(double).build())
+        changes = [
+            lambda mesh: mesh.replace("query", native),
+            lambda mesh: mesh.replace("query", double),
+            lambda mesh: mesh.configure("query", query=other),
+            lambda mesh: mesh.configure("query", trigger=0.05),
+        ]
+        for change in changes:
+            before = len(WORLD.seen)
+            WORLD.wait_for(lambda before=before: len(WORLD.seen) > before + 20)
+            mesh = platform.apply(change(mesh))
+        before = len(WORLD.seen)
+        WORLD.wait_for(lambda: len(WORLD.seen) > before + 20)
+        WORLD.limit = platform.deployment("a").components["seconds"].state.time
+        WORLD.over = True
+        assert platform.wait("a", 60)
+    assert WORLD.seen == doubled(len(WORLD.seen) // 2)
+
+
+def test_windows_go_on_in_a_query_with_another_setting_and_another_text():
+    """The successor goes on with Spark's checkpoint; what is changed behind the state is Spark's to allow."""
+    WORLD.limit = 15
+    later = WINDOWS.replace("SELECT", "SELECT /* the same */")
+    with Platform() as platform:
+        mesh = platform.apply(app(sums).build())
+        WORLD.wait_for(lambda: len(WORLD.seen) == 1)
+        plan = platform.plan(mesh.configure("query", trigger=0.01))
+        assert "the state inside sums is taken over by sums" in str(plan)
+        mesh = plan.apply()
+        WORLD.limit = 33
+        WORLD.wait_for(lambda: len(WORLD.seen) == 3)
+        mesh = platform.apply(mesh.configure("query", query=later))
+        WORLD.limit = 47
+        WORLD.over = True
+        assert platform.wait("a", 60)
+    assert sorted(WORLD.seen) == summed(47)
+
+
+def test_a_state_of_another_schema_is_refused_and_the_old_query_goes_on():
+    """Spark compares the schemas before the cut; told so, the successor begins with none."""
+    WORLD.limit = 15
+    other = WINDOWS.replace("sum(value)", "avg(value)")
+    with Platform() as platform:
+        mesh = platform.apply(app(sums).build())
+        WORLD.wait_for(lambda: len(WORLD.seen) == 1)
+        with pytest.raises(MementoError, match="its engine keeps it"):
+            platform.plan(mesh.replace("query", native))
+        with pytest.raises(ComponentFailed, match=r"cannot go on with the state inside of sums"):
+            platform.apply(mesh.configure("query", query=other))
+        WORLD.limit = 33
+        WORLD.over = True
+        assert platform.wait("a", 60)
+    assert sorted(WORLD.seen) == summed(33)
+
+
+def test_what_a_failed_query_has_not_put_out_goes_to_its_successor():
+    """It divides by zero at the fifth second; the twin takes the rows from there on."""
+    WORLD.limit, WORLD.over = 8, True
+    text = "SELECT time, value * (2 + 0 * (10 DIV (5 - time))) AS value FROM rows"
+    with Platform() as platform:
+        failing = query("failing", text, inputs={"rows": ROWS}, out=ROWS, warm_up=0, max_rows=2)
+        mesh = platform.apply(app(failing).build())
+        component = platform.deployment("a").components["query"]
+        with platform.deployment("a").progress:
+            assert platform.deployment("a").progress.wait_for(lambda: component.status is State.FAILED, 60)
+        platform.apply(mesh.replace("query", native))
+        assert platform.wait("a", 60)
+    assert WORLD.seen == doubled(8)
