@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import random
 import statistics
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Annotated, Any
 
+from bench.campaign import Campaign
 from bench.durable_app import counted, numbers
 from bench.harness import Result, Side, compare, ratio_of
-from bench.kills import PASSED, Run, differences, undisturbed
+from bench.kills import PASSED
 from exop import Application, Platform, hookimpl, slet
 from exop.hooks import Plugins
 
-#: The numbers of one run, the seconds between two replacements in it.
-SIZE, CHANGES = "40000", "0.05"
+#: What a Spark query passes of the failpoints, and nobody else does in the same way.
+ENGINES = ("engine-commit-before", "engine-commit-after", "log-append-half", "memento-after", "rebind-after")
 
 
 def measure(
     *,
-    kills: Annotated[int, "random kills"] = 20,
-    failpoint_kills: Annotated[int, "kills at each named failpoint"] = 1,
+    kills: Annotated[int, "random kills"] = 200,
+    failpoint_kills: Annotated[int, "kills at each named failpoint"] = 10,
+    spark_kills: Annotated[int, "random kills with queries on Spark"] = 5,
+    spark_failpoint_kills: Annotated[int, "kills at each failpoint of an engine with queries on Spark"] = 1,
     seed: Annotated[int, "of the random moments"] = 1,
     megabytes: Annotated[float, "the state of the slet whose checkpoints are paid for"] = 10.0,
     every: Annotated[float, "seconds between two of these checkpoints"] = 1.0,
@@ -35,38 +36,16 @@ def measure(
     rounds: Annotated[int, "pairs of runs with and without checkpoints"] = 5,
 ) -> Iterator[Result]:
     """Kill, compare; then measure."""
-    yield from _kills(kills, failpoint_kills, random.Random(seed))
+    chance = random.Random(seed)
+    native = Campaign("recovery", ("--to", "40000"), ("--changes", "0.05"), (0.2, 1.2))
+    native.carry_out(kills, failpoint_kills, PASSED, chance)
+    yield from native.results()
+    if spark_kills or spark_failpoint_kills:
+        load = ("--spark", "--to", "20000", "--pace", "0.1", "--every", "0.3")
+        spark = Campaign("recovery/spark", load, ("--changes", "0.7"), (0.1, 3.0), running=True)
+        spark.carry_out(spark_kills, spark_failpoint_kills, ENGINES, chance)
+        yield from spark.results()
     yield from _cost(megabytes, every, seconds, rounds)
-
-
-def _kills(kills: int, at_failpoints: int, chance: random.Random) -> Iterator[Result]:
-    """Kill runs of the application, one after the other, until there were as many kills as wanted."""
-    options = ("--to", SIZE, "--changes", CHANGES)
-    wanted = undisturbed(options[:2])
-    planned: list[str | float] = [f"{name}:{chance.randint(1, 6)}" for name in PASSED for _ in range(at_failpoints)]
-    planned += [0.0] * kills
-    chance.shuffle(planned)
-    done, different, starts = 0, 0, list[float]()
-    while planned:
-        with tempfile.TemporaryDirectory() as folder:
-            run = Run(Path(folder), options)
-            while planned and _one_life(run, planned[-1], chance):
-                planned.pop()
-            if not planned:
-                run.live()
-            done += run.kills
-            different += differences(run.output(), wanted)
-            starts += run.starts[1:]
-        print(f"{done} kills, {different} differences", file=sys.stderr, flush=True)
-    yield Result("recovery/kills", done, "kills")
-    yield Result("recovery/differences", different, "lines")
-    if starts:
-        yield Result("recovery/time", statistics.median(starts) * 1e3, "ms", samples=[one * 1e3 for one in starts])
-
-
-def _one_life(run: Run, how: str | float, chance: random.Random) -> bool:
-    """One life that is to end by a kill; `False` when the application has finished instead."""
-    return run.live(failpoint=how) if isinstance(how, str) else run.live(chance.uniform(0.2, 1.5))
 
 
 @slet

@@ -61,10 +61,13 @@ def change(platform: Platform) -> None:
     mesh = platform.mesh(NAME)
     twins = {"keyed": "keyed_again", "doubled": "doubled_here", "spark_doubled": "native_doubled"}
     twins |= {twin: name for name, twin in twins.items()}
-    node = ("keyed", "doubled", "engine", "spark-doubled")[mesh.revision % (4 if "spark-doubled" in mesh.nodes else 3)]
+    nodes = ["keyed", "doubled", "engine", *(name for name in ("spark-doubled", "spark-sums") if name in mesh.nodes)]
+    node = nodes[mesh.revision % len(nodes)]
     slet = mesh.node(node).slet
     if node == "engine":
         after = mesh.configure(node, most=30 + mesh.revision % 20)
+    elif node == "spark-sums":
+        after = mesh.configure(node, max_rows=100_000 + mesh.revision)
     else:
         after = mesh.replace(node, platform.slets()[f"{slet.plugin}:{twins[slet.name]}"])
     try:

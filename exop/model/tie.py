@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,9 @@ class Tie:
         self._kept: dict[str, deque[tuple[int, Any]]] = {}
         self._arrived: dict[str, int] = {}
         self._leaving: deque[Leaving] = deque()
-        self._turn = threading.Lock()
-        self._retired = False
+        self._turn = threading.Condition()
+        self._retired = self._held = False
+        self._under_way = 0
 
     def take(self, port: str, payload: Any) -> Any | None:
         """Note what has arrived at *port*; returns what of it is new: the rest was taken before a crash already.
@@ -88,14 +90,14 @@ class Tie:
         Call it before the engine commits the batch. `None` is no batch: something that is said in between, once.
         Returns `False` when the batch was put out already, before a crash, or when a successor does it.
         """
-        with self._turn:
-            if self._retired or (batch is not None and batch <= self.committed.batch):
+        with self._putting(batch) as wanted:
+            if not wanted:
                 return False
             # From here on it is the platform's, which takes over what is still leaving if the engine is stopped now.
             self._leaving.extend(leaving)
             self._commit(batch, inputs, note)
-        while self._leaving:  # only the engine's thread puts in, and takes out
-            send(*self._leaving.popleft())
+            while self._leaving:  # only the engine's thread puts in, and takes out
+                send(*self._leaving.popleft())
         return True
 
     def forget(self, port: str, event: int) -> None:
@@ -113,10 +115,23 @@ class Tie:
         """Wait until all that was put out has left; `False` after *timeout* seconds."""
         return True
 
+    def hold(self, timeout: float | None = None) -> bool:
+        """Put out nothing more for the time being; `False` if something is still on its way after *timeout* seconds."""
+        with self._turn:
+            self._held = True
+            return self._turn.wait_for(lambda: not self._under_way, timeout)
+
+    def release(self) -> None:
+        """Put out again: what waited for that goes on."""
+        with self._turn:
+            self._held = False
+            self._turn.notify_all()
+
     def retire(self) -> None:
         """Put out nothing more: a successor takes what was given and not put out."""
         with self._turn:
             self._retired = True
+            self._turn.notify_all()
 
     def surrender(self) -> list[Leaving]:
         """Give away what was put out and has not left; the tie is retired."""
@@ -129,6 +144,20 @@ class Tie:
         if isinstance(payload, CONTROL) or self._forms.get(port) == "item":
             return 1
         return int(payload.num_rows) if hasattr(payload, "num_rows") else len(payload)
+
+    @contextmanager
+    def _putting(self, batch: int | None) -> Iterator[bool]:
+        """Put out while the block runs; tells whether it is wanted, and waits while it is held."""
+        with self._turn:
+            self._turn.wait_for(lambda: not self._held or self._retired)
+            wanted = not (self._retired or (batch is not None and batch <= self.committed.batch))
+            self._under_way += wanted
+        try:
+            yield wanted
+        finally:
+            with self._turn:
+                self._under_way -= wanted
+                self._turn.notify_all()
 
     def _note(self, port: str, payload: Any) -> None:
         first = self._arrived.get(port, 0)

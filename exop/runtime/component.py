@@ -226,6 +226,8 @@ class Component:
 
     def proceed(self) -> None:
         """Let it go on: it was not replaced after all."""
+        if self.tie is not None:
+            self.tie.release()
         if self.instance is not None:
             self.instance.proceed()
 

@@ -148,6 +148,8 @@ class Drain:
                 # What it has not put out is known, and goes to its successor.
                 log = logger("exop.wiring")
                 log.warning("an engine does not come to rest", node=component.id, problem=str(problem))
+            if component.tie is not None:  # what it would put out from now on would be nobody's
+                component.tie.hold(self.timeout)
         self.opened(component)
 
     def _staying(self) -> set[str]:

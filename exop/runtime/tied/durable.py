@@ -142,8 +142,8 @@ class DurableTie(LiveTie):
     ) -> bool:
         """Append a batch to the log under its number, from which it leaves; returns when it is on the disk."""
         rows = [(self._names[id(port)], payload) for port, payload in leaving] or [("", None)]
-        with self._turn:
-            if self._retired or (batch is not None and batch <= self.committed.batch):
+        with self._putting(batch) as wanted:
+            if not wanted:
                 return False
             assert self._out is not None
             number = self.committed.batch if batch is None else batch
@@ -164,6 +164,10 @@ class DurableTie(LiveTie):
         """The engine has committed: what stands before *event* may go."""
         failpoint("engine-commit-after")
         self._logs[port].trim(min(event, self._arrived.get(port, 0)))
+
+    def hold(self, timeout: float | None = None) -> bool:
+        """Put out nothing more for the time being, and wait until everything that was put out has left."""
+        return super().hold(timeout) and self.settle(timeout)
 
     def settle(self, timeout: float | None = None) -> bool:
         """Wait until all that was put out has left."""

@@ -261,8 +261,8 @@ class Run:
         return [(self._out, Punctuation(complete))]
 
     def _put(self, leaving: list[Leaving], standing: Standing, batch: int | None = None) -> None:
-        self.standing = standing
-        self._tie.put_out(batch, leaving, standing.inputs, standing.noted())
+        if self._tie.put_out(batch, leaving, standing.inputs, standing.noted()):
+            self.standing = standing
 
     def _reached(self) -> dict[str, Place]:
         return {port: feed.reached() for port, feed in self.feeds.items()}
