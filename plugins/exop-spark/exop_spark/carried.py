@@ -7,7 +7,6 @@ import shutil
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from .errors import SparkError
 from .plan import Input
@@ -47,8 +46,3 @@ def carry(source: Path, place: Path, batch: int) -> None:
             if one.name.isdecimal() and int(one.name) > batch:
                 one.unlink()
                 one.with_name(f".{one.name}.crc").unlink(missing_ok=True)
-
-
-def event_time_of(settings: Mapping[str, Any]) -> bool:
-    """A query that is written in a topology file may keep state if it has an event time."""
-    return bool(str(settings.get("event_time", "")).strip())

@@ -5,13 +5,12 @@ Its specification is written out by hand: the platform learns of it without impo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from exop import OutputPort, Tie
 from exop.model.ports import PortSpec, PortType
 from exop.model.spec import Setting, SletSpec
-
-from .carried import event_time_of
 
 _PORT: Final = "rows"
 
@@ -61,6 +60,11 @@ def _specification() -> SletSpec:
     )
 
 
+def _keeps_own_state(settings: Mapping[str, Any]) -> bool:
+    """A query with an event time may keep windows."""
+    return bool(str(settings["event_time"]).strip())
+
+
 def _inherits(before: Any, after: Any) -> str | None:
     """Why the query of one node cannot go on with the state of another's."""
     if before.slet.factory is not make:
@@ -70,6 +74,6 @@ def _inherits(before: Any, after: Any) -> str | None:
 
 
 make.reopens = True  # type: ignore[attr-defined]
-make.keeps_own_state = event_time_of  # type: ignore[attr-defined]
+make.keeps_own_state = _keeps_own_state  # type: ignore[attr-defined]
 make.inherits = _inherits  # type: ignore[attr-defined]
 sql: Final = _specification()
