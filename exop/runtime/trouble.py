@@ -74,18 +74,22 @@ class FailedItem:
         """The content of a file that `exop.testing.replay` takes.
 
         Raises:
-            NotStorable: the item, or a setting, is of a type that cannot be stored.
+            NotStorable: the item is of a type that cannot be stored.
         """
         # msgpack is paid for by those who write.
         from exop.model.encoding import encode
 
-        found = dict(vars(self))
-        for name in ("item", "settings"):
-            try:
-                found[name] = encode(dict(found[name]) if name == "settings" else found[name])
-            except NotStorable as strange:
-                raise NotStorable(**{**strange.facts, "place": f"the {name} of {self.place}"}) from strange
+        found = self.as_data()
+        found["settings"] = encode(found["settings"])
+        try:
+            found["item"] = encode(found["item"])
+        except NotStorable as strange:
+            raise NotStorable(**{**strange.facts, "place": f"the item of {self.place}"}) from strange
         return encode({"exop failed item": FORMAT, **found})
+
+    def as_data(self) -> dict[str, Any]:
+        """The fields; settings that cannot be stored as the text that they are configured with."""
+        return {**vars(self), "settings": {name: _storable(value) for name, value in self.settings.items()}}
 
     @staticmethod
     def from_bytes(data: bytes) -> FailedItem:
@@ -108,8 +112,11 @@ class FailedItem:
         if form != FORMAT:
             problem = f"it is written in the form {form}, this release reads {FORMAT}"
             raise StoredStateError(what=what, problem=problem, cure="use the release that wrote it")
-        found |= {name: decode(found[name]) for name in ("item", "settings")}
-        return FailedItem(**found)
+        try:
+            found |= {name: decode(found[name]) for name in ("item", "settings")}
+            return FailedItem(**found)
+        except (KeyError, TypeError) as damage:
+            raise StoredStateError(what=what, problem=f"its parts do not fit ({damage})", cure=cure) from None
 
     @property
     def place(self) -> str:
@@ -164,7 +171,7 @@ class DeadLetters:
 
     def capture(self) -> dict[str, Any]:
         """All of them, as plain data; `restore` takes it back."""
-        return {"letters": [dict(vars(one)) for one in self], "dropped": self.dropped}
+        return {"letters": [one.as_data() for one in self], "dropped": self.dropped}
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Keep these again."""
@@ -236,6 +243,16 @@ def set_aside(component: Component, port: str, item: Any, error: BaseException) 
     dead.heavy = told == _TOO_LARGE
     failed = _failed(component, port, item, error)
     dead.add(replace(failed, kind="dead letter", memento=memento, told=told), most)
+
+
+def _storable(value: Any) -> Any:
+    from exop.model.encoding import encode
+
+    try:
+        encode(value)
+    except NotStorable:
+        return str(value)
+    return value
 
 
 _TOO_LARGE = f"not kept: it is larger than {LARGEST // 1024} KB"

@@ -1,6 +1,7 @@
 """Failed items as values: written, read, bounded; what cannot be written or shown is told in words."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -45,8 +46,10 @@ def test_an_item_that_cannot_be_written():
             "written in the form 99, this release reads 1; nothing was changed; use the",
         ),
         (letter(1).to_bytes()[:-3], "cannot be taken over"),
+        (encode({"exop failed item": 1, "item": encode(1)}), "its parts do not fit"),
+        (encode({"exop failed item": 1, "item": encode(1), "settings": encode({}), "more": 1}), "its parts do not fit"),
     ],
-    ids=["empty", "garbage", "something else", "newer", "cut off"],
+    ids=["empty", "garbage", "something else", "newer", "cut off", "less", "more"],
 )
 def test_a_file_that_cannot_be_read(data, told):
     """The error says why, and how to get another one."""
@@ -96,3 +99,12 @@ def test_what_is_huge_is_shortened():
     assert len(described(huge)) < 1100
     assert "(3000000 characters)" in described(huge)
     assert len(traceback_of(huge)) < 21_000
+
+
+def test_a_setting_that_cannot_be_stored_is_stored_as_its_text():
+    """It is converted again when the item is replayed; a checkpoint is not refused because of it."""
+    zoned = replace(letter(1), settings={"zone": ZoneInfo("Europe/Vienna"), "size": 3})
+    assert FailedItem.from_bytes(zoned.to_bytes()).settings == {"zone": "Europe/Vienna", "size": 3}
+    dead = DeadLetters()
+    dead.add(zoned, 1)
+    encode(dead.capture())
