@@ -56,6 +56,7 @@ class DiskLog:
         self._files = files
         self._clock = clock
         self._turn = threading.RLock()
+        self._syncing = threading.RLock()
         self._broken: str | None = None
         self._segments: list[Segment] = []
         self._last: dict[str, int] = {}
@@ -181,12 +182,16 @@ class DiskLog:
             return
         with self._turn:
             self._check_whole()
-            try:
-                self._segments[-1].sync()
-            except OSError as problem:
-                # What the operating system still has in memory may count as written now: it must not be relied upon.
-                self._broken = str(problem.strerror)
-                raise self._unusable("forced to the disk", problem) from problem
+            newest = self._segments[-1]
+            self._syncing.acquire()  # always within the turn; nobody closes the file now
+        try:
+            newest.sync()  # outside of it: whoever appends does not wait for the disk
+        except OSError as problem:
+            # What the operating system still has in memory may count as written now: it must not be relied upon.
+            self._broken = str(problem.strerror)
+            raise self._unusable("forced to the disk", problem) from problem
+        finally:
+            self._syncing.release()
 
     @property
     def settled(self) -> int | None:
@@ -235,8 +240,9 @@ class DiskLog:
                 with suppress(OSError):
                     self._segments[-1].sync()
             self._broken = "it is closed"
-            for segment in self._segments:
-                segment.close()
+            with self._syncing:
+                for segment in self._segments:
+                    segment.close()
             if self._lock is not None:
                 self._lock.close()
                 self._lock = None
@@ -287,7 +293,8 @@ class DiskLog:
         """Begin another segment; the full one is on the disk before."""
         full.sync()
         newest = Segment.create(self._files, self.folder, full.end, now, self._last)
-        full.close()
+        with self._syncing:
+            full.close()
         self._size += full.size
         self._segments.append(newest)
         self.retain()
@@ -296,13 +303,15 @@ class DiskLog:
     def _cut(self, offset: int, holder: Segment, part: bytes) -> None:
         try:
             while self._segments[-1] is not holder:  # from the end, so that no gap is left by a crash
-                self._segments[-1].remove()
+                with self._syncing:
+                    self._segments[-1].remove()
                 self._segments.pop()
             self._files.sync(self.folder)
             position = next((f.position for f, _, _ in holder.frames(offset) if f.after > offset), holder.size)
             if part:
                 head = holder.rest(0)[:position]
-                holder.close()
+                with self._syncing:
+                    holder.close()
                 replace_file(self._files, holder.path, head, part)
                 self._segments[-1] = Segment(self._files, holder.path)
             else:

@@ -1,5 +1,7 @@
 """The log on disk: whatever breaks, what was appended is there, once, in its order, whole batches only."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +13,8 @@ from exop.errors import MeshError, NotStorable, StateError, StoredStateError
 from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.memory import OffsetLog
 from exop.runtime.log.retention import Retention
-from tests.runtime.log.breaking import BreakingFiles, Crash
+from tests.rig import PATIENCE
+from tests.runtime.log.breaking import BreakingFile, BreakingFiles, Crash
 
 FOLDER = Path("/logs/a")
 #: So small that a few batches fill a segment.
@@ -308,3 +311,28 @@ def test_a_log_of_a_newer_release_is_refused(monkeypatch):
     files.restart()
     with pytest.raises(StoredStateError, match="form 2, this release reads 1"):
         opened(files)
+
+
+def test_who_appends_does_not_wait_for_the_disk(monkeypatch):
+    """A checkpoint forces the log to the disk while the stream runs; only the end of a segment waits for that."""
+    files, begun, go_on = BreakingFiles(), threading.Event(), threading.Event()
+    log = opened(files)
+    log.append([0])
+    force = BreakingFile.sync
+
+    def slow(file):
+        if threading.current_thread() is not threading.main_thread():
+            begun.set()
+            assert go_on.wait(PATIENCE)
+        force(file)
+
+    monkeypatch.setattr(BreakingFile, "sync", slow)
+    with ThreadPoolExecutor(1) as pool:
+        forcing = pool.submit(log.sync)
+        assert begun.wait(PATIENCE)
+        assert log.append([1]) == 2
+        go_on.set()
+        forcing.result(PATIENCE)
+    for number in range(2, 50):
+        log.append([number])
+    assert rows(log) == list(range(50))
