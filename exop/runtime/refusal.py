@@ -39,6 +39,8 @@ def _careful(channel: Channel, entry: Entry, producers: Sequence[Producer]) -> E
         def push(payload: Any) -> None:
             try:
                 take(payload)
+            except ComponentFailed:  # of a slet behind it, which was pushed to by hand
+                raise
             except Exception as error:  # noqa: BLE001 (whatever a channel, or a property of an item, raises)
                 _refused(channel, producers, Work(_place(channel), way, payload), error)
 
@@ -47,6 +49,8 @@ def _careful(channel: Channel, entry: Entry, producers: Sequence[Producer]) -> E
     def push_batch(batch: Any) -> None:
         try:
             take_batch(batch)
+        except ComponentFailed:
+            raise
         except Exception as error:  # noqa: BLE001 (likewise)
             if not channel.refuses_whole:
                 _refused(channel, producers, Work(_place(channel), "push_batch", batch), error)

@@ -1,5 +1,6 @@
 """Live ports: what is pushed leaves after the method, what is pulled is taken in order and once."""
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -335,3 +336,39 @@ def test_several_consumers_of_which_one_pulls(rig):
     assert seen == pushed == list(range(100))
     assert set(deployment.inserted) == {"queue -> puller.item"}
     assert deployment.components["puller"].pulled["item"].rows == 100
+
+
+def test_what_an_engine_pushes_is_counted_where_one_thread_at_a_time_is(rig):
+    """Several threads push by one port: each item is counted before anybody sees it, and none is missed."""
+    seen = []
+
+    class Engine(Slet, own_driver=True):
+        out: OutputPort[int]
+
+        def __enter__(self):
+            self.threads = [threading.Thread(target=self.push_all) for _ in range(4)]
+            self.last = threading.Thread(target=self.end_all)
+            for thread in (*self.threads, self.last):
+                thread.start()
+            return self
+
+        def push_all(self):
+            for _ in range(250):
+                self.out.push(1)
+
+        def end_all(self):
+            for thread in self.threads:
+                thread.join()
+            self.out.end()
+
+    @slet
+    def look(item: int) -> None:
+        seen.append(deployment.components["engine"].outputs["out"].rows)
+
+    app = Application("counted")
+    app.add("look", look, item=app.add("engine", Engine))
+    mesh = app.build()
+    deployment = rig.deploy(mesh.suspend("look"))
+    rig.resume(deployment, "look")
+    assert deployment.wait(PATIENCE)
+    assert seen == list(range(1, 1001))
