@@ -7,7 +7,7 @@ from typing import Any
 
 from exop.cli.beside import beside_lines
 from exop.cli.text import columns, number, pairs, seconds
-from exop.cli.troubles import application_troubles, troubles
+from exop.cli.troubles import application_troubles, pending_lines, troubles
 
 
 def as_text(facts: Mapping[str, Any]) -> list[str]:
@@ -75,9 +75,8 @@ def _application_text(facts: Mapping[str, Any]) -> list[str]:
     if facts["inserted"]:
         queues = [[place, one["reason"]] for place, one in facts["inserted"].items()]
         parts.append(columns(("inserted queue", "because"), queues, "  "))
-    for name, one in (*facts["nodes"].items(), *facts["channels"].items()):
-        parts += [f"{name}: pending: {line}" for line in one.get("pending", [])]
-        parts += [f"{name}: {one['pending_problem']}"] if "pending_problem" in one else []
+    pending = list(pending_lines(facts))
+    parts += ["\n".join(pending)] if pending else []
     parts += [f"a driver has crashed: {name}: {error}" for name, error in facts["crashed"].items()]
     wrong = [*application_troubles(facts), *beside_lines(facts)]
     return [*parts, "\n".join(wrong)] if wrong else parts

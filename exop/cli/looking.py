@@ -11,7 +11,7 @@ from exop.cli.options import HERE, Json, Load, Picture, Where
 from exop.cli.peers import find_application, running, runs, the_platform
 from exop.cli.report import DONE
 from exop.cli.text import columns, number, print_json, seconds
-from exop.cli.troubles import application_troubles
+from exop.cli.troubles import application_troubles, pending_lines
 
 if TYPE_CHECKING:
     from exop.model.picture import Picture as Drawing
@@ -29,7 +29,7 @@ def ps(*, json: Json = False) -> int:
         print(columns(head, [row for one in platforms for row in _rows(one)]))
         for one in platforms:
             for status in one.get("applications", {}).values():
-                for line in (*application_troubles(status), *beside_lines(status)):
+                for line in (*application_troubles(status), *beside_lines(status), *pending_lines(status)):
                     print(line)
     return DONE
 

@@ -42,5 +42,13 @@ def application_troubles(status: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"  {line}" for line in troubles(facts, place))
 
 
+def pending_lines(status: Mapping[str, Any]) -> Iterator[str]:
+    """What is to take effect at a point in the stream, in a whole application."""
+    for name, facts in (*status["nodes"].items(), *status["channels"].items()):
+        yield from (f"{status['name']}.{name}: pending: {line}" for line in facts.get("pending", []))
+        if "pending_problem" in facts:
+            yield f"{status['name']}.{name}: {facts['pending_problem']}"
+
+
 def _indented(text: str) -> list[str]:
     return [f"  {line}" for line in text.rstrip().splitlines()]

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
+from exop.errors import UnknownName
 from exop.model.mesh import Mesh, Node
 
 #: The fields of `Node` that are marks: they are no part of what runs, and no topology file has them.
@@ -37,10 +38,14 @@ def marked(mesh: Mesh, marks: Mapping[str, Mapping[str, Any]]) -> Mesh:
     """The mesh with these marks on its nodes and channels.
 
     Raises:
-        UnknownName: one of them is not there.
+        UnknownName: one of them is not there, or has no such mark.
     """
     nodes, channels = dict(mesh.nodes), dict(mesh.channels)
     for name, given in marks.items():
+        known = CHANNEL_MARKS if name.startswith(CHANNEL) else MARKS
+        for mark in given:
+            if mark not in known:
+                raise UnknownName(place=name, kind="mark", name=mark, known=known)
         if name.startswith(CHANNEL):
             channel = mesh.channel(name.removeprefix(CHANNEL))
             channels[channel.name] = dataclasses.replace(channel, **given)

@@ -22,9 +22,10 @@ from exop.remoting.tasks import Tasks
 
 
 class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is said of one node for the next change alone (`exop.model.marks`)."""
+    """What is said of one node, or channel, for the next change alone (`exop.model.marks`)."""
 
     lose_state: bool = False
+    close_windows: bool = False
     rebuild: Literal["log"] | None = None
     memento: str | None = None
     """The number under which the platform keeps it."""

@@ -85,7 +85,8 @@ def test_configure_at_a_point_in_the_stream(line: Path, capsys: pytest.CaptureFi
     assert "arm tag: pending: label='C', limit=3 when item < 0" in text
     assert facts("describe", "line.tag")["pending"] == ["label='C', limit=3 when item < 0"]
     assert "pending: label='C', limit=3 when item < 0" in told(capsys, "describe", "line.tag")
-    assert "tag: pending: label='C', limit=3 when item < 0" in told(capsys, "describe", "line")
+    for command in (["describe", "line"], ["ps"]):
+        assert "line.tag: pending: label='C', limit=3 when item < 0" in told(capsys, *command)
     assert "no longer pending: label='C'" in told(capsys, "configure", "line.tag", "--cancel")
     assert "pending" not in facts("describe", "line.tag")
     told(capsys, "configure", "line.tag", "label=D", "--when", "item % 10 == 0")

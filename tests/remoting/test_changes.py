@@ -22,6 +22,7 @@ from exop.remoting import tasks
 from exop.remoting.planned import MOST_PLANS, Shelf
 from exop.remoting.platform import RemotePlatform
 from exop.stock.slets import count_up, pass_on, show
+from tests.rig import eventually
 
 
 @pytest.fixture
@@ -127,6 +128,31 @@ def test_edits_are_checked_by_type(remote: RemotePlatform, request_: dict[str, o
     """An edit of another form is refused before it is looked at."""
     with pytest.raises(RequestInvalid, match=said):
         remote._client.call("edit", request_)
+
+
+def test_points_in_the_stream_travel(tmp_path: Path) -> None:
+    """Pending lines of nodes and channels, and that windows are to be closed; edits as text name channels, too."""
+    app = Application("pieces")
+    pieces = app.channel("cut", kind="window", count=10)
+    app.add("pass", pass_on, item=app.add("numbers", count_up), out=pieces)
+    app.add("sink", "stock:write_lines", item=pieces, path=tmp_path / "out")
+    with Platform(state=tmp_path / "state", name="there") as platform:
+        platform.apply(app.build())
+        with connect(tmp_path / "state") as remote:
+            mesh = remote.apply(remote.mesh("pieces").configure("cut", count=3, when="item < 0", close_windows=True))
+            assert remote.status("pieces")["channels"]["cut"]["pending"] == [
+                "count=3, open windows closed when item < 0"
+            ]
+            plan = remote.plan(mesh.configure("cut", close_windows=True))
+            assert "the open windows are closed; no longer pending" in str(plan)
+            assert not plan.apply().channels["cut"].close_windows
+            edit = {"edit": "configure", "node": "cut", "settings": {"count": "4"}, "when": "item > 1"}
+            remote.plan_edits("pieces", [edit]).apply()
+            eventually(lambda: remote.mesh("pieces").channels["cut"].settings == {"count": 4})
+            assert remote.mesh("pieces").revision == 5
+            request = {"toml": mesh.to_toml(), "revision": None, "marks": {"pass": {"close_windows": True}}}
+            with pytest.raises(UnknownName, match="mark"):
+                remote._client.call("plan", request)
 
 
 def test_edits_as_text(remote: RemotePlatform) -> None:
