@@ -512,6 +512,12 @@ def test_what_cannot_be_pending(platform):
             edit()
 
 
+@slet
+def passing(x: tuple[int, int]) -> tuple[int, int]:
+    """Pass on."""
+    return x
+
+
 class Wide(Slet):
     """A further output port, and any number of results."""
 
@@ -555,38 +561,26 @@ def test_what_takes_effect_is_logged(platform, capsys):
     end(platform, "app")
 
 
-def test_in_a_successor_that_is_proven(platform):
-    """A successor on trial meets the new settings at the same item as the one that it runs beside."""
+def test_beside_a_successor_that_is_proven(platform):
+    """What takes effect in another node while a successor is on trial is no reason to give the proof up."""
     seen: list[Any] = []
     tap = Tap()
-    platform.apply(chain("app", tap.source(), scale, writing(seen)).build().configure("b", by=2, when="x >= 50"))
+
+    @slet
+    def passing_too(x: tuple[int, int]) -> tuple[int, int]:
+        return x
+
+    mesh = chain("app", tap.source(), scale, passing, writing(seen)).build()
+    platform.apply(mesh.configure("b", by=2, when="x >= 50"))
 
     def proven() -> None:
-        platform.plan(platform.mesh("app").replace("b", scale_too)).apply(shadow=Shadow(items=60, seconds=20))
+        platform.plan(platform.mesh("app").replace("c", passing_too)).apply(shadow=Shadow(items=60, seconds=20))
 
     with in_thread(proven):
-        eventually(lambda: platform.status("app").get("shadow", {}).get("b", {}).get("seconds"), "the trial")
+        eventually(lambda: platform.status("app").get("shadow", {}).get("c", {}).get("seconds"), "the trial")
         tap.let(100)
     tap.shut()
     finish(platform, "app")
-    assert platform.mesh("app").node("b").slet.name == "scale_too"
-    assert platform.mesh("app").node("b").settings == {"by": 2, "more": 0}
-    assert platform.mesh("app").node("b").pending == ()
+    assert platform.mesh("app").node("c").slet.name == "passing_too"
+    assert platform.mesh("app").node("b").settings == {"by": 2}
     assert seen == expected((50, 2), last=100)
-
-
-def test_in_a_predecessor_that_is_kept(platform):
-    """One that runs on behind its successor meets the new settings too, and brings them back."""
-    seen: list[Any] = []
-    tap = Tap()
-    platform.apply(chain("app", tap.source(), scale, writing(seen)).build().configure("b", by=2, when="x >= 50"))
-    platform.plan(platform.mesh("app").replace("b", scale_too)).apply(keep=60)
-    tap.let(70)
-    eventually(lambda: len(seen) == 70)
-    eventually(lambda: platform.status("app")["kept"]["b"]["items"] == 70, "the predecessor behind it")
-    mesh = platform.rollback("app", "b")
-    assert (mesh.node("b").slet.name, dict(mesh.node("b").settings), mesh.node("b").pending) == ("scale", {"by": 2}, ())
-    tap.let(10)
-    tap.shut()
-    finish(platform, "app")
-    assert seen == expected((50, 2), last=80)

@@ -13,7 +13,6 @@ from exop.runtime.channel import ControlMerge
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.metrics import ComponentMetrics
-from exop.runtime.node_lines import NodeWatch
 from exop.runtime.tap import independent
 from exop.wiring.controller import WiringController
 from exop.wiring.drain import Drain
@@ -61,10 +60,7 @@ class Behind:
 
     def tie(self) -> None:
         """Let the follower be handed what the leader takes, from now on; everything is parked."""
-        leader, component = self.leader, self.component
-        leader.tap = with_tap(leader.tap, self.tap)
-        if leader.watch is not None and component.node.pending:  # it is to change its settings at the same item
-            component.watch = component.watch or NodeWatch(component, leader.watch.ledger)
+        self.leader.tap = with_tap(self.leader.tap, self.tap)
         self.follower.attach()
 
     def come_to_rest(self, pause: Pause) -> None:
