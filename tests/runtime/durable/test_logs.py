@@ -1,0 +1,166 @@
+"""Logs on disk in durable applications: checkpoints hold their offsets, and what they keep outlives the platform."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from contextlib import closing
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exop import Application, Memento, Platform, hookimpl, slet
+from exop.errors import StoredStateError
+from exop.hooks import Plugins
+from exop.model.encoding import decode
+from exop.runtime.log.disk import DiskLog
+from tests.rig import eventually
+
+
+class Sum(Memento):
+    """What the first slet keeps."""
+
+    total: int = 0
+
+
+class Numbers(Memento):
+    """What its successor keeps."""
+
+    seen: list[int] = field(default_factory=list)
+
+
+@slet
+def add(item: int, state: Sum) -> int:
+    """Add up."""
+    state.total += item
+    return item
+
+
+@slet
+def keep(item: int, numbers: Numbers) -> int:
+    """Keep everything."""
+    numbers.seen.append(item)
+    return item
+
+
+@hookimpl
+def register_slets() -> list[Any]:
+    """The slets by name, so that the next platform finds them."""
+    return [add, keep]
+
+
+@pytest.fixture
+def feed(tmp_path):
+    """A log from which the application reads: the test appends to it."""
+    log = DiskLog(tmp_path / "feed")
+    yield log
+    log.close()
+
+
+def platform(tmp_path: Path) -> Platform:
+    """A platform in the state directory of the test, which knows the slets."""
+    plugins = Plugins()
+    plugins.register("logs", sys.modules[__name__])
+    return Platform(state=tmp_path / "state", plugins=plugins, control=False)
+
+
+def application(feed: DiskLog, tmp_path: Path) -> Application:
+    """What is appended to the feed goes through a log in the state directory."""
+    app = Application("logs")
+    app.durable(every=60)
+    kept = app.channel("kept", kind="log", keep="all")
+    app.add("read", "stock:read_log", path=feed.folder, follow=True, out=kept)
+    app.add("lines", "stock:write_lines", item=app.add("slet", add, item=kept), path=tmp_path / "lines")
+    return app
+
+
+def kept(running: Platform) -> Any:
+    """The log channel."""
+    return running.deployment("logs").channels["kept"]
+
+
+def stored(tmp_path: Path) -> dict[str, Any]:
+    """What the checkpoint holds of the channel."""
+    with closing(sqlite3.connect(tmp_path / "state" / "checkpoints.sqlite")) as database:
+        query = "SELECT content FROM parts WHERE kind = 'channel' AND name = 'kept'"
+        found = decode(database.execute(query).fetchone()[0])
+        assert isinstance(found, dict)
+        return found
+
+
+def crash(running: Platform) -> None:
+    """Leave it as a killed process would: no last checkpoint."""
+    running._applications.checkpoints.stop("logs")
+
+
+def test_a_checkpoint_holds_offsets_and_what_comes_again_is_not_appended_twice(tmp_path, feed):
+    """The log was ahead of the checkpoint; its consumers get those items again, the log has them once."""
+    with platform(tmp_path) as running:
+        running.apply(application(feed, tmp_path).build())
+        feed.append(list(range(100)))
+        eventually(lambda: kept(running).end == 100)
+        running.checkpoint("logs")
+        assert stored(tmp_path) == {"began": 0, "end": 100}
+        feed.append(list(range(100, 200)))
+        eventually(lambda: kept(running).end == 200)
+        crash(running)
+    with platform(tmp_path) as running:
+        eventually(lambda: kept(running).end == 200)
+        feed.append([200])
+        eventually(lambda: kept(running).end == 201)
+        assert kept(running).replay(0) == list(range(201))
+        running.end("logs")
+        running.wait("logs")
+    assert (tmp_path / "lines").read_text().split() == [str(number) for number in range(201)]
+
+
+def test_a_successor_is_rebuilt_also_after_a_restart(tmp_path, feed):
+    """The log reaches back to where the application began, in another process."""
+    with platform(tmp_path) as running:
+        running.apply(application(feed, tmp_path).build())
+        feed.append(list(range(100)))
+        eventually(lambda: kept(running).end == 100)
+    with platform(tmp_path) as running:
+        feed.append([100])
+        eventually(lambda: kept(running).end == 101)
+        mesh = running.mesh("logs").replace("slet", running.slets()["logs:keep"], rebuild="log")
+        running.apply(mesh)
+        state = running.deployment("logs").components["slet"].state
+        assert isinstance(state, Numbers)
+        assert state.seen == list(range(101))
+        crash(running)
+    with platform(tmp_path) as running:
+        feed.append([101])
+        eventually(lambda: kept(running).end == 102)
+        running.end("logs")
+        running.wait("logs")
+        state = running.deployment("logs").components["slet"].state
+        assert isinstance(state, Numbers)
+        assert state.seen == list(range(102))
+
+
+def test_a_log_that_is_gone_keeps_the_application_from_going_on(tmp_path, feed):
+    """It does not begin in the middle: the checkpoint is kept, and the error says what is missing."""
+    with platform(tmp_path) as running:
+        running.apply(application(feed, tmp_path).build())
+        feed.append([1, 2, 3])
+        eventually(lambda: kept(running).end == 3)
+    for path in (tmp_path / "state" / "channels").rglob("*.log"):
+        path.unlink()
+    with platform(tmp_path) as running:
+        problem = running.failed_to_restart["logs"]
+        assert isinstance(problem, StoredStateError)
+        assert "holds the rows 0 to 0, and the checkpoint counts 3" in str(problem)
+        running.remove("logs")
+
+
+def test_removing_the_application_removes_its_logs(tmp_path, feed):
+    """What is in the state directory; what has a path of its own is the user's."""
+    with platform(tmp_path) as running:
+        running.apply(application(feed, tmp_path).build())
+        assert list((tmp_path / "state" / "channels").rglob("*.log"))
+        running.remove("logs")
+        assert not list((tmp_path / "state" / "channels").rglob("*.log"))
+    assert feed.folder.exists()
