@@ -637,26 +637,6 @@ def test_what_cannot_be_proven_says_so(platform):
         platform.plan(mesh.suspend("b")).proven(TWENTY)
 
 
-def test_pending_settings(platform):
-    """Settings that take effect at a point in the stream would do so in one of the two alone: that is refused."""
-
-    @slet
-    def scaled(x: int, *, by: int = 1) -> int:
-        return x * by
-
-    @slet
-    def scaled_too(x: int, *, by: int = 1) -> int:
-        return x * by
-
-    platform.apply(chain("app", endless, scaled, writing([])).build())
-    platform.apply(platform.mesh("app").configure("b", by=2, when="x >= 1000000000"))
-    plan = platform.plan(platform.mesh("app").replace("b", scaled_too))
-    with pytest.raises(PlanError, match="settings are pending"):
-        plan.proven(TWENTY)
-    with pytest.raises(PlanError, match="settings are pending"):
-        plan.proven(keep=60)
-
-
 def test_a_window_from_which_the_slet_evicts(platform):
     """The successor gets a copy of the window, and evicts from that; then it has the window itself."""
 

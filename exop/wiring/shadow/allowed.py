@@ -96,11 +96,6 @@ def _check_following(node: Node, cure: str, *, durable: bool) -> None:
         raise PlanError(f"{node.name}: {spec.name} is tied to the checkpoints of its application; {cure}")
     if spec.role is Role.ALPHA:
         raise PlanError(f"{node.name}: {spec.name} is a source: it gets no items that two could share; {cure}")
-    if node.pending:
-        lines = "; ".join(map(str, node.pending))
-        raise PlanError(
-            f"{node.name}: settings are pending ({lines}), which would take effect in one of the two; {cure}"
-        )
     pulled = [port.name for port in spec.inputs if port.pulled]
     if pulled:
         raise PlanError(

@@ -54,7 +54,8 @@ class Kept(Behind):
         """Come back to where the successor is connected now, and as it is suspended."""
         state = super().take_over()
         now = self.leader.node
-        self.component.node = dataclasses.replace(self.node, ports=now.ports, suspended=now.suspended)
+        here = self.component.node  # settings that took effect in the successor did so here, too
+        self.component.node = dataclasses.replace(here, ports=now.ports, suspended=now.suspended)
         return state
 
     def check(self) -> None:
