@@ -22,7 +22,7 @@ import msgpack
 
 from exop.errors import NotStorable, StoredStateError
 from exop.model import columns
-from exop.model.items import Batch
+from exop.model.items import Batch, Window
 from exop.model.named import class_named, factory_named, name_of
 
 _LARGEST: Final = 2**31 - 1  # of an extension, in bytes: msgpack's own bound is above it
@@ -55,6 +55,7 @@ class Tag(enum.IntEnum):
     BATCH = 22
     UUID = 23
     PATH = 24
+    WINDOW = 25
 
 
 def encode(value: Any) -> bytes:
@@ -198,6 +199,7 @@ _WRITERS: Final[dict[type, tuple[Tag, Callable[[Any], Any]]]] = {
     OrderedDict: (Tag.ORDERED, dict),
     Counter: (Tag.COUNTER, dict),
     Batch: (Tag.BATCH, list),
+    Window: (Tag.WINDOW, list),
     uuid.UUID: (Tag.UUID, str),
 }
 
@@ -242,6 +244,7 @@ _READERS: Final[dict[int, Callable[[Any], Any]]] = {
     Tag.ORDERED: OrderedDict,
     Tag.COUNTER: Counter,
     Tag.BATCH: Batch,
+    Tag.WINDOW: Window,
     Tag.UUID: uuid.UUID,
     Tag.PATH: Path,
 }

@@ -18,6 +18,14 @@ class Batch(list[T]):
     __slots__ = ()
 
 
+class Window(list[T]):
+    """The items that one port has in its window; a slet of a semantic window evicts them itself."""
+
+    def evict(self, number: int) -> None:
+        """Let go of the oldest *number* items."""
+        del self[:number]
+
+
 @dataclass(frozen=True, slots=True)
 class Punctuation:
     """The stream is complete up to and including `time` (a watermark): nothing older follows.

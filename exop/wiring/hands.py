@@ -22,7 +22,7 @@ from exop.wiring.circuit import Circuit
 from exop.wiring.downstream import Downstream
 from exop.wiring.drain import HELPLESS
 from exop.wiring.layout import Layout
-from exop.wiring.places import before_key, edge_key
+from exop.wiring.places import before_key, edge_key, in_front_of
 from exop.wiring.reach import DriverKey
 
 
@@ -104,7 +104,15 @@ class Hands:
         component = self.deployment.components.get(node)
         if component is not None and port in component.pulled:
             return work.entry  # a port that pulls takes what its earlier queues hold
-        return there.get(f"{node}.{port}")
+        return there.get(f"queue {self._behind_moved(node, port)}", there.get(f"{node}.{port}"))
+
+    def _behind_moved(self, node: str, port: str) -> str:
+        """The place to which the contents of the queues in front of a port have gone, if it is connected elsewhere."""
+        for name, joins in self.after.consumers.items():
+            for join in joins:
+                if join.name == f"{node}.{port}":
+                    return in_front_of(self.after, name, join)
+        return ""
 
     def _runner(self, place: str) -> Driver | None:
         """Who runs a place; `None` for a queue, into which anybody may push."""

@@ -286,7 +286,9 @@ def run(platform: Platform, name: str, chance: random.Random) -> list[str]:
 @example(1309)  # what was refused in the pause left its neighbours silent for ever
 @example(1579)  # what a driver was given was done behind what it had further upstream
 @example(5148)  # a successor that had begun already was given up
+@example(160153)  # two workers waited for each other; a queue that was emptied was filled by its own worker
 @example(9178)  # a push at its safe point was sent twice
+@example(408041)  # what was on its way to a queue overtook what had been moved out of it
 @example(120134)  # a sink came while the end was held up in front of another one
 def test_any_change_of_any_mesh(platform, seed):
     """Per output port and input port everything comes once and in order, however often the mesh is changed."""

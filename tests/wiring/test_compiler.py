@@ -297,6 +297,7 @@ def test_workers_come_and_go_with_their_queues(rig):
     deployment = rig.deploy(app)
     assert deployment.workers == {}
     gate.somebody_waits()
+    gate.somebody_waits()  # both
     rig.wiring.connect(deployment.components["both"], "right", "b")
     rig.wiring.settle(deployment, PATIENCE)
     assert len(deployment.workers) == 1

@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-T = TypeVar("T")
-
-
-class Window(list[T]):
-    """The items that one port has in its window; a slet of a semantic window evicts them itself."""
-
-    def evict(self, number: int) -> None:
-        """Let go of the oldest *number* items."""
-        del self[:number]
+from exop.model.items import Window
 
 
 class PortWindow:

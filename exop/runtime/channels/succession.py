@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from exop.runtime.channels.port_window import PortWindow, Window
+from exop.model.items import Window
+from exop.runtime.channels.port_window import PortWindow
 
 #: The windows of a port, whatever their sizes.
 Windows: TypeAlias = "PortWindow | Succession"

@@ -10,12 +10,13 @@ from exop.errors import StoredStateError
 from exop.model.encoding import decode
 from exop.model.stored import unpack
 from exop.runtime.channel import ControlMerge
+from exop.runtime.channels.window import WindowChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
-from exop.runtime.durable.snapshot import Snapshot
+from exop.runtime.durable.snapshot import Snapshot, WindowOf
 from exop.runtime.ports import BufferedOutput
 from exop.runtime.tied.durable import DurableTie
 from exop.runtime.unwind import Way, Work
@@ -49,7 +50,8 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
     Raises:
         StoredStateError: something does not fit into this mesh any more, or is damaged.
     """
-    for (kind, name), stored in snapshot.parts.items():
+    # Channels first: what drivers have in hand may be a window of theirs.
+    for (kind, name), stored in sorted(snapshot.parts.items(), key=lambda part: part[0][0] != "channel"):
         if kind == "memento":
             continue
         held = decode(stored)
@@ -98,8 +100,18 @@ def _work(deployment: Deployment, held: Iterable[tuple[str, Way, Any]]) -> list[
     for place, way, payload in held:
         if place not in deployment.places:
             raise _strange(deployment, f"{place!r}, to which an item is on its way,")
-        found.append(Work(deployment.places[place], way, payload))
+        found.append(Work(deployment.places[place], way, _found(deployment, payload)))
     return found
+
+
+def _found(deployment: Deployment, payload: Any) -> Any:
+    """What a channel holds, in place of what stands for it."""
+    if not isinstance(payload, WindowOf):
+        return payload
+    channel = deployment.channels.get(payload.channel)
+    if not isinstance(channel, WindowChannel):
+        raise _strange(deployment, f"the window {payload.channel!r}")
+    return channel.open_window(payload.port)
 
 
 def _worker(deployment: Deployment, queues: list[str], work: list[tuple[str, Way, Any]]) -> Driver:

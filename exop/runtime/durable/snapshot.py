@@ -8,8 +8,10 @@ from typing import Any, TypeAlias
 
 from exop.errors import CheckpointError, NotStorable
 from exop.model.encoding import encode
+from exop.model.items import Window
 from exop.model.lifecycle import State
 from exop.model.stored import pack
+from exop.runtime.channels.window import WindowChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
@@ -21,6 +23,14 @@ from exop.runtime.unwind import Work
 
 #: What a part is of (`memento`, `node`, `channel`, `queue`, `merge`, `worker`), and its name.
 Key: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class WindowOf:
+    """Stands in a checkpoint for the open window of a port, which the channel holds."""
+
+    channel: str
+    port: str
 
 
 @dataclass(frozen=True)
@@ -110,5 +120,15 @@ def _work(deployment: Deployment, work: Iterable[Work]) -> list[tuple[str, str, 
         if one.entry.place not in deployment.places:
             problem = f"{one.payload!r:.200} is on its way to {one.entry.place or 'a window of several ports'}"
             raise CheckpointError(application=deployment.name, problem=problem, cure="repair what is suspended first")
-        found.append((one.entry.place, one.way, one.payload))
+        found.append((one.entry.place, one.way, _referred(deployment, one.payload)))
     return found
+
+
+def _referred(deployment: Deployment, payload: Any) -> Any:
+    """What stays its channel's own is stored as part of that."""
+    if isinstance(payload, Window):
+        for name, channel in deployment.channels.items():
+            port = channel.port_of(payload) if isinstance(channel, WindowChannel) else None
+            if port is not None:
+                return WindowOf(name, port)
+    return payload

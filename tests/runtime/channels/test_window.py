@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exop.errors import MeshError
-from exop.model.items import EndOfStream, Punctuation
+from exop.model.items import EndOfStream, Punctuation, Window
 from exop.model.ports import PortType
 from exop.runtime.channel import Outlet
-from exop.runtime.channels.port_window import Window
 from exop.runtime.channels.window import WindowChannel
 from exop.runtime.entry import Entry
 from exop.runtime.unwind import Unwind, Work

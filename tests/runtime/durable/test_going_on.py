@@ -92,6 +92,15 @@ def fragile(item: int) -> int:
 
 
 @slet
+def newest_two(window: Any) -> list[int]:
+    """Emit the last two items; break where 5 is the newest while the world is broken. Older ones are evicted."""
+    if WORLD.broken and window[-1] == 5:
+        raise ValueError("five")
+    window.evict(max(0, len(window) - 2))
+    return list(window)
+
+
+@slet
 def odd_ones(item: int) -> Any:
     """Emit what cannot be stored."""
     return WORLD.odd if item == 5 and WORLD.odd is not None else item
@@ -145,7 +154,7 @@ class Offered:
     @hookimpl
     def register_slets() -> list[Any]:
         """All of them."""
-        return [upto, marked, silent, fragile, odd_ones, collect, marks, slow, Parted, Engine]
+        return [upto, marked, silent, fragile, newest_two, odd_ones, collect, marks, slow, Parted, Engine]
 
 
 def platform(state: Any) -> Platform:
@@ -229,6 +238,26 @@ def test_a_suspended_slet_tries_its_item_again(tmp_path, world):
     with platform(tmp_path) as running:
         eventually(lambda: len(seen(running)) == 10)
         assert seen(running) == list(range(1, 11))
+
+
+def test_a_window_in_hand_is_the_channels_own(tmp_path, world):
+    """The window with which a suspended slet is tried again is the one that it evicts from."""
+    app = Application("line")
+    app.durable(every=1000)
+    app.channel("window", kind="window", evict=True)
+    app.add("upto", upto, out="window")
+    app.add("collect", collect, item=app.add("newest_two", newest_two, window="window"))
+    world.broken = True
+    with platform(tmp_path) as running:
+        running.apply(app.build())
+        eventually(lambda: running.deployment("line").failures())
+        running.checkpoint("line")
+        _crash(running)
+    world.broken = False
+    with platform(tmp_path) as running:
+        eventually(lambda: len(seen(running)) == 10)
+        assert seen(running) == [[1], *([number, number + 1] for number in range(1, 10))]
+        assert running.deployment("line").channels["window"].read("newest_two.window") == [9, 10]
 
 
 def test_dead_letters_are_kept(tmp_path, world):
