@@ -118,14 +118,6 @@ class WindowChannel(Channel):
         for port, state in held.items():
             self._windows[port] = restored(state, self._window(port), lambda sizes, port=port: self._make(port, sizes))  # type: ignore[misc]
 
-    def port_of(self, window: object) -> str | None:
-        """The port whose open window this very object is: its slet evicts from it."""
-        return next((port for port, one in self._windows.items() if one.items is window), None)
-
-    def open_window(self, port: str) -> list[Any]:
-        """The open window of a port itself, not a copy."""
-        return self._windows[port].items
-
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Put what *replace* gives in the place of every item of the open windows."""
         done: dict[int, tuple[Any, Any]] = {}  # an item may be in windows of several sizes, and stays one item
@@ -194,3 +186,13 @@ class WindowChannel(Channel):
         last = last_of(windows)
         last.late = windows.late
         return last
+
+
+def port_of(channel: WindowChannel, window: object) -> str | None:
+    """The port whose open window this very object is: its slet evicts from it."""
+    return next((port for port, one in channel._windows.items() if one.items is window), None)
+
+
+def open_window(channel: WindowChannel, port: str) -> list[Any]:
+    """The open window of a port itself, not a copy."""
+    return channel._windows[port].items

@@ -10,7 +10,7 @@ from exop.errors import StoredStateError
 from exop.model.encoding import decode
 from exop.model.stored import unpack
 from exop.runtime.channel import ControlMerge
-from exop.runtime.channels.window import WindowChannel
+from exop.runtime.channels.window import WindowChannel, open_window
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
@@ -111,7 +111,7 @@ def _found(deployment: Deployment, payload: Any) -> Any:
     channel = deployment.channels.get(payload.channel)
     if not isinstance(channel, WindowChannel):
         raise _strange(deployment, f"the window {payload.channel!r}")
-    return channel.open_window(payload.port)
+    return open_window(channel, payload.port)
 
 
 def _worker(deployment: Deployment, queues: list[str], work: list[tuple[str, Way, Any]]) -> Driver:

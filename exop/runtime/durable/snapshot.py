@@ -11,7 +11,7 @@ from exop.model.encoding import encode
 from exop.model.items import Window
 from exop.model.lifecycle import State
 from exop.model.stored import pack
-from exop.runtime.channels.window import WindowChannel
+from exop.runtime.channels.window import WindowChannel, port_of
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
@@ -128,7 +128,7 @@ def _referred(deployment: Deployment, payload: Any) -> Any:
     """What stays its channel's own is stored as part of that."""
     if isinstance(payload, Window):
         for name, channel in deployment.channels.items():
-            port = channel.port_of(payload) if isinstance(channel, WindowChannel) else None
+            port = port_of(channel, payload) if isinstance(channel, WindowChannel) else None
             if port is not None:
                 return WindowOf(name, port)
     return payload
