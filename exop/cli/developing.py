@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -73,12 +73,13 @@ def dev(
 
 
 def _built(folder: Path, which: str, parameters: Sequence[str], generation: Generation, catalog: Catalog) -> Mesh:
-    """The mesh that a builder of the folder makes."""
+    """The mesh that a builder of the folder makes; a durable application keeps no checkpoints while it is developed."""
     from exop.cli.building import build
     from exop.cli.loading import Target
 
     builders = {one.__name__: one for one in catalog.builders().get(generation.name, [])}
-    return build(Target(str(folder), builders, which=which), parameters, catalog)
+    mesh = build(Target(str(folder), builders, which=which), parameters, catalog)
+    return replace(mesh, durable=None)
 
 
 @dataclass

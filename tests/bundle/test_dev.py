@@ -12,6 +12,7 @@ import pytest
 from exop import Platform
 from exop.bundle.dev import Development
 from exop.bundle.generation import Generation
+from exop.bundle.watching import Folder
 from exop.cli.developing import Session, tell_outcome
 from exop.cli.view import Quiet
 from exop.errors import BundleError
@@ -224,6 +225,26 @@ def test_a_failing_item_is_tried_again_by_the_edited_slet(desk: Desk):
     desk.edit("slets.py", ("    1 / 0\n", ""), ('"first"', '"mended"'))
     assert desk.development.take().verb == "changed"
     desk.arrives("mended")
+
+
+def test_a_save_while_a_change_is_made_is_the_next_one(desk: Desk):
+    """The folder was looked at before it was loaded: what is written meanwhile is noticed, and not taken for known."""
+    folder = Folder(desk.folder)
+    desk.edit("slets.py", ('"first"', '"second"'))
+    assert [folder.changed(), folder.changed()] == [False, True]
+    build = desk.development._build
+
+    def editing(generation: Generation) -> Mesh:
+        desk.edit("slets.py", ('"second"', '"third"'))
+        return build(generation)
+
+    desk.development._build = editing
+    assert desk.development.take().verb == "changed"
+    desk.arrives("second")
+    desk.development._build = build
+    assert [folder.changed(), folder.changed()] == [False, True]
+    assert desk.development.take().verb == "changed"
+    desk.arrives("third")
 
 
 def test_what_an_operator_has_set_meanwhile_stays(desk: Desk):

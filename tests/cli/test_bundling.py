@@ -81,6 +81,7 @@ def tell(number: int) -> str:
 
 def telling(*, output: Path) -> Application:
     app = Application("telling")
+    app.durable(every=60)
     app.add("sink", WriteLines, item=app.add("tell", tell, number=app.add("numbers", numbers)), path=output)
     return app
 
