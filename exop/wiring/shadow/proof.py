@@ -108,7 +108,7 @@ class Proof:
         trial.follower.news = self._tell
         self.trials.append(trial)
         try:
-            new.enter()
+            self._manager.openings.enter(new)
         except Exception as error:
             problem = message(error) or described(error)
             raise ComponentFailed(node=step.node, phase="opening", problem=problem) from error
