@@ -123,7 +123,7 @@ class Compiler:
             self._later.append(lambda: self._connect_before(before, channel, name))
             return entry
         place = f"channel {name}"
-        entry = self._channels[name] = self._looking(name, self._at(self._into(channel, name), place))
+        entry = self._channels[name] = self._looking(name, self._at(self._into(channel, name, place), place))
         return entry
 
     def _looking(self, name: str, entry: Entry) -> Entry:
@@ -139,11 +139,13 @@ class Compiler:
         guarded = watch.behind(ITEM, entry, subject)
         return self._at(guarded, entry.place) if entry.place else guarded
 
-    def _into(self, channel: Channel, name: str) -> Entry:
+    def _into(self, channel: Channel, name: str, place: str = "") -> Entry:
         """The way into a channel itself; what it cannot take is the failure of who has sent it."""
         entry = channel.entry(self._outlets(name))
         if not channel.serial:
             return entry
+        if place and not entry.place:
+            entry.stand_at(place)  # what waits in front of the channel itself finds it again
         return careful(channel, entry, [(join.component, join.port.name) for join in self.circuit.producers[name]])
 
     def _connect(self, channel: Channel, name: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from exop.errors import ExopError, MeshError, NotStorable, StateError, StoredStateError
+from exop.errors import ExopError, MeshError, StateError, StoredStateError
 from exop.logs import logger
 from exop.model.items import EndOfStream, Punctuation
 from exop.runtime.channel import Channel, Outlet
@@ -42,6 +42,7 @@ class LogChannel(Channel):
     """
 
     kind: ClassVar[str] = "log"
+    refuses_whole: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -198,14 +199,14 @@ class LogChannel(Channel):
         def push(item: Any) -> None:
             try:
                 self._append([item])
-            except (StateError, NotStorable) as problem:
+            except StateError as problem:
                 self._wait(problem, entry, "push", item)
             after.push(item)
 
         def push_batch(batch: Any) -> None:
             try:
                 self._append(batch)
-            except (StateError, NotStorable) as problem:
+            except StateError as problem:
                 self._wait(problem, entry, "push_batch", batch)
             after.push_batch(batch)
 
@@ -215,16 +216,27 @@ class LogChannel(Channel):
         return entry
 
     def _append(self, batch: Any) -> None:
-        if self._course is not None:
-            batch = self._course.passed(batch)
-            if not self._course.over:
-                return
-            self._course = None
-        self._log.append(batch)
+        course = self._course
+        if course is None:
+            self._log.append(batch)
+        else:
+            self._pass(course, batch)
         if self.trouble is not None:
             self.trouble = None
         if self._disk is None:
             self._forget()
+
+    def _pass(self, course: Course, batch: Any) -> None:
+        """Append what the log does not have yet; if it does not come to that, the whole batch comes again."""
+        came = course.next
+        try:
+            rest = course.passed(batch)
+            if course.over:
+                self._log.append(rest)
+                self._course = None
+        except BaseException:
+            course.next = came
+            raise
 
     def _forget(self) -> None:
         """What the log on disk does by itself: give up what need not be kept."""

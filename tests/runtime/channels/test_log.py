@@ -286,3 +286,19 @@ def test_what_no_checkpoint_has_counted_is_put_there_once_by_a_change_that_is_ma
     channel = disk()
     channel.begin_anew()
     assert (channel.began, channel.replay(0)) == (3, [0, 1, 2])
+
+
+def test_a_batch_that_could_not_be_appended_whole_comes_again_whole(disk, monkeypatch):
+    """After a crash, with a part of it in the log already: that part is not appended twice."""
+    channel = disk()
+    held = channel.capture()
+    joined(channel, Log()).push_batch([0, 1])
+    channel = disk()
+    channel.restore(held)
+    entry = joined(channel, Log())
+    with monkeypatch.context() as full:
+        full.setattr(channel._disk, "append", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            entry.push_batch([0, 1, 2])
+    entry.push_batch([0, 1, 2])
+    assert channel.replay(0) == [0, 1, 2]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from exop import Application, Memento, Platform, hookimpl, slet
-from exop.errors import StoredStateError
+from exop.errors import StateError, StoredStateError
 from exop.hooks import Plugins
 from exop.model.encoding import decode
 from exop.runtime.log.disk import DiskLog
@@ -164,3 +164,27 @@ def test_removing_the_application_removes_its_logs(tmp_path, feed):
         running.remove("logs")
         assert not list((tmp_path / "state" / "channels").rglob("*.log"))
     assert feed.folder.exists()
+
+
+def test_a_checkpoint_is_taken_while_the_stream_waits_for_a_full_disk(tmp_path, feed, monkeypatch):
+    """The item in hand is part of it; the stream goes on when there is room, also in another process."""
+    monkeypatch.setattr("exop.runtime.channels.log.AGAIN", 0.01)
+    with platform(tmp_path) as running:
+        running.apply(application(feed, tmp_path).build())
+        feed.append([0, 1])
+        eventually(lambda: kept(running).end == 2)
+
+        def full(_: Any) -> int:
+            raise StateError("No space left on device")
+
+        monkeypatch.setattr(kept(running)._disk, "append", full)
+        feed.append([2, 3])
+        eventually(lambda: kept(running).trouble)
+        running.checkpoint("logs")
+        crash(running)
+    with platform(tmp_path) as running:
+        eventually(lambda: kept(running).end == 4)
+        assert kept(running).replay(0) == [0, 1, 2, 3]
+        running.end("logs")
+        running.wait("logs")
+    assert (tmp_path / "lines").read_text().split() == ["0", "1", "2", "3"]
