@@ -19,6 +19,7 @@ from exop.wiring.compiler import Compiler
 from exop.wiring.layout import Layout, lay_out
 from exop.wiring.loops import EndOfLoop
 from exop.wiring.manning import man
+from exop.wiring.order import check_order
 from exop.wiring.places import possible
 from exop.wiring.seeds import find_seeds, open_anew
 
@@ -84,12 +85,14 @@ class WiringController:
         With *channels*, only these are considered: others are about to be added, or removed.
 
         Raises:
-            WiringError: two connected ports whose types do not fit.
+            WiringError: two connected ports whose types do not fit, or a merge before an engine that is durable.
         """
         circuit = self.circuit(deployment.name, channels)
         _check_types(circuit)
         filled = [place for place, queue in deployment.inserted.items() if queue.entries]
-        return Wiring(circuit, lay_out(circuit, {**dict.fromkeys(filled, "it holds items"), **deployment.reasons}))
+        layout = lay_out(circuit, {**dict.fromkeys(filled, "it holds items"), **deployment.reasons})
+        check_order(circuit, layout)
+        return Wiring(circuit, layout)
 
     def bind(self, deployment: Deployment, wiring: Wiring) -> Layout:
         """Compile what was surveyed and bind it; the drivers of the application are parked, or not started yet.

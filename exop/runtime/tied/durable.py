@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from exop.errors import StoredStateError
 from exop.model.items import CONTROL
@@ -42,6 +42,8 @@ class DurableTie(LiveTie):
         outputs: The output ports by name.
         driver: The driver by which it pushes.
     """
+
+    durable: ClassVar[bool] = True
 
     def __init__(
         self,

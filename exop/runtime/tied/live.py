@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from exop.model.tie import Leaving, Tie
 from exop.runtime.drivers.base import Halted, current_driver
@@ -15,8 +15,10 @@ class LiveTie(Tie):
 
     Attributes:
         place: Its folder in the state directory, in a durable application.
+        durable: What it is given and puts out is in logs on disk.
     """
 
+    durable: ClassVar[bool] = False
     place: Path | None = None
 
     def put_out(

@@ -1,0 +1,101 @@
+"""An engine in a durable application is given what comes in the same order again after a crash, or it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bench.durable_app.engine import Doubled
+from exop import Application, Platform, hookimpl, slet
+from exop.errors import WiringError
+from exop.hooks import Plugins
+
+
+@slet
+def numbers() -> Iterator[int]:
+    """A source."""
+    yield from range(3)
+
+
+@slet
+def same(number: int) -> int:
+    """Pass on."""
+    return number
+
+
+@slet
+def drop(number: int) -> None:
+    """Drop."""
+
+
+class Offers:
+    """The slets, as a plugin."""
+
+    @staticmethod
+    @hookimpl
+    def register_slets() -> list[Any]:
+        """All of them."""
+        return [numbers, same, drop, Doubled]
+
+
+def applied(app: Application, state: Any) -> None:
+    """Run it durably to its end."""
+    plugins = Plugins()
+    plugins.register("test", Offers())
+    app.durable(every=60)
+    with Platform(state=state, control=False, plugins=plugins) as platform:
+        platform.apply(app.build())
+        assert platform.wait(app.name, 20)
+
+
+def merged(app: Application, *names: str) -> Any:
+    """A channel into which several sources push."""
+    both = app.channel("both")
+    for name in names:
+        app.add(name, numbers, out=both)
+    return both
+
+
+@pytest.mark.parametrize("between", [0, 1])
+def test_two_sources_that_meet_before_an_engine_are_refused(tmp_path, between):
+    """At its port, or farther upstream; the place is named, with what to do."""
+    app = Application("a")
+    stream = merged(app, "one", "two")
+    for number in range(between):
+        stream = app.add(f"same{number}", same, number=stream)
+    app.add("drop", drop, number=app.add("engine", Doubled, number=stream))
+    with pytest.raises(WiringError, match=r"engine commits by itself.*threads meet at .*put the engine before that"):
+        applied(app, tmp_path)
+
+
+def test_one_stream_is_taken_also_by_several_ways(tmp_path):
+    """Branches of one driver meet in an order that is always the same; so does what other engines put out."""
+    app = Application("a")
+    stream = app.add("one", numbers)
+    joined = app.channel("joined")
+    for number in range(2):
+        app.add(f"same{number}", same, number=stream, out=joined)
+    first = app.add("engine", Doubled, number=joined)
+    app.add("drop", drop, number=app.add("next", Doubled, number=app.add("then", same, number=first)))
+    applied(app, tmp_path)
+
+
+def test_a_queue_with_one_pusher_keeps_the_order(tmp_path):
+    """It changes threads, and nothing else."""
+    app = Application("a")
+    queue = app.channel("queue", kind="queue", capacity=2)
+    app.add("one", numbers, out=queue)
+    app.add("drop", drop, number=app.add("engine", Doubled, number=queue))
+    applied(app, tmp_path)
+
+
+def test_behind_engines_streams_may_meet(tmp_path):
+    """One engine for each stream; and what is not durable is not refused at all."""
+    app = Application("a")
+    both = app.channel("both")
+    for name in ("one", "two"):
+        app.add(f"engine-{name}", Doubled, number=app.add(name, numbers), out=both)
+    app.add("drop", drop, number=both)
+    applied(app, tmp_path)
