@@ -115,7 +115,7 @@ class DurableTie(LiveTie):
         if fresh is not None:
             log.append(fresh if self._forms[port] != "item" and not isinstance(fresh, CONTROL) else [fresh])
         self._arrived[port] = first + size
-        if known > 0:
+        if known > 0 and first + size >= log.end:  # not before: waking somebody for each event would hold the stream up
             with self._news:
                 self._news.notify_all()
         return fresh
