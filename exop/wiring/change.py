@@ -259,12 +259,14 @@ class Change:
             driver, successor = component.driver, self._successors.made.get(component.node.name)
             if driver is None:
                 continue
-            in_hand = [*component.surrender(), *put_out(component)]  # before it is told to leave: it would do it itself
+            stays = self.beside.stays(component)
+            in_hand = component.surrender()  # before it is told to leave: it would do it itself
+            in_hand += [] if stays else put_out(component)
             if isinstance(driver, EngineDriver):
                 driver.heir = partial(_push_late, hands, driver)
             if successor is not None and successor.driver is not None and driver.ending:
                 successor.driver.ending = True
-            for one in () if self.beside.stays(component) else (driver, *component.pullers):
+            for one in () if stays else (driver, *component.pullers):
                 one.retire()
             hands.pass_on(driver, in_hand)
         for driver in self.deployment.drivers():
@@ -272,7 +274,7 @@ class Change:
                 driver.work.extend(hands.pass_on(driver, driver.unload()))
         for component in old:
             successor = self._successors.made.get(component.node.name)
-            if successor is not None:
+            if successor is not None and component.node.name not in self.beside.ready:  # they have had all of it
                 take_over(component, successor, hands)
         for driver in self.deployment.drivers():
             if len(driver.work) > 1:

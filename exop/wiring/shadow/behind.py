@@ -149,6 +149,7 @@ def quiesce(component: Component) -> None:
     def put_out() -> None:
         try:
             component.quiesce()
+            component.proceed()  # nothing more comes in until its driver is let go: it goes on then, wherever it stands
         except Exception as error:  # noqa: BLE001 (whatever the engine raises)
             failed.append(error)
 

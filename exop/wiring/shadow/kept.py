@@ -39,6 +39,7 @@ class Kept(Behind):
     def start(self, seconds: float) -> None:
         """Everything goes on: so does it, for so many seconds."""
         self.until = time.time() + seconds
+        self.component.proceed()  # it has put out everything, to be replaced
         self.follower.news = self._look
         self.follower.start()
         self._call_over(seconds)
