@@ -108,10 +108,11 @@ def _openings(seconds: float, checks: Checks) -> Iterator[Result]:
 
 
 def _beside(name: str, opened: Watched, before: Watched, after: Watched) -> Iterator[Result]:
-    """The pace of the stream, and the longest gaps in short windows, beyond those without anything to open."""
+    """The rate and pace of the stream, and the longest gaps in short windows, beyond those without anything to open."""
     alone = (before.items + after.items) / (before.seconds + after.seconds)
-    ratio = ratio_of(opened.rate, alone)
-    yield Result(f"{name}/rate", opened.rate, "items/s", ALONE, ratio, [(opened.rate, alone)])
+    yield Result(f"{name}/rate", opened.rate, "items/s", ALONE, ratio_of(opened.rate, alone), [(opened.rate, alone)])
+    pair = opened.items / opened.cpu, (before.items + after.items) / (before.cpu + after.cpu)
+    yield Result(f"{name}/pace", pair[0], "items per CPU second", ALONE, ratio_of(*pair), [pair])
     gaps = [*before.gaps, *after.gaps]
     for text, share in (("median", 0.5), ("p99", 0.99)):
         pair = quantile(opened.gaps, share), quantile(gaps, share)

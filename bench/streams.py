@@ -30,12 +30,14 @@ class Watched:
         took: How long what was done took, in ms.
         seconds: How long it was watched.
         items: How many came.
+        cpu: The seconds that the process has computed meanwhile, the sound measure on a machine that others use, too.
     """
 
     gaps: list[float]
     took: float
     seconds: float
     items: int
+    cpu: float = 0.0
 
     @property
     def gap(self) -> float:
@@ -85,14 +87,14 @@ class Stream:
 
     def during(self, action: Callable[[], object], at_least: float = WINDOW, *, width: float | None = None) -> Watched:
         """Watch the sink while something is done, and at least for so many seconds; as a whole, or in slices."""
-        items, begin = self.seen.next, time.perf_counter_ns()
+        items, begin, cpu = self.seen.next, time.perf_counter_ns(), time.process_time()
         action()
         took = time.perf_counter_ns() - begin
         rest(at_least - took / 1e9)
         end = time.perf_counter_ns()
-        items = self.seen.next - items
+        items, cpu = self.seen.next - items, time.process_time() - cpu
         gaps = self.gaps.slices(begin, end, end - begin if width is None else round(width * 1e9))
-        return Watched(gaps, took / 1e6, (end - begin) / 1e9, items)
+        return Watched(gaps, took / 1e6, (end - begin) / 1e9, items, cpu)
 
     def stop(self) -> None:
         """End the stream; everything that was sent has come to the sink then, or is lost."""
