@@ -227,6 +227,8 @@ class ArchiveRefused(BundleError):
 class RequirementMissing(BundleError):
     """What a bundle requires is not there: `bundle`, `missing` (each with its cure)."""
 
+    template = "the bundle {bundle} lacks {missing}"
+
     def compose(self) -> str:
         """Name all that is missing."""
         return f"the bundle {self.facts['bundle']} lacks {'; '.join(self.facts['missing'])}"
@@ -234,6 +236,8 @@ class RequirementMissing(BundleError):
 
 class BundleInUse(BundleError):
     """A bundle cannot be stopped or uninstalled while somebody uses it: `bundle`, `event`, `users`."""
+
+    template = "the bundle {bundle} cannot be {event}: it is used by {users}; replace or remove these first"
 
     def compose(self) -> str:
         """Name the users."""
@@ -247,7 +251,7 @@ class BundleInUse(BundleError):
 class BundleBroken(BundleError):
     """The code of a bundle could not be loaded: `bundle`, `file`, `line`, `problem`."""
 
-    template = "{file}:{line}: the code of the bundle {bundle} could not be loaded: {problem}"
+    template = "{file}:{line}: the code of the bundle {bundle} could not be loaded: {problem}; mend that line first"
 
 
 class RegistryError(ExopError):
