@@ -87,7 +87,7 @@ class Drain:
             moved = any(join.component.node.name in stay for join in leaving)
             gone = name not in after.channels
             channel = before.channels[name]
-            if isinstance(channel, QueueChannel) and leaving and (gone or moved):
+            if isinstance(channel, QueueChannel) and leaving and (gone or moved or not there):
                 yield channel, leaving
             queue = self.deployment.inserted.get(before_key(name))
             if queue is not None and gone:

@@ -11,6 +11,7 @@ from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.openings import Openings, imports_to_open, opens
 from exop.runtime.shown import shown
+from exop.wiring.drain import HELPLESS
 from exop.wiring.lines import notes_on_lines
 from exop.wiring.plan import Plan, Step
 from exop.wiring.preview import preview
@@ -45,6 +46,20 @@ def _queues(plan: Plan, deployment: Deployment, kinds: Mapping[str, type[Channel
     for spec in plan.changes.channels_removed:
         if kinds[spec.kind].buffered:
             yield f"drain the queue {spec.name} first, while what pushes into it waits"
+    for name, spec in plan.after.channels.items():
+        readers = [node.name for node, _ in plan.before.consumers(name)] if name in plan.before.channels else []
+        if readers and not plan.after.consumers(name):
+            if kinds[spec.kind].buffered:
+                yield _of_backlog(name, readers, deployment)
+            yield f"{name} is read by nobody then: what comes there goes nowhere"
+
+
+def _of_backlog(name: str, readers: list[str], deployment: Deployment) -> str:
+    """What becomes of the items in a queue whose last readers leave."""
+    if all(deployment.components[reader].status in HELPLESS for reader in readers):
+        depth = deployment.channels[name].metrics().get("depth", 0)
+        return f"{', '.join(readers)} can take nothing: what waits in {name} ({depth} items now) goes with it"
+    return f"drain the queue {name} first, while what pushes into it waits"
 
 
 def _connects_otherwise(plan: Plan) -> bool:

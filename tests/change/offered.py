@@ -18,6 +18,8 @@ NO_ENGINES: dict[str, Any] = {
     "sources": tuple(kind for kind in SOURCES if kind != "engine_source"),
     "middles": tuple(kind for kind in MIDDLES if kind != "engine"),
 }
+#: How many items a source has: most run for some changes.
+LIMITS = (0, 30, 300, 300, 1000)
 #: So many sinks may be added to one mesh by changes; the next ones are not.
 WATCHERS = 12
 
@@ -43,7 +45,9 @@ class OfferedMesh(RandomMesh):
     def __init__(self, name: str, chance: random.Random) -> None:
         self.slets: dict[str, SletSpec] = {}
         self.seen: dict[str, dict[str, list[int]]] = {}
-        super().__init__(name, chance, durable=3600.0, **NO_ENGINES)  # a checkpoint is taken when one is asked for
+        super().__init__(
+            name, chance, limits=LIMITS, durable=3600.0, **NO_ENGINES
+        )  # a checkpoint is taken when one is asked for
         for node in self.stations:
             self._offer_twins(node)
         for number in range(WATCHERS):

@@ -1,5 +1,6 @@
 """Deploy, change, fail, crash and recover in any order: nothing is lost, doubled or reordered per pair of ports."""
 
+import os
 import random
 import shutil
 import tempfile
@@ -8,9 +9,16 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from exop import Platform
 from exop.errors import CheckpointError, LifecycleError, UnknownName
@@ -25,6 +33,10 @@ from tests.rig import threads_leave
 
 #: So many applications run at once, at the most.
 AT_ONCE = 2
+#: So many changes come between two crashes or ends, at least.
+SOME = 6
+#: So many steps one platform lives through, at the most.
+STEPS = 60
 #: A file system in memory, where there is one: what is proven here does not need a disk.
 MEMORY = Path("/dev/shm")
 SEEDS = st.integers(0, 1 << 32)
@@ -33,12 +45,16 @@ SEEDS = st.integers(0, 1 << 32)
 class AnyOrder(RuleBasedStateMachine):
     """One platform with a state directory that is killed now and then, and what should run on it."""
 
+    #: How many steps there have been, over all platforms.
+    steps = 0
+
     def __init__(self) -> None:
         super().__init__()
         self.ends = ExitStack()
         self.root = Path(tempfile.mkdtemp(prefix="exop-any-order-", dir=MEMORY if MEMORY.is_dir() else None))
         self.ends.callback(shutil.rmtree, self.root, ignore_errors=True)
         self.lives = self.number = 0
+        self.since = 0
         self.changes: dict[str, OfferedChanges] = {}
         self.captured: dict[str, Marks] = {}
         self.written: dict[str, Marks] = {}
@@ -150,6 +166,7 @@ class AnyOrder(RuleBasedStateMachine):
         """Change one of the applications; some of the plans fail, at opening or in the pause."""
         changes = self.some(seed)
         changes.chance = random.Random(seed)
+        self.since += 1
         if changes.name in self.platform.applications():
             changes.one(*edits)
 
@@ -162,10 +179,11 @@ class AnyOrder(RuleBasedStateMachine):
         except (CheckpointError, LifecycleError, UnknownName):
             return  # it has finished
 
-    @precondition(lambda self: self.changes)
+    @precondition(lambda self: self.changes and self.since >= SOME)
     @rule()
     def crash_and_recover(self) -> None:
         """The machine dies; a new platform goes on from what is on the disk, and nothing else."""
+        self.since = 0
         deployments = [self.platform.deployment(name) for name in self.platform.applications()]
         with ExitStack() as held:
             for deployment in deployments:
@@ -185,7 +203,7 @@ class AnyOrder(RuleBasedStateMachine):
             if name in self.platform.applications():
                 changes.recovered(self.platform.mesh(name))
 
-    @precondition(lambda self: self.changes)
+    @precondition(lambda self: self.changes and self.since >= SOME)
     @rule(seed=SEEDS)
     def finish(self, seed: int) -> None:
         """Let one come to its end, and see what has come of it."""
@@ -206,6 +224,11 @@ class AnyOrder(RuleBasedStateMachine):
         """One of the applications."""
         return self.changes[sorted(self.changes)[seed % len(self.changes)]]
 
+    @invariant()
+    def count(self) -> None:
+        """One more step."""
+        AnyOrder.steps += 1
+
     def teardown(self) -> None:
         """All come to their ends."""
         try:
@@ -217,17 +240,33 @@ class AnyOrder(RuleBasedStateMachine):
             self.ends.close()
 
 
-@pytest.mark.timeout(0)
-def test_any_order() -> None:
-    """10 000 steps at least."""
+def run(examples: int, *, seeded: bool) -> None:
+    """So many platforms with up to `STEPS` steps each; the steps of *seeded* runs are the same every time."""
+    AnyOrder.steps = 0
     run_state_machine_as_test(
         AnyOrder,
         settings=settings(
-            max_examples=20,
-            stateful_step_count=50,
+            max_examples=examples,
+            stateful_step_count=STEPS,
             deadline=None,
-            derandomize=True,
+            derandomize=seeded,
             database=None,
+            phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+@pytest.mark.timeout(0)
+def test_any_order() -> None:
+    """A first part of the campaign, the same every time."""
+    run(40, seeded=True)
+    assert AnyOrder.steps > 1000
+
+
+@pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")
+@pytest.mark.timeout(0)
+def test_a_long_campaign() -> None:
+    """10 000 steps, others every time."""
+    run(300, seeded=False)
+    assert AnyOrder.steps > 10_000

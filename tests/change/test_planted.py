@@ -9,7 +9,7 @@ import pytest
 
 from exop import Platform
 from exop.model.handover import HandOver
-from exop.runtime import failure
+from exop.runtime import convert, failure
 from exop.runtime.drivers.base import Driver
 from exop.runtime.unwind import Work
 from exop.wiring import change as changing
@@ -107,6 +107,7 @@ MISTAKES = (cut_without_waiting, drain_skipped, retry_doubled, bound_too_late, s
 def test_a_planted_mistake_is_caught(monkeypatch: pytest.MonkeyPatch, plant: Callable[[Any], None]) -> None:
     """Some mesh shows it: what was sent and what has come differ, two drivers met, or a stream or thread has no end."""
     monkeypatch.setattr(failure, "BACK_OFF", 0.0005)
+    monkeypatch.setattr(convert, "_SHARED", {})  # what a mistake leaves behind stays here
     with monkeypatch.context() as planted, Platform() as platform:
         planted.setattr("tests.mesh.test_any_mesh.PATIENCE", 0.5)
         planted.setattr(changing, "TIMEOUT", 0.5)

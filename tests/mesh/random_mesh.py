@@ -25,12 +25,13 @@ class RandomMesh:
         *,
         sources: tuple[str, ...] = SOURCES,
         middles: tuple[str, ...] = MIDDLES,
+        limits: tuple[int, ...] = (0, 7, 30, 30, 300),
         durable: float | None = None,
     ) -> None:
         self.app = Application(name)
         if durable is not None:
             self.app.durable(every=durable)
-        self._sources, self._middles = sources, middles
+        self._sources, self._middles, self._limits = sources, middles, limits
         self.notes = Notes()
         self.stations: dict[str, Station] = {}
         self.kinds: dict[str, str] = {}
@@ -112,9 +113,7 @@ class RandomMesh:
         return name
 
     def _add_source(self) -> None:
-        self._add(
-            self._chance.choice(self._sources), {}, self._channel(), limit=self._chance.choice((0, 7, 30, 30, 300))
-        )
+        self._add(self._chance.choice(self._sources), {}, self._channel(), limit=self._chance.choice(self._limits))
 
     def _add_middle(self) -> None:
         kind = self._chance.choice(self._middles)
