@@ -44,9 +44,25 @@ class Shadow:
     def __post_init__(self) -> None:
         if self.items is None and self.seconds is None:
             raise PlanError("a shadow needs an end: say Shadow(items=1000), or Shadow(seconds=30)")
+        self._check_kinds()
         if (self.items is not None and self.items < 1) or not 0 < self.limit < float("inf") or not self.slower > 0:
             given = f"items={self.items}, seconds={self.seconds}, slower={self.slower}"
             raise PlanError(f"a shadow with {given} cannot be; give numbers above 0")
+
+    def _check_kinds(self) -> None:
+        """Refuse what is of another kind than it is to be, before anything runs."""
+        items, seconds, compare, divert = self.items, self.seconds, self.compare, self.divert
+        named = isinstance(divert, Mapping) and all(isinstance(name, str) for name in divert)
+        for name, fits, cure in (
+            ("items", items is None or (is_number(items) and isinstance(items, int)), "a whole number above 0"),
+            ("seconds", seconds is None or is_number(seconds), "a number of seconds above 0"),
+            ("slower", is_number(self.slower), "a number above 0"),
+            ("compare", compare is None or callable(compare), "a function of two items, compare(old, new) -> bool"),
+            ("divert", named, "values by setting, {'path': 'trial.csv'}"),
+            ("copy", isinstance(self.copy, bool), "True or False"),
+        ):
+            if not fits:
+                raise PlanError(f"a shadow with {name}={getattr(self, name)!r} cannot be; give {cure}")
 
     @property
     def limit(self) -> float:
@@ -79,3 +95,20 @@ class Shadow:
             name.removeprefix(f"{node}."): value for name, value in self.divert.items() if name.startswith(f"{node}.")
         }
         return {name: value for name, value in self.divert.items() if "." not in name} | own
+
+
+def is_number(value: object) -> bool:
+    """A number, and not a truth value."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def as_shadow(value: object) -> Shadow:
+    """What was given as a shadow, if it is one.
+
+    Raises:
+        PlanError: it is something else.
+    """
+    if isinstance(value, Shadow):
+        return value
+    cure = f"Shadow.parse({value!r})" if isinstance(value, str) else "Shadow(items=1000), or Shadow(seconds=30)"
+    raise PlanError(f"shadow={value!r} is no shadow; say shadow={cure}")

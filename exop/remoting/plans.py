@@ -11,7 +11,7 @@ from exop.model.marks import marks_of, without_marks
 from exop.model.memento import Memento
 from exop.model.mesh import Mesh
 from exop.model.resolve import resolved
-from exop.model.shadow import Shadow
+from exop.model.shadow import Shadow, as_shadow
 from exop.model.written import written
 from exop.runtime.catalog import known_slets
 
@@ -99,7 +99,7 @@ def as_proof(shadow: Shadow | None, keep: float | None) -> dict[str, Any] | None
     """
     if shadow is None:
         return None if keep is None else {"keep": keep}
-    if shadow.compare is not None:
+    if as_shadow(shadow).compare is not None:
         raise PlanError(
             "a comparison is code, and code does not travel: prove the change in the platform's own process"
         )

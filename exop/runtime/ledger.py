@@ -70,6 +70,10 @@ class Ledger:
         """A line took effect: the mesh says so from now on."""
         deployment = self._deployment
         with self._turn:  # drivers of several nodes may come at the same time
+            there = getattr(deployment.mesh, firing.section).get(firing.name)
+            if there is None or firing.line not in there.pending:  # no reason to end the driver that brings the item
+                self.tell("a line took effect that the mesh does not have", place=firing.name, line=str(firing.line))
+                return
             revision = deployment.mesh.revision + 1
             noted = Firing(firing.section, firing.name, firing.line, firing.dropped, revision)
             self.firings.append(noted)

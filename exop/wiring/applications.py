@@ -106,7 +106,9 @@ class Applications:
         plan = make_plan(now, mesh)
         check_rebuilds(plan, running)
         said = notes(plan, running, self._manager.kinds, self._manager.openings)
-        return dataclasses.replace(plan, notes=said, carry_out=self.changes.carry_out)
+        return dataclasses.replace(
+            plan, notes=(*said, *self.changes.beside.notes(plan)), carry_out=self.changes.carry_out
+        )
 
     def apply(self, mesh: Mesh, timeout: float | None = None) -> Mesh:
         """Make *mesh* what runs: deploy a new application, or change the one that runs. Returns it with its revision.

@@ -31,7 +31,7 @@ from exop.wiring.controller import Wiring, WiringController
 from exop.wiring.drain import Drain, check_ends
 from exop.wiring.engines import check_left, check_level, put_out, take_over
 from exop.wiring.hands import Hands, check_hands
-from exop.wiring.lines import caught_up, settle_fired
+from exop.wiring.lines import caught_up, settle_fired, settle_ready
 from exop.wiring.pause import Pause
 from exop.wiring.plan import Plan, Step
 from exop.wiring.standby import Companions, discard
@@ -196,7 +196,12 @@ class Change:
         """What is to be, with the settings that have taken effect by themselves since the plan was made."""
         since = self.plan.before.revision
         _, mesh = caught_up(self.plan.after, since, self.deployment)
-        settle_fired(self.deployment, since, mesh, lambda one: self._undo.append(_remembered(one)))
+
+        def remember(one: Component) -> None:
+            self._undo.append(_remembered(one))
+
+        mesh = settle_ready(self.deployment, self.beside.ready.values(), mesh, remember)
+        settle_fired(self.deployment, since, mesh, remember)
         self._closed = settle_channels(self.deployment, mesh, self.plan.changes, self._undo)
         return mesh
 

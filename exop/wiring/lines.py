@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from exop.errors import ExopError, StaleMesh
@@ -14,6 +14,7 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.ledger import Firing
 from exop.wiring.controller import WiringController
 from exop.wiring.plan import Plan, make_plan
+from exop.wiring.standby import Companion
 
 #: How long drivers may take to park so that guards that have done their work are compiled out, in seconds.
 BRIEF = 0.1
@@ -72,6 +73,35 @@ def settle_fired(deployment: Deployment, since: int, mesh: Mesh, remember: Calla
         if component is not None and component.node != mesh.nodes[firing.name]:
             remember(component)
             component.configure(mesh.nodes[firing.name])
+
+
+def fired_beside(component: Component, since: int, deployment: Deployment) -> Node:
+    """The node of one that runs beside the mesh, with the lines that took effect in the mesh since a revision.
+
+    Those that it has seen itself are pending there no more.
+    """
+    node = component.node
+    mesh = deployment.mesh
+    for firing in list(deployment.ledger.firings):
+        here = firing.section == "nodes" and firing.name == node.name
+        if here and firing.revision > since and firing.line in node.pending:
+            node = firing.on(replace(mesh, nodes={**mesh.nodes, node.name: node})).nodes[node.name]
+    return node
+
+
+def settle_ready(
+    deployment: Deployment, ready: Iterable[Companion], mesh: Mesh, remember: Callable[[Component], None]
+) -> Mesh:
+    """A mesh with the lines as they are in those that take a place: each has seen all items but the one in hand."""
+    for companion in ready:
+        component = companion.component
+        node = fired_beside(component, companion.since, deployment)
+        if node is not component.node:  # it fired for the item in hand, which this one is going to be given
+            remember(component)
+            component.configure(node)
+        there = replace(mesh.nodes[node.name], settings=node.settings, pending=node.pending)
+        mesh = replace(mesh, nodes={**mesh.nodes, node.name: there})
+    return mesh
 
 
 def notes_on_lines(old: Node, new: Node) -> Iterator[str]:

@@ -10,7 +10,7 @@ from exop.errors import PlanError
 from exop.model.diff import Difference, difference
 from exop.model.handover import HandOver, hand_over
 from exop.model.mesh import ChannelSpec, Mesh, Node
-from exop.model.shadow import Shadow
+from exop.model.shadow import Shadow, as_shadow
 from exop.model.slet import Slet
 
 Verb = Literal["add", "remove", "replace", "configure", "arm", "suspend", "resume", "rewire", "adjust"]
@@ -95,7 +95,7 @@ class Plan:
         from exop.wiring.shadow.allowed import check_keep, check_shadow, told
 
         if shadow is not None:
-            check_shadow(self, shadow)
+            check_shadow(self, as_shadow(shadow))
         if keep is not None:
             check_keep(self, keep)
         plan = replace(self, shadow=shadow, keep=keep)
@@ -120,7 +120,7 @@ class Plan:
         plan = (
             self
             if shadow is None and keep is None
-            else self.proven(shadow or self.shadow, self.keep if keep is None else keep)
+            else self.proven(self.shadow if shadow is None else shadow, self.keep if keep is None else keep)
         )
         return self.carry_out(plan if timeout is None else replace(plan, timeout=timeout))
 

@@ -21,6 +21,7 @@ class Companion(Protocol):
     """A component that runs behind the one of the mesh, on the same items."""
 
     component: Component
+    since: int
 
     def come_to_rest(self, pause: Pause) -> None:
         """Everything is being parked: catch up with the last items, and park too."""

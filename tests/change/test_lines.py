@@ -9,6 +9,8 @@ import pytest
 
 from exop import Application, Batch, InputPort, OutputPort, Punctuation, Shadow, Slet, input_port, slet
 from exop.errors import ConditionError, MeshError, PlanError, SettingError, StaleMesh, UnknownName
+from exop.model.lines import Line
+from exop.runtime.ledger import Firing
 from tests.change.tools import (
     Position,
     Sum,
@@ -584,3 +586,75 @@ def test_beside_a_successor_that_is_proven(platform):
     assert platform.mesh("app").node("c").slet.name == "passing_too"
     assert platform.mesh("app").node("b").settings == {"by": 2}
     assert seen == expected((50, 2), last=100)
+
+
+@pytest.mark.parametrize("second", ["x >= 60", "x >= 1000"])
+def test_in_the_one_that_is_on_trial(platform, second):
+    """A line takes effect in the successor on trial at the same item; one that is left does so behind the proof."""
+    seen: list[Any] = []
+    tap = Tap()
+    mesh = chain("app", tap.source(), scale, writing(seen)).build()
+    platform.apply(mesh.configure("b", by=2, when="x >= 50").configure("b", by=3, when=second))
+
+    def proven() -> None:
+        platform.plan(platform.mesh("app").replace("b", scale_too)).apply(shadow=Shadow(items=90, seconds=20))
+
+    with in_thread(proven):
+        eventually(lambda: platform.status("app").get("shadow", {}).get("b", {}).get("seconds"), "the trial")
+        tap.let(100)
+    tap.let(1000)
+    tap.shut()
+    finish(platform, "app")
+    node = platform.mesh("app").node("b")
+    assert (node.slet.name, dict(node.settings), node.pending) == ("scale_too", {"by": 3, "more": 0}, ())
+    assert platform.deployment("app").components["b"].node.settings == {"by": 3, "more": 0}
+    assert seen == expected((50, 2), (int(second.split()[-1]), 3), last=1100)
+
+
+@pytest.mark.parametrize("condition", ["x >= 50", "x == 50"])
+def test_it_fires_while_a_successor_is_opened_for_its_trial(platform, condition):
+    """The successor is opened with the settings of before; it is tried with those of now."""
+    seen: list[Any] = []
+    tap, opening = Tap(), Gate()
+
+    class Opening(Slet):
+        by: int = 1
+
+        def __enter__(self) -> "Opening":
+            opening.pass_through()
+            return self
+
+        @input_port
+        def x(self, x: int) -> tuple[int, int]:
+            return x, self.by
+
+    mesh = chain("app", tap.source(), scale, writing(seen)).build()
+    platform.apply(mesh.configure("b", by=2, when=condition))
+
+    def proven() -> None:
+        platform.plan(platform.mesh("app").replace("b", Opening)).apply(shadow=Shadow(items=20, seconds=20))
+
+    with in_thread(proven):
+        opening.somebody_waits()
+        tap.let(70)
+        eventually(lambda: len(seen) == 70, "the items that come while it is opened")
+        opening.open()
+        eventually(lambda: platform.status("app").get("shadow", {}).get("b", {}).get("seconds"), "the trial")
+        tap.let(50)
+    tap.shut()
+    finish(platform, "app")
+    node = platform.mesh("app").node("b")
+    assert (node.slet.name, dict(node.settings), node.pending) == ("opening", {"by": 2}, ())
+    assert seen == expected((50, 2), last=120)
+
+
+def test_a_line_that_the_mesh_does_not_have(platform):
+    """It is told, and the driver that brought the item goes on."""
+    platform.apply(chain("app", Tap().source(), scale, writing([])).build())
+    before, ledger = platform.mesh("app"), platform.deployment("app").ledger
+    told: list[str] = []
+    ledger.heard = lambda: told.append(ledger.news.popleft()[0])
+    ledger.note(Firing("nodes", "b", Line("x >= 50", {"by": 2})))
+    assert platform.mesh("app") == before
+    assert told == ["a line took effect that the mesh does not have"]
+    platform.remove("app")

@@ -14,6 +14,7 @@ from tests.change.tools import (
     end,
     endless,
     grows,
+    in_thread,
     plain,
     summing,
     summing_too,
@@ -21,7 +22,7 @@ from tests.change.tools import (
     whole,
     writing,
 )
-from tests.rig import eventually
+from tests.rig import Gate, eventually
 
 
 def kept(platform, node="b"):
@@ -266,3 +267,86 @@ def test_what_cannot_be_kept_says_so(platform):
             platform.plan(edit).apply(keep=60)
     with pytest.raises(PlanError, match="above 0"):
         platform.plan(mesh.replace("b", summing)).apply(keep=0)
+
+    for seconds in (1e300, "x", True, float("nan")):
+        with pytest.raises(PlanError, match=r"keep=.*give a number of seconds above 0"):
+            platform.plan(mesh.replace("b", summing)).apply(keep=seconds)
+
+
+@slet
+def scaling(x: int, *, by: int = 1) -> int:
+    """Times a number."""
+    return x * by
+
+
+@slet
+def scaling_too(x: int, *, by: int = 1) -> int:
+    """The same, by other code."""
+    return x * by
+
+
+def test_back_behind_a_line_that_took_effect_in_both(platform):
+    """Planned before the predecessor has come to the item of the line, the mesh says what it has become there."""
+    going = Gate()
+
+    @slet
+    def lagging(x: int, *, by: int = 1) -> int:
+        if x == 40 and threading.current_thread().name.endswith("(behind)"):
+            going.pass_through()
+        return x * by
+
+    seen: list[int] = []
+    tap = Tap()
+    mesh = chain("app", tap.source(), lagging, writing(seen)).build()
+    platform.apply(mesh.configure("b", by=-1, when="x >= 50"))
+    keep(platform, scaling)
+    tap.let(100)
+    eventually(lambda: len(seen) == 100, "the items")
+    assert kept(platform)["behind"] > 50
+    with in_thread(lambda: platform.rollback("app", "b")):
+        going.open()
+    node, component = platform.mesh("app").node("b"), platform.deployment("app").components["b"]
+    assert (node.slet.name, node.settings["by"], node.pending) == ("lagging", -1, ())
+    assert (component.node.settings["by"], component.node.pending) == (-1, ())
+    tap.let(10)
+    tap.shut()
+    assert platform.wait("app", 20)
+    assert seen == [*range(1, 50), *(-n for n in range(50, 111))]
+
+
+def test_back_with_the_item_at_which_a_line_took_effect(platform):
+    """The successor is suspended on that item; the predecessor takes it with the new settings, too."""
+
+    @slet
+    def failing(x: int, *, by: int = 1) -> int:
+        if x == 50:
+            raise ValueError(f"not {x}")
+        return x * by
+
+    seen: list[int] = []
+    tap = Tap()
+    mesh = chain("app", tap.source(), scaling, writing(seen)).build()
+    platform.apply(mesh.configure("b", by=-1, when="x == 50"))
+    keep(platform, failing)
+    tap.let(100)
+    suspended(platform, "app", "b")
+    node = platform.rollback("app", "b").node("b")
+    assert (node.slet.name, node.settings["by"], node.pending) == ("scaling", -1, ())
+    tap.shut()
+    assert platform.wait("app", 20)
+    assert seen == [*range(1, 50), *(-n for n in range(50, 101))]
+
+
+@pytest.mark.parametrize("when", [None, "x >= 1000000000"])
+def test_new_settings_end_it(platform, when):
+    """At once or at a point in the stream: the predecessor is closed, and the plan says so."""
+    seen: list[int] = []
+    platform.apply(chain("app", endless, scaling, writing(seen)).build())
+    keep(platform, scaling_too)
+    plan = platform.plan(platform.mesh("app").configure("b", by=2, when=when))
+    assert "b: the predecessor that is kept behind it is closed" in str(plan)
+    plan.apply()
+    assert kept(platform) is None
+    with pytest.raises(PlanError, match="replace it back"):
+        platform.rollback("app", "b")
+    assert len(platform.mesh("app").node("b").pending) == (when is not None)

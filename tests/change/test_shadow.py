@@ -1,6 +1,7 @@
 """A successor is proven before it takes over: equal, it goes on with its own state; different, the old one stays."""
 
 import dataclasses
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +21,7 @@ from tests.change.tools import (
     grows,
     in_thread,
     plain,
+    plain_too,
     summing,
     summing_too,
     whole,
@@ -350,6 +352,51 @@ def test_a_comparison_of_the_users_own(platform):
     assert running(platform) == "rough"
 
 
+@pytest.mark.parametrize("compare", [lambda old: True, lambda old, new: old / 0 > new])
+def test_a_comparison_that_raises(platform, compare):
+    """The report names it, and the item; the old one runs on."""
+    seen: list[Any] = []
+    platform.apply(chain("app", endless, plain, writing(seen)).build())
+    error = refused(platform, plain_too, Shadow(items=20, seconds=20, compare=compare))
+    assert re.search(r"`compare` raised for item \d+, out .*compare\(old, new\)", str(error))
+    grows(seen)
+    end(platform, "app")
+    whole(seen)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"items": "3"},
+        {"items": 1.5},
+        {"items": True},
+        {"seconds": "x"},
+        {"seconds": float("nan")},
+        {"items": 5, "slower": "x"},
+        {"items": 5, "compare": 3},
+        {"items": 5, "divert": 3},
+        {"items": 5, "divert": {3: 4}},
+        {"items": 5, "copy": "no"},
+    ],
+)
+def test_what_is_no_shadow(given):
+    """What cannot be is refused where it is said, by name, with what it could be."""
+    name, value = list(given.items())[-1]
+    with pytest.raises(PlanError, match=f"{name}={re.escape(str(value) if value != value else repr(value))}.*; give "):
+        Shadow(**given)
+
+
+def test_what_is_given_as_a_shadow(platform):
+    """Something else than a shadow is refused, with the way to write it."""
+    platform.apply(chain("app", endless, plain, writing([])).build())
+    plan = platform.plan(platform.mesh("app").replace("b", plain_too))
+    with pytest.raises(PlanError, match=r"shadow='10items' is no shadow; say shadow=Shadow.parse\('10items'\)"):
+        plan.apply(shadow="10items")
+    for other in (0, 3, Shadow):
+        with pytest.raises(PlanError, match="is no shadow; say shadow=Shadow"):
+            plan.apply(shadow=other)
+
+
 def test_items_that_are_altered_are_copied(platform):
     """A slet that alters the items it gets, in either of the two, does not disturb the other one."""
 
@@ -575,6 +622,16 @@ def test_effects_are_refused_unless_diverted(platform, tmp_path):
         platform.plan(mesh).apply(shadow=TWENTY)
     with pytest.raises(UnknownName, match="pth"):
         platform.plan(mesh).apply(shadow=Shadow(items=20, divert={"pth": "x"}))
+    for divert in ({"bb.path": str(trial)}, {"a.path": str(trial)}):
+        with pytest.raises(UnknownName, match="no node"):
+            platform.plan(mesh).apply(shadow=Shadow(items=20, divert=divert))
+    for divert in ({"path": str(real)}, {"b.path": str(real)}):
+        with pytest.raises(PlanError, match="diverts nothing.*another value"):
+            platform.plan(mesh).apply(shadow=Shadow(items=20, divert=divert))
+    with pytest.raises(PlanError, match="diverts nothing"):
+        platform.plan(platform.mesh("app").replace("b", WriterToo, path=str(trial))).apply(
+            shadow=Shadow(items=20, divert={"path": str(real)})
+        )
     shadow = Shadow(items=20, divert={"path": str(trial)})
     plan = platform.plan(mesh)
     assert f"path='{trial}' meanwhile" in str(plan.proven(shadow))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from exop.errors import PlanError, UnknownName
 from exop.model.mesh import Node
-from exop.model.shadow import Shadow
+from exop.model.shadow import Shadow, is_number
 from exop.model.spec import Role
 from exop.wiring.plan import Plan, Step
+
+#: No timer waits for longer, in seconds.
+LONGEST = min(1e9, threading.TIMEOUT_MAX)
 
 
 def check_shadow(plan: Plan, shadow: Shadow) -> None:
@@ -23,6 +28,11 @@ def check_shadow(plan: Plan, shadow: Shadow) -> None:
         raise PlanError(
             f"the plan for {plan.after.name} replaces no slet: nothing is to be proven; leave the shadow out"
         )
+    known = [step.node for step in steps]
+    for name in shadow.divert:
+        place, dot, _ = name.partition(".")
+        if dot and place not in known:
+            raise UnknownName(place="divert: what is replaced", kind="node", name=place, known=known)
     for step in steps:
         for node in _both(step):
             cure = "its successor cannot be proven beside it; replace it without a shadow"
@@ -33,11 +43,7 @@ def check_shadow(plan: Plan, shadow: Shadow) -> None:
                 f"rebuild it without a shadow, and keep the predecessor instead (keep=SECONDS)"
             )
         diverted = shadow.diverted(step.node)
-        for name in diverted:
-            if step.after is not None and name not in step.after.slet.settings:
-                raise UnknownName(
-                    place=f"divert: {step.after.slet.name}", kind="setting", name=name, known=step.after.slet.settings
-                )
+        _check_diverted(step, diverted)
         if step.after is not None and step.after.slet.has_effects and not diverted:
             raise PlanError(
                 f"{step.node}: {step.after.slet.name} acts on something outside of the mesh{_why(step.after)}, and it "
@@ -52,8 +58,10 @@ def check_keep(plan: Plan, seconds: float) -> None:
     Raises:
         PlanError: the reason, and what can be done instead.
     """
-    if not 0 < seconds < float("inf"):
-        raise PlanError(f"a predecessor cannot be kept for {seconds} s; give a number above 0")
+    if not (is_number(seconds) and 0 < seconds <= LONGEST):
+        raise PlanError(
+            f"a predecessor cannot be kept for keep={seconds!r}; give a number of seconds above 0, at most {LONGEST:g}"
+        )
     steps = replacements(plan)
     if not steps:
         raise PlanError(f"the plan for {plan.after.name} replaces no slet: there is no predecessor to keep")
@@ -84,6 +92,27 @@ def told(plan: Plan) -> Iterator[str]:
         if plan.keep is not None:
             there = f"{plan.after.name}.{step.node}"
             yield f"keep the predecessor of {step.node} behind it for {plan.keep:g} s (exop rollback {there})"
+
+
+def _check_diverted(step: Step, diverted: Mapping[str, Any]) -> None:
+    """What is diverted has to go somewhere else than it goes already."""
+    if step.after is None or not diverted:
+        return
+    spec, real = step.after.slet, step.after.settings
+    for name in diverted:
+        if name not in spec.settings:
+            raise UnknownName(place=f"divert: {spec.name}", kind="setting", name=name, known=spec.settings)
+    given = spec.configured(step.node, {**real, **diverted})
+    before = step.before.settings if step.before is not None else {}
+    same = [name for name in diverted if name in real and given[name] == real[name]]
+    if not same and all(name in before and given[name] == before[name] for name in diverted):
+        same = list(diverted)
+    if same:
+        said = ", ".join(f"{name}={given[name]!r}" for name in same)
+        raise PlanError(
+            f"{step.node}: divert={{{said}}} diverts nothing: that is where it goes already; give another value, or "
+            f"leave it out"
+        )
 
 
 def _both(step: Step) -> list[Node]:

@@ -35,11 +35,15 @@ class Behind:
         component: The one behind it.
         compared: What leaves is wanted: it is going to be compared.
         copies: Items that may be altered are copied.
+
+    Attributes:
+        since: The revision of the mesh on which it was tied: lines that took effect later concern it, too.
     """
 
     def __init__(self, leader: Component, component: Component, *, compared: bool, copies: bool = True) -> None:
         self.leader = leader
         self.component = component
+        self.since = 0
         left = self.leader_left if compared else None
         self.follower = Follower(component, self.done, self.left if compared else None, self.full)
         self.tap = LeaderTap(leader, self.follower.put, left, self._copied if copies else lambda value: value)

@@ -24,7 +24,7 @@ from exop.wiring.standby import Companions, discard
 #: How long a proof that is given up is waited for, in seconds.
 LEAVING = 10.0
 #: What a change of this node ends: its predecessor does not follow it there.
-ENDING = ("replace", "remove", "configure")
+ENDING = ("replace", "remove", "configure", "arm")
 
 
 class Beside:
@@ -88,6 +88,7 @@ class Beside:
         for keeper in companions.keepers.values():
             if isinstance(keeper, Keeping) and keeper.kept is not None and plan.keep is not None:
                 self._kept[deployment.name, keeper.kept.node.name] = deployment, keeper.kept
+                keeper.kept.since = plan.before.revision
                 keeper.kept.start(plan.keep)
 
     def kept(self, application: str, node: str) -> Kept:
@@ -103,6 +104,13 @@ class Beside:
                 f"(plan.apply(keep=60), exop replace … --keep 60s), for that time; replace it back instead"
             )
         return found[1]
+
+    def notes(self, plan: Plan) -> Iterator[str]:
+        """The predecessors that a plan ends, in words."""
+        ended = {step.node for step in plan.steps if step.verb in ENDING}
+        for node, _ in self._kept_of(plan.after.name):
+            if node in ended:
+                yield f"{node}: the predecessor that is kept behind it is closed: no rollback to it any more"
 
     def rollback_plan(self, application: str, node: str, mesh: Mesh, plan: Callable[[Mesh], Plan]) -> tuple[Plan, Kept]:
         """The plan by which a predecessor takes over again.

@@ -87,6 +87,10 @@ class Comparison:
         if len(self.differences) < MOST:
             self.differences.append(difference)
 
+    def broken(self) -> str | None:
+        """The comparison that was given raised: what, and for which item."""
+        return next((streams.broken for streams in self.ports.values() if streams.broken is not None), None)
+
     def too_far(self) -> str | None:
         """One of them is so far behind the other that nothing more can be kept."""
         for port, streams in self.ports.items():

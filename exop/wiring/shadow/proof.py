@@ -12,8 +12,10 @@ from exop.model.lifecycle import State
 from exop.model.shadow import Shadow
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
+from exop.runtime.node_lines import NodeWatch
 from exop.runtime.shown import described, message
 from exop.wiring.controller import WiringController
+from exop.wiring.lines import fired_beside
 from exop.wiring.plan import Plan, Step
 from exop.wiring.shadow.allowed import replacements
 from exop.wiring.shadow.behind import rebind, untie
@@ -114,7 +116,15 @@ class Proof:
             raise ComponentFailed(node=step.node, phase="opening", problem=problem) from error
 
     def _begin(self) -> None:
+        """Everything is parked: begin with the settings of this moment, and look at each item from now on."""
+        since, ledger = self.plan.before.revision, self.deployment.ledger
         for trial in self.trials:
+            component, trial.since = trial.component, since
+            node = fired_beside(component, since, self.deployment)
+            if node is not component.node:
+                component.configure(node)
+            if node.pending:
+                component.watch = NodeWatch(component, ledger)
             trial.begin()
 
     def _wait(self) -> None:

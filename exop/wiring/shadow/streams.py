@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from exop.model.items import CONTROL
 from exop.runtime.convert import as_row
-from exop.runtime.shown import shown
+from exop.runtime.shown import described, shown
 from exop.wiring.shadow.equality import is_columns, same, same_kind
 
 #: So many differences are reported at most.
@@ -81,6 +81,7 @@ class PortStreams:
         self.came: dict[Side, int] = {"old": 0, "new": 0}
         self.went: dict[Side, int] = {"old": 0, "new": 0}
         self.last: dict[Side, Any] = {}
+        self.broken: str | None = None
         self._given = compare
         self._in_step = in_step
 
@@ -131,12 +132,24 @@ class PortStreams:
         """Compare one item of each, *row* rows further on."""
         old, new = Unit(0, mine.payload, mine.row + row).first(), Unit(0, other.payload, other.row + row).first()
         if self._given is not None:
-            return bool(self._given(old, new))
+            return self._alike(self._given, mine.item or other.item or self.matched + row + 1, old, new)
         if mine.columns and other.columns:
             return same_kind(mine.payload, other.payload) and same(old, new)
         if mine.columns or other.columns:  # rows here, items there
             return same(as_row(old), as_row(new))
         return same(old, new)
+
+    def _alike(self, compare: Callable[[Any, Any], bool], item: int, old: Any, new: Any) -> bool:
+        """Ask the comparison that was given; once it has raised, nothing more is known."""
+        if self.broken is None:
+            try:
+                return bool(compare(old, new))
+            except Exception as error:  # noqa: BLE001 (whatever it raises: it is not the stream's)
+                self.broken = (
+                    f"`compare` raised for item {item}, {self.port} (old {shown(old, 200)}, new {shown(new, 200)}): "
+                    f"{described(error)}; it is called as compare(old, new), with single items, and returns a bool"
+                )
+        return True
 
     def _differ(self, mine: Unit, other: Unit) -> Iterator[Difference]:
         """Tell what one pair of items says, and go on where the two agree again, if that is near."""

@@ -103,6 +103,9 @@ class Trial(Behind):
         """Why it cannot take over, as far as is known."""
         old, new, found = self.leader, self.component, self.comparison
         found.match()
+        broken = found.broken()
+        if broken is not None:
+            return broken
         if found.found:
             return f"{found.found} differences" if found.found > 1 else "a difference"
         if old.status is State.ENDED or old.ended >= {port.name for port in old.spec.inputs}:
