@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
 from exop.cli.editing import DryRun, edit_found
 from exop.cli.options import HERE, Json, Where
 from exop.cli.peers import Found, find_application
-from exop.cli.report import DONE
+from exop.cli.report import DONE, Failure
 from exop.cli.text import print_json
-from exop.errors import BuilderError, PeerUnreachable, UnknownName
+from exop.errors import BuilderError, ComponentFailed, PeerUnreachable, UnknownName
+
+#: For how long a slet that was resumed is watched at most, and how often it is looked at, in seconds.
+SETTLING: Final = 1.0
+GLANCE: Final = 0.05
 
 
 def end(
@@ -66,6 +72,8 @@ def remove(app: str, /, *, dry_run: DryRun = False, where: Where = HERE, json: J
 def resume(node: str, /, *, where: Where = HERE) -> int:
     """Let items into a suspended slet again; the item that it is suspended on is tried first.
 
+    Exit code 1 if it fails again at once.
+
     Args:
         node: APP.NODE.
     """
@@ -74,9 +82,46 @@ def resume(node: str, /, *, where: Where = HERE) -> int:
             raise BuilderError(
                 f"{node!r} names an application; write {node}.NODE, as `exop describe {node}` lists them"
             )
+        place = f"{found.application}.{found.node}"
+        before = _facts(found)
+        if before["state"] == "active":
+            print(f"{place}: items are let in already: nothing to do")
+            return DONE
         found.platform.resume(found.application, found.node)
-        print(f"{found.application}.{found.node}: resumed")
+        again = _failed_again(found, before)
+        if again is not None:
+            problem = f"{again}; mend it (exop replace, exop configure) or its cause first"
+            raise Failure(ComponentFailed(node=place, phase="trying its item again", problem=problem))
+        print(f"{place}: resumed")
     return DONE
+
+
+def _facts(found: Found) -> Mapping[str, Any]:
+    """What is known of the node that was found."""
+    nodes = found.platform.status(found.application)["nodes"]
+    if found.node not in nodes:
+        raise UnknownName(place=f"the application {found.application!r}", kind="node", name=found.node, known=nodes)
+    known: Mapping[str, Any] = nodes[found.node]
+    return known
+
+
+def _failed_again(found: Found, before: Mapping[str, Any]) -> str | None:
+    """The error of a node that is broken again right after it was resumed; `None` once it has gone on, or hangs on.
+
+    A slet that was suspended without an error has no item to be tried again.
+    """
+    deadline = time.monotonic() + SETTLING
+    while before["state"] == "failed" and time.monotonic() < deadline:
+        try:
+            now = _facts(found)
+        except (UnknownName, PeerUnreachable):  # it has come to its end, and an `exop run` leaves then
+            return None
+        if now["state"] == "failed" and "error" in now:
+            return str(now["error"])
+        if now["metrics"]["items_in"] > before["metrics"]["items_in"] + 1 or now["state"] == "ended":
+            return None  # it is past that item
+        time.sleep(GLANCE)
+    return None
 
 
 def _whole(node: str, given: str) -> None:

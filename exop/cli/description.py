@@ -7,7 +7,7 @@ from typing import Any
 
 from exop.cli.beside import beside_lines
 from exop.cli.text import columns, number, pairs, seconds
-from exop.cli.troubles import application_troubles, pending_lines, troubles
+from exop.cli.troubles import application_troubles, held_nodes, pending_lines, troubles
 
 
 def as_text(facts: Mapping[str, Any]) -> list[str]:
@@ -58,8 +58,8 @@ def _settings(settings: list[dict[str, Any]], title: str = "settings") -> list[s
 
 
 def _application_text(facts: Mapping[str, Any]) -> list[str]:
-    title = f"{facts['name']}  {facts['state']} for {seconds(facts['running_s'])}  on {facts['platform']}"
-    title += f"  revision {facts['revision']}"
+    title = f"{facts['name']}  {facts['state']} for {seconds(facts['running_s'])}{held_nodes(facts)}"
+    title += f"  on {facts['platform']}  revision {facts['revision']}"
     if facts.get("last_change"):
         title += f"  (the last change stood still for {facts['last_change']['paused_ms']:.3g} ms)"
     nodes = [

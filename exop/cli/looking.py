@@ -11,7 +11,7 @@ from exop.cli.options import HERE, Json, Load, Picture, Where
 from exop.cli.peers import find_application, running, runs, the_platform
 from exop.cli.report import DONE
 from exop.cli.text import columns, number, print_json, seconds
-from exop.cli.troubles import application_troubles, pending_lines
+from exop.cli.troubles import application_troubles, held_nodes, pending_lines
 
 if TYPE_CHECKING:
     from exop.model.picture import Picture as Drawing
@@ -138,7 +138,7 @@ def _rows(platform: dict[str, Any]) -> list[list[str]]:
         [
             *begin,
             name,
-            status["state"],
+            status["state"] + held_nodes(status),
             seconds(status["running_s"]),
             str(len(status["nodes"])),
             number(Totals.of(status).items),

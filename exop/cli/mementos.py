@@ -81,10 +81,18 @@ def import_memento(
     """
     from exop.cli.outcome import show_and_make
 
-    data = sys.stdin.buffer.read() if file is None else file.read_bytes()
+    data = _content(file)
     with _node(node, where) as found:
         plan = found.platform.import_memento(found.application, found.node, data)
         return show_and_make(plan, dry_run=dry_run, json=json)
+
+
+def _content(file: Path | None) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file is None else file.read_bytes()
+    except OSError as problem:
+        told = problem.strerror or str(problem)
+        raise BuilderError(f"{file} cannot be read ({told}); name a file that `exop memento export` wrote") from problem
 
 
 @contextmanager

@@ -33,6 +33,15 @@ def troubles(facts: Mapping[str, Any], place: str) -> list[str]:
     return lines
 
 
+def held_nodes(status: Mapping[str, Any]) -> str:
+    """The nodes of an application into which no items are let, to be said behind its state; nothing if there are none.
+
+    Those that failed are told by its state, and apart.
+    """
+    held = [name for name, node in status["nodes"].items() if node["state"] == "suspended"]
+    return f"; suspended: {', '.join(held)}" if held else ""
+
+
 def application_troubles(status: Mapping[str, Any]) -> Iterator[str]:
     """The same for all nodes of an application that wait for somebody's help."""
     for name, facts in status["nodes"].items():

@@ -18,6 +18,8 @@ Form: TypeAlias = Literal["json", "msgpack"]
 #: What the JSON of a memento says of itself, and the form of what is written here.
 KIND: Final = "exop memento"
 FORMAT: Final = 1
+#: The first byte of a list in msgpack: none of them begins a text.
+_LISTS: Final = frozenset(bytes([first]) for first in (*range(0x90, 0xA0), 0xDC, 0xDD))
 
 
 def document(memento: Memento, place: str) -> tuple[dict[str, Any], list[str]]:
@@ -60,11 +62,20 @@ def imported(data: bytes, kind: type[Memento], place: str) -> Memento:
     Raises:
         StoredStateError: it is damaged, of another class or of a newer version, or a value in it does not fit.
     """
+    if not _is_msgpack(data) and data.lstrip()[:1] != b"{":
+        cure = "name a file that `exop memento export` wrote"
+        problem = "the file is empty" if not data.strip() else "the file is neither JSON of a memento nor msgpack"
+        raise StoredStateError(what=place, problem=problem, cure=cure)
     if data.lstrip()[:1] != b"{":
         return _unpacked(data, kind, place)
     found = _document(data, place)
     _check_kind(found, kind, place)
     return read(found["fields"], kind, place)
+
+
+def _is_msgpack(data: bytes) -> bool:
+    """It begins as a list does, which is what a stored memento is."""
+    return data[:1] in _LISTS
 
 
 def _unpacked(data: bytes, kind: type[Memento], place: str) -> Memento:

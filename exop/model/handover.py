@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NewType
 
 from exop.errors import MementoError
+from exop.model.fitting import fits
 from exop.model.memento import Memento
 from exop.model.mesh import Node
+from exop.model.ports import type_name
 from exop.model.versions import Mover, NoVersion, package_of, same_class, same_shape, types_of
 
 
@@ -31,7 +34,7 @@ def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
 
     As it is given, where the mesh gives it one. By reference when both keep the same class; through `upgrade` (a class
     method of the new class that takes the old memento) where there is one, on a copy; field by field when the new class
-    has the old one's name and all its fields.
+    has the old one's name and all its fields, of types that take the old values.
     Of two versions of a bundle, a class that has not changed goes field by field, also where it has an `upgrade` (that
     is for another one); values of the bundle's own classes that it holds become those of the new version.
 
@@ -75,6 +78,7 @@ def _way(before: Node, after: Node, *, lose_state: bool) -> HandOver:
         return HandOver(f"the state through {new.__name__}.upgrade", _upgrading(before.name, old, new, upgrade))
     if new.__qualname__ == old.__qualname__ and _names(old) <= _names(new):
         names = _names(old)
+        _check_types(before.name, old, new)
         return HandOver(
             f"the state ({old.__name__}) field by field",
             lambda memento: new(**{name: getattr(memento, name) for name in names}),
@@ -82,6 +86,41 @@ def _way(before: Node, after: Node, *, lose_state: bool) -> HandOver:
     raise MementoError(
         node=before.name, old=old.__name__, new=new.__name__, problem=f"{new.__name__} has no upgrade({old.__name__})"
     )
+
+
+def _check_types(node: str, old: type[Memento], new: type[Memento]) -> None:
+    """Refuse to hand over field by field what would be of another type than its field says.
+
+    Raises:
+        MementoError: a field has become of a type that does not take the old values.
+    """
+    wanted = _types(new)
+    for name, had in _types(old).items():
+        if name in wanted and not _takes(had, wanted[name]):
+            problem = (
+                f"the field {name!r} was {type_name(had)} and is {type_name(wanted[name])} now, so it is another "
+                f"version (class {new.__name__}(Memento, version={old.__memento_version__ + 1}))"
+            )
+            raise MementoError(node=node, old=old.__name__, new=new.__name__, problem=problem)
+
+
+def _takes(had: Any, wanted: Any) -> bool:
+    """Whether values of one type may stand in a field of another; two classes of one name may be two versions of it."""
+    wanted = wanted.__supertype__ if isinstance(wanted, NewType) else wanted
+    if fits(had, wanted):
+        return True
+    given, asked = typing.get_args(had), typing.get_args(wanted)
+    if given and len(given) == len(asked) and typing.get_origin(had) is typing.get_origin(wanted):
+        return all(map(_takes, given, asked))
+    classes = isinstance(had, type) and isinstance(wanted, type) and had.__module__ != "builtins"
+    return classes and not given and not asked and had.__qualname__ == wanted.__qualname__
+
+
+def _types(kind: type[Memento]) -> dict[str, Any]:
+    """The types of the fields, as far as they can be resolved."""
+    names = [entry.name for entry in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    found = types_of(kind)
+    return dict(zip(names, found, strict=True)) if len(names) == len(found) else {}
 
 
 def _rebuilt(memento: Memento | None) -> Memento | None:

@@ -13,6 +13,7 @@ from exop.model.mesh import Node
 from exop.model.signature import OUT
 from exop.runtime.bind import atomic, bind_function
 from exop.runtime.channel import ControlMerge
+from exop.runtime.closing import close_slet, flush_slet
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
@@ -148,7 +149,7 @@ class Component:
         try:
             if self._open:
                 self._open = False
-                self.instance.__exit__(None, None, None)
+                close_slet(self.node.name, self.instance)
         finally:
             if self.tie is not None:
                 self.tie.close()
@@ -205,9 +206,7 @@ class Component:
 
     def flush(self) -> None:
         """Let a slet that buffers what it writes hand that on: its memento is about to be taken."""
-        flush = getattr(self.instance, "flush", None)
-        if callable(flush):
-            flush()
+        flush_slet(self.node.name, self.instance)
 
     def expect(self) -> None:
         """Note whose end the slet waits for: what is pushed to it, or what it takes where it is iterated.

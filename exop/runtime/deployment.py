@@ -203,16 +203,18 @@ class Deployment:
             driver.halt()
         deadline = time.monotonic() + timeout
         threads = [driver for driver in drivers if isinstance(driver, ThreadDriver)]
-        left = [driver.join(max(0.0, deadline - time.monotonic())) for driver in threads]
-        self.close()
+        try:
+            left = [driver.join(max(0.0, deadline - time.monotonic())) for driver in threads]
+        finally:  # the user may interrupt the waiting
+            self.close()
         return all(left)
 
     def close(self) -> None:
         """Close what is open; an error of one slet does not keep the others from closing."""
         self._sampling.set()
-        for component in self.components.values():
-            if component.status is not State.CREATED:
-                _closed(component)
+        interrupts = [_closed(one) for one in self.components.values() if one.status is not State.CREATED]
+        for interrupt in filter(None, interrupts):
+            raise interrupt
 
     def changed(self, component: Component) -> None:
         """A component's state has changed: perhaps everything has ended, or a cycle has."""
@@ -295,15 +297,18 @@ def _failure(component: Component, phase: str) -> ComponentFailed:
     return failed
 
 
-def _closed(component: Component) -> None:
+def _closed(component: Component) -> KeyboardInterrupt | None:
+    """Close a component; returns the interrupt that came meanwhile, to be raised when all are closed."""
     try:
         component.exit()
-    except Exception as error:  # noqa: BLE001 (the others are closed all the same, and this one is reported)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (the others are closed all the same)
         component.error = error
         _report(component, error)
+        return error if isinstance(error, KeyboardInterrupt) else None
+    return None
 
 
-def _report(component: Component, error: Exception) -> None:
+def _report(component: Component, error: BaseException) -> None:
     logger("exop.runtime").error(
         "closing failed", node=component.node.name, component=component.id, error=described(error)
     )

@@ -5,15 +5,11 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from exop.errors import (
-    ExopError,
-    PlanError,
-    StateError,
-    UnknownName,
-)
+from exop.errors import ExopError, PlanError, StateError, UnknownName
 from exop.logs import logger
 from exop.model.checks import check, check_durable
 from exop.model.lifecycle import Event
@@ -221,8 +217,10 @@ class Applications:
             del self._running[application]
             unforgotten = self._forgotten(application)
         with deployment.changing:
-            left = self._deployer.undeploy(deployment, timeout)
-            self._manager.forget(application)
+            try:
+                left = self._deployer.undeploy(deployment, timeout)
+            finally:
+                self._manager.forget(application)
         if unforgotten is not None:
             raise unforgotten
         return left
@@ -257,9 +255,13 @@ class Applications:
                 self.checkpoints.last(application)
             deployments = list(self._running.values())
             self._running.clear()
-        for deployment in deployments:
-            with deployment.changing:
-                self._deployer.undeploy(deployment)
+        with ExitStack() as all_of_them:  # an interrupt of one does not keep the others from being closed
+            for deployment in reversed(deployments):
+                all_of_them.callback(self._undeploy, deployment)
+
+    def _undeploy(self, deployment: Deployment) -> None:
+        with deployment.changing:
+            self._deployer.undeploy(deployment)
 
     def apply_together(self, plans: Sequence[Plan]) -> list[Mesh]:
         """Make changes of different applications, all or nothing; returns the meshes that run then.

@@ -64,12 +64,14 @@ class Deployer:
 
     def undeploy(self, deployment: Deployment, timeout: float = 5.0) -> bool:
         """Stop everything and take it out of the registry; tells whether every thread has left in time."""
-        left = deployment.stop(timeout)
-        for component in deployment.components.values():
-            self._remove(component)
-        for channel in (*deployment.channels.values(), *deployment.inserted.values()):
-            self._manager.destroy_channel(deployment.name, channel)
-        deployment.finished.set()
+        try:
+            left = deployment.stop(timeout)
+        finally:
+            for component in deployment.components.values():
+                self._remove(component)
+            for channel in (*deployment.channels.values(), *deployment.inserted.values()):
+                self._manager.destroy_channel(deployment.name, channel)
+            deployment.finished.set()
         return left
 
     def _create(self, deployment: Deployment, undo: list[Callable[[], object]]) -> None:

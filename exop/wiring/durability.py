@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from exop.errors import CheckpointError, NotStorable, StateError
+from exop.errors import CheckpointError, ComponentFailed, NotStorable, StateError
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable import parties
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from exop.runtime.store import Store
 
 #: What a checkpoint may fail with: it is noted by the checkpointer, and shown by the status.
-UNTAKEN = (CheckpointError, NotStorable, StateError)
+UNTAKEN = (CheckpointError, ComponentFailed, NotStorable, StateError)
 
 
 class Durability:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from threading import TIMEOUT_MAX
 from typing import Literal
 
-from exop.errors import PlanError
+from exop.errors import PlanError, SettingError
 from exop.model.diff import Difference, difference
 from exop.model.handover import HandOver, hand_over
 from exop.model.mesh import ChannelSpec, Mesh, Node
@@ -111,18 +112,33 @@ class Plan:
                 given up, and everything is as it was.
 
         Raises:
+            SettingError: *timeout* is no number of seconds; nothing has happened.
             StaleMesh: the application was changed after the plan was made.
             ShadowFailed: a successor was not proven; everything is as it was.
             PlanError: the change could not be made; everything is as it was.
         """
         if self.carry_out is None:
             raise PlanError("this plan belongs to no platform; make it with platform.plan(mesh)")
+        check_seconds("apply", timeout)
         plan = (
             self
             if shadow is None and keep is None
             else self.proven(self.shadow if shadow is None else shadow, self.keep if keep is None else keep)
         )
         return self.carry_out(plan if timeout is None else replace(plan, timeout=timeout))
+
+
+def check_seconds(place: str, timeout: object, least: float = 0.0) -> None:
+    """Refuse what is no time-out; `None` is one.
+
+    Raises:
+        SettingError: it is no number, or none that a thread can wait for.
+    """
+    number = timeout if isinstance(timeout, (int, float)) and not isinstance(timeout, bool) else None
+    if timeout is None or (number is not None and least <= number <= TIMEOUT_MAX):
+        return
+    problem = f"{timeout!r} ({type(timeout).__name__}) is no number of seconds from 0 to {TIMEOUT_MAX:.0f}"
+    raise SettingError(place=place, setting="timeout", problem=problem)
 
 
 def make_plan(before: Mesh, after: Mesh) -> Plan:

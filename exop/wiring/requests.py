@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING
 
+from exop.errors import PlanError
 from exop.model.memento import Memento
 from exop.model.mesh import Mesh
 from exop.runtime import repair
 from exop.runtime.deployment import Deployment
 from exop.wiring.mementos import capture
-from exop.wiring.plan import Plan
+from exop.wiring.plan import Plan, check_seconds
 
 if TYPE_CHECKING:
     from exop.runtime.trouble import FailedItem
@@ -38,6 +40,7 @@ class Requests:
             MeshError, PlanError: it cannot be made so.
         """
         self._check_running()
+        _check_mesh("plan", mesh)
         return self._applications.plan(mesh)
 
     def apply(self, mesh: Mesh, *, timeout: float | None = None) -> Mesh:
@@ -47,11 +50,13 @@ class Requests:
         points: a slet that hangs keeps nobody else from running on.
 
         Raises:
-            MeshError: the mesh cannot be; nothing has happened.
+            MeshError: the mesh cannot be, or *timeout* is no number of seconds; nothing has happened.
             PlanError: it could not be made to run; everything is as it was.
             StaleMesh: somebody else has applied another revision meanwhile.
         """
         self._check_running()
+        _check_mesh("apply", mesh)
+        check_seconds("apply", timeout)
         return self._applications.apply(mesh, timeout)
 
     def mesh(self, application: str) -> Mesh:
@@ -144,6 +149,7 @@ class Requests:
 
     def remove(self, application: str, timeout: float = 5.0) -> bool:
         """Stop an application at its safe points and undeploy it; tells whether all its threads have left in time."""
+        check_seconds("remove", timeout, -TIMEOUT_MAX)
         return self._applications.remove(application, timeout)
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
@@ -152,6 +158,7 @@ class Requests:
         Raises:
             ComponentFailed: a slet is suspended on an item, or an engine broke, and nobody has repaired it.
         """
+        check_seconds("wait", timeout, -TIMEOUT_MAX)  # what is left of a time may be less than nothing
         return self._applications.wait(application, timeout)
 
     def memento(self, application: str, node: str) -> Memento:
@@ -174,3 +181,14 @@ class Requests:
             PlanError: the change could not be made; everything is as it was.
         """
         return self.apply(self.mesh(application).restore(node, memento))
+
+
+def _check_mesh(place: str, given: object) -> None:
+    """Refuse what is no mesh.
+
+    Raises:
+        PlanError: it is something else.
+    """
+    if not isinstance(given, Mesh):
+        told = f"{given!r:.80} ({type(given).__name__})"
+        raise PlanError(f"{place} takes a mesh, as app.build() or platform.mesh(name) returns it, not {told}")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from exop.errors import ComponentFailed, ExopError
+from exop.logs import logger
 from exop.model.lifecycle import Event, State
 from exop.model.memento import Memento
 from exop.runtime.channel import Channel
@@ -118,7 +119,7 @@ class Successors:
         """Let a successor stand where its predecessor stood, with its state and place in the stream."""
         successor = self.made[step.node]
         if predecessor is not None and step.state is not None:
-            predecessor.flush()  # what it has buffered is part of what its memento says
+            _flush(predecessor, needed=not (step.after is not None and step.after.lose_state))
             if step.node in self.rebuilds:
                 self.states[step.node] = self.rebuilds[step.node].completed()
             late = step.node in self.states
@@ -142,6 +143,16 @@ class Successors:
         if isinstance(component.driver, EngineDriver):
             component.driver.halt()
         discard(self.deployment, self.manager, component)
+
+
+def _flush(predecessor: Component, *, needed: bool) -> None:
+    """What it has buffered is part of what its memento says; a state that is lost anyway does not need it."""
+    try:
+        predecessor.flush()
+    except ComponentFailed as error:
+        if needed:
+            raise
+        logger("exop.wiring").warning("what was buffered is lost with the state", node=predecessor.id, error=str(error))
 
 
 def _inherit(successor: Component, old: Component) -> None:

@@ -1,6 +1,7 @@
 """One node of an application that runs in another process is changed from the command line."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,11 @@ def test_suspend_and_resume(line: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert facts("describe", "line.tag")["state"] == "suspended"
     assert facts("describe", "line.tag")["metrics"]["items_in"] == held
     assert "nothing to do" in told(capsys, "suspend", "line.tag")
-    told(capsys, "resume", "line.tag")
+    assert "  running; suspended: tag  " in told(capsys, "ps")
+    assert re.search("line  running for .*; suspended: tag  on ", told(capsys, "describe", "line"))
+    assert "line.tag: resumed" in told(capsys, "resume", "line.tag")
+    assert "nothing to do" in told(capsys, "resume", "line.tag")
+    assert "suspended" not in told(capsys, "ps")
     eventually(lambda: len(lines(line)) > held + 5)
     assert numbers(line) == list(range(1, len(numbers(line)) + 1))
 

@@ -106,6 +106,17 @@ def test_ps_and_describe_show_what_is_wrong(failing: Platform, capsys: pytest.Ca
     assert "kept" not in capsys.readouterr().out
 
 
+def test_an_item_that_fails_again_at_once(failing: Platform, capsys: pytest.CaptureFixture[str]) -> None:
+    """`exop resume` says that nothing is mended, with exit code 1; once it is, the same item passes."""
+    assert main(["resume", "counting.half"]) == 1
+    told = capsys.readouterr()
+    assert "resumed" not in told.out
+    assert "counting.half failed while trying its item again: ValueError: no halves today; mend it" in told.err
+    Path("mended").touch()
+    assert main(["resume", "counting.half"]) == 0
+    assert capsys.readouterr().out == "counting.half: resumed\n"
+
+
 def test_what_hangs_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """State, node, item count, how long and where, in `ps` and `describe`."""
     gate = Gate()

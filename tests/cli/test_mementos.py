@@ -55,6 +55,8 @@ def test_bad_input(line: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     told(capsys, "memento", "export", "line.tag", file)
     good = file.read_text()
     (tmp_path / "text").write_text("{not json")
+    (tmp_path / "plain").write_text("some text")
+    (tmp_path / "empty").write_text("")
     (tmp_path / "bytes").write_bytes(b"\x95\x01")
     (tmp_path / "many").write_text(good.replace('"count": ', '"count": "x", "other": '))
     (tmp_path / "wrong").write_text(json.dumps(json.loads(good) | {"fields": {"count": "many"}}))
@@ -66,7 +68,9 @@ def test_bad_input(line: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
         ("show", "line.tga"): "did you mean 'tag'?",
         ("show", "line.more"): "line.more: forgetful keeps no memento",
         ("import", "line.more", "state.json"): "keeps no memento",
-        ("import", "line.tag", "nothing"): "nothing",
+        ("import", "line.tag", "nothing"): "nothing cannot be read (No such file or directory); name a file",
+        ("import", "line.tag", "plain"): "the file is neither JSON of a memento nor msgpack",
+        ("import", "line.tag", "empty"): "the file is empty",
         ("import", "line.tag", "text"): "the file is no JSON",
         ("import", "line.tag", "bytes"): "line.tag cannot be taken over",
         ("import", "line.tag", "many"): "Seen has no field 'other'; it has count",

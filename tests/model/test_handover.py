@@ -111,3 +111,30 @@ def test_no_state_needs_no_hand_over():
     """A successor of a stateless slet starts with a fresh memento, if it has one."""
     assert hand_over(node(plain), node(plain), lose_state=False).take(None) is None
     assert hand_over(node(plain), node(count), lose_state=False).take(None) == Count()
+
+
+def keeping(kind):
+    """A node whose slet keeps a total of that type, in a memento that is always called the same."""
+    total = type("Total", (Memento,), {"__annotations__": {"total": kind}, "total": None, "__qualname__": "Total"})
+
+    def add(x: int, state: total) -> int:
+        return x
+
+    add.__annotations__["state"] = total
+    return node(slet(add)), total
+
+
+@pytest.mark.parametrize(("had", "wanted"), [(float, str), (list[int], list[str]), (int | None, int)], ids=str)
+def test_a_field_of_another_type_is_refused(had, wanted):
+    """Values never come into fields that say something else of them; both types and the cure are named."""
+    with pytest.raises(MementoError, match=r"the field 'total' was .* and is .* now.*version=2.*upgrade"):
+        hand_over(keeping(had)[0], keeping(wanted)[0], lose_state=False)
+
+
+@pytest.mark.parametrize(("had", "wanted"), [(int, float), (int, int | None), (list[int], list[int]), (Count, Count)])
+def test_a_field_that_takes_the_old_values(had, wanted):
+    """A wider type is no other version."""
+    before, old = keeping(had)
+    state = hand_over(before, keeping(wanted)[0], lose_state=False)
+    assert state.text.endswith("field by field")
+    assert state.take(old(total=7)).total == 7

@@ -1,0 +1,83 @@
+"""Whatever a slet raises at its end, everything is closed, and what it has buffered is not lost in silence."""
+
+import pytest
+
+from exop import Platform, Slet, input_port
+from exop.errors import ComponentFailed
+from tests.change.tools import chain, changed, end, endless, grows, plain, whole, writing
+from tests.rig import threads_leave
+
+
+def bad_at_the_end(error: BaseException) -> type[Slet]:
+    """A slet that raises *error* when it is closed."""
+
+    class Bad(Slet):
+        def __exit__(self, *exc: object) -> None:
+            raise error
+
+        @input_port
+        def x(self, x: int) -> int:
+            return x
+
+    return Bad
+
+
+class Unflushed(Slet):
+    """One that cannot hand on what it has buffered."""
+
+    def flush(self) -> None:
+        """Fail."""
+        raise OSError("the disk is full")
+
+    @input_port
+    def x(self, x: int) -> int:
+        """Pass on."""
+        return x
+
+
+@pytest.mark.parametrize("error", [SystemExit("bye"), GeneratorExit(), ValueError("no")], ids=repr)
+def test_everything_is_closed_whatever_one_raises(error):
+    """`remove` and `close` come to their end: nothing of the application is left, and nothing of the others runs on."""
+    with threads_leave():
+        platform = Platform().start()
+        seen: list[int] = []
+        for name in ("one", "two"):
+            platform.apply(chain(name, endless, bad_at_the_end(error), writing(seen)).build())
+        platform.apply(chain("three", endless, plain, writing(seen)).build())
+        assert platform.remove("one") is True
+        assert platform.applications() == ["three", "two"]
+        platform.close()
+        assert platform.applications() == []
+
+
+def test_an_interrupt_of_the_main_thread_is_raised_when_all_is_closed():
+    """It may be the user's: it is not swallowed, and nothing is left behind either."""
+    with threads_leave():
+        platform = Platform().start()
+        seen: list[int] = []
+        platform.apply(chain("one", endless, bad_at_the_end(KeyboardInterrupt()), writing(seen)).build())
+        platform.apply(chain("two", endless, plain, writing(seen)).build())
+        services = platform.registry
+        with pytest.raises(KeyboardInterrupt):
+            platform.close()
+        assert platform.applications() == []
+        assert not services.find(None, "(application=one)")
+        assert not services.find(None, "(application=two)")
+
+
+def test_a_slet_that_cannot_flush_is_replaced_without_its_state():
+    """The change is refused with the cure, and everything runs on; told to lose the state, it is made."""
+    seen: list[int] = []
+    with Platform() as platform:
+        platform.apply(chain("app", endless, Unflushed, writing(seen)).build())
+        grows(seen, 10)
+        with pytest.raises(
+            ComponentFailed, match="b failed while flushing: OSError: the disk is full; .*lose_state=True"
+        ):
+            changed(platform, "app", lambda mesh: mesh.replace("b", plain))
+        grows(seen, 10)
+        changed(platform, "app", lambda mesh: mesh.replace("b", plain, lose_state=True))
+        grows(seen, 10)
+        assert platform.mesh("app").node("b").slet.name == "plain"
+        end(platform, "app")
+    whole(seen)
