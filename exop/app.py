@@ -178,7 +178,7 @@ class Application:
     def _add(self, name: str, spec: SletSpec, care: Care, given: dict[str, Any], host: str | None) -> ChannelRef:
         care, given = care.without(spec, given)
         settings = {key: value for key, value in given.items() if key not in spec.ports}
-        complete = spec.configured(name, settings)
+        complete = spec.configured(name, settings, beside_ports=True)
         ports = {port: self._channel_of(name, port, given[port]) for port in spec.ports if port in given}
         for port in spec.inputs:
             if port.name not in ports:

@@ -49,7 +49,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+#: How many of the known names a message lists.
+_SHOWN: Final = 20
 
 
 class ExopError(Exception):
@@ -130,7 +133,7 @@ class StaleMesh(PlanError):
 
     template = (
         "{application!r} was changed meanwhile (this mesh is revision {revision}, the running one {current}); "
-        "read it again with platform.mesh({application!r}) and repeat the edit"
+        "read it again with platform.mesh({application!r}) and repeat the edit, or give the `exop` command again"
     )
 
 
@@ -139,7 +142,7 @@ class MementoError(PlanError):
 
     template = (
         "{node}: the state {old} cannot be handed over to {new}: {problem}; give the new memento a "
-        "`@classmethod def upgrade(cls, old)`, or say lose_state=True to start empty"
+        "`@classmethod def upgrade(cls, old)`, or say lose_state=True (--lose-state) to start empty"
     )
 
 
@@ -374,8 +377,8 @@ def suggest(name: object, known: Iterable[str], kind: str = "name") -> str:
     """The second half of a message about an unknown name: the nearest one, or all there are."""
     names = sorted(known)
     near = get_close_matches(str(name), names, n=1, cutoff=0.5)
+    more = len(names) - _SHOWN
+    listed = ", ".join(names[:_SHOWN]) + (f", … and {more} more" if more > 0 else "")
     if near:
-        return (
-            f"did you mean {near[0]!r}?" if len(names) == 1 else f"did you mean {near[0]!r}? known: {', '.join(names)}"
-        )
-    return f"known: {', '.join(names)}" if names else f"there is no {kind} here"
+        return f"did you mean {near[0]!r}?" if len(names) == 1 else f"did you mean {near[0]!r}? known: {listed}"
+    return f"known: {listed}" if names else f"there is no {kind} here"

@@ -71,6 +71,7 @@ class Platform(Requests):
         self._bundles: Bundles | None = None
         self._making = threading.Lock()
         self.failed_to_restart: dict[str, ExopError] = {}
+        self.restarted: dict[str, str] = {}
         self._running = False
 
     def __enter__(self) -> Self:
@@ -235,8 +236,11 @@ class Platform(Requests):
             raise
         if snapshot is not None:
             self._applications.recover(mesh, snapshot)
+            self.restarted[stored.name] = "goes on from its checkpoint"
         else:
             self.apply(mesh.at(stored.revision))
+            why = "not durable" if mesh.durable is None else "it has no checkpoint yet"
+            self.restarted[stored.name] = f"started anew ({why})"
 
     def _serve(self) -> None:
         # rpyc and its server are paid for by those who serve.

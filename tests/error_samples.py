@@ -31,14 +31,15 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"application": "lr", "revision": 1, "current": 2},
         (
             "'lr' was changed meanwhile (this mesh is revision 1, the running one 2); "
-            "read it again with platform.mesh('lr') and repeat the edit"
+            "read it again with platform.mesh('lr') and repeat the edit, or give the `exop` command again"
         ),
     ),
     "MementoError": (
         {"node": "averages", "old": "Speeds", "new": "Medians", "problem": "they have no field in common"},
         (
             "averages: the state Speeds cannot be handed over to Medians: they have no field in common; "
-            "give the new memento a `@classmethod def upgrade(cls, old)`, or say lose_state=True to start empty"
+            "give the new memento a `@classmethod def upgrade(cls, old)`, or say lose_state=True "
+            "(--lose-state) to start empty"
         ),
     ),
     "NotRebuildable": (

@@ -53,6 +53,15 @@ def test_there_is_one_root():
     assert errors.ChannelFull.__base__ is errors.ChannelClosed.__base__ is ExopError
 
 
+def test_long_lists_are_cut():
+    """Of hundreds of known names a message lists twenty, and says how many more there are."""
+    many = [f"n{number:03}" for number in range(300)]
+    told = suggest("quite else", many)
+    assert told.endswith("n018, n019, … and 280 more")
+    assert suggest("n299", many).startswith("did you mean 'n299'? known: n000")
+    assert suggest("quite else", many[:20]).endswith("n018, n019")
+
+
 def test_every_error_has_a_sample():
     """A new error is added to the samples here: its message is looked at once."""
     assert set(SAMPLES) == set(CLASSES)

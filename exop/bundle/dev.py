@@ -25,7 +25,7 @@ class Outcome:
     """What has become of a saved folder: it runs, has changed what runs, changes nothing, or is refused.
 
     Attributes:
-        steps: What was done, one line for each node.
+        steps: What was done, one line for each node, and what is worth knowing of it: a state that goes with its node.
         paused: For how many seconds the stream stood still.
         error: Why it was refused; what ran before runs on.
     """
@@ -150,4 +150,5 @@ class Development:
 
 
 def _steps(plan: Plan) -> tuple[str, ...]:
-    return tuple(f"{step.verb} {step.node}{f'; {step.state.text}' if step.state else ''}" for step in plan.steps)
+    done = [f"{step.verb} {step.node}{f'; {step.state.text}' if step.state else ''}" for step in plan.steps]
+    return (*done, *plan.notes)

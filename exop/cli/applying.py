@@ -95,7 +95,7 @@ def _topology(app: str, parameters: tuple[str, ...], load: Load) -> str:
     target = find_target(app, catalog)
     if target.topology is not None and not parameters:
         return target.topology
-    return resolved(build(target, parameters, catalog), catalog.slets, durable=True).to_toml()
+    return resolved(build(target, parameters, catalog), catalog.slets, travels=True).to_toml()
 
 
 def _apply(
@@ -107,17 +107,20 @@ def _apply(
     timeout: float | None = None,
     proof: dict[str, Any] | None = None,
 ) -> int:
-    from exop.cli.outcome import show_and_make
+    from exop.cli.outcome import code_is_there, show_and_make
 
     name = _name_in(topology)
     if name in platform.applications() and platform.status(name)["state"] != "finished":
-        planned = platform.plan_topology(topology, proof=proof)
+        with code_is_there():
+            planned = platform.plan_topology(topology, proof=proof)
         return show_and_make(planned, dry_run=dry_run, json=json, timeout=timeout)
     if dry_run:
-        _check(platform, topology)
+        with code_is_there():
+            _check(platform, topology)
         text = f"{name} does not run on {platform.name}: `exop apply` would deploy it"
     else:
-        text = f"{platform.apply_topology(topology)} runs on {platform.name}"
+        with code_is_there():
+            text = f"{platform.apply_topology(topology)} runs on {platform.name}"
     if json:
         print_json({"application": name, "platform": platform.name, "deployed": not dry_run})
     else:

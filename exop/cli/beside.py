@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from exop.cli.options import HERE, Json, Where
-from exop.cli.peers import find_application
+from exop.cli.peers import Found, find_application
 from exop.cli.report import DONE, Failure
 from exop.cli.text import number, print_json
 from exop.errors import BuilderError, PlanError
@@ -16,16 +18,27 @@ if TYPE_CHECKING:
     from exop.remoting.plans import RemotePlan
 
 
-def rollback(node: str, /, *, where: Where = HERE, json: Json = False) -> int:
+def rollback(
+    node: str,
+    /,
+    *,
+    abandon: Annotated[
+        bool, Parameter(help="APP: give up the proof that is under way there (--shadow); the old slets stay.")
+    ] = False,
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
     """Let the predecessor of a node take over again, with its own, current state: `exop replace … --keep 60s` keeps it.
 
     Until its time is up it has got the same items as its successor. No item is lost, doubled or reordered; one on which
     the successor is suspended is tried by the predecessor. Exit code 1 if the change failed.
 
     Args:
-        node: APP.NODE.
+        node: APP.NODE; APP with --abandon.
     """
     with find_application(node, where) as found:
+        if abandon:
+            return _abandoned(found, json=json)
         if not found.node:
             name = found.application
             raise BuilderError(
@@ -41,7 +54,21 @@ def rollback(node: str, /, *, where: Where = HERE, json: Json = False) -> int:
     if json:
         print_json({"application": changed.application, "now": changed.revision, "paused_ms": changed.paused_ms})
         return DONE
-    print(f"{changed.application}: revision {changed.revision} runs, with the predecessor of {found.node}")
+    paused = "" if changed.paused_ms is None else f"; the stream stood still for {changed.paused_ms:.3g} ms"
+    print(f"{changed.application}: revision {changed.revision} runs, with the predecessor of {found.node}{paused}")
+    return DONE
+
+
+def _abandoned(found: Found, *, json: bool) -> int:
+    """Give up the proof that is under way in an application."""
+    if found.node:
+        raise BuilderError(f"a proof is of a whole change; write exop rollback --abandon {found.application}")
+    if not found.platform.abandon_proof(found.application):
+        raise BuilderError(f"{found.application}: no proof is under way; `exop describe {found.application}` shows one")
+    if json:
+        print_json({"application": found.application, "abandoned": True})
+    else:
+        print(f"{found.application}: the proof is given up, the old slets stay")
     return DONE
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from exop.cli.options import HERE, Json, Where
 from exop.cli.peers import the_platform
 from exop.cli.report import DONE
 from exop.cli.text import columns, print_json
+from exop.errors import BundleBroken
 
 # What makes bundles is imported inside the functions: it is not paid for by other commands.
 
@@ -51,7 +53,7 @@ def install_bundle(
     Args:
         path: A folder with a bundle.toml, or a zip archive of one.
     """
-    with the_platform(where) as platform:
+    with the_platform(where) as platform, _told_as_sent(path):
         facts = platform.bundles.install(path)
         if start:
             facts = platform.bundles.start(facts["bundle"])
@@ -79,7 +81,7 @@ def update_bundle(path: Path, /, *, where: Where = HERE, json: Json = False) -> 
     Args:
         path: A folder with a bundle.toml, or a zip archive of one.
     """
-    with the_platform(where) as platform:
+    with the_platform(where) as platform, _told_as_sent(path):
         facts = platform.bundles.update(path)
     if json:
         print_json(facts)
@@ -121,6 +123,28 @@ def list_bundles(*, where: Where = HERE, json: Json = False) -> int:
     else:
         print(columns(("bundle", "state", "offers", "used by", ""), [_row(one) for one in rows]))
     return DONE
+
+
+@contextmanager
+def _told_as_sent(path: Path) -> Iterator[None]:
+    """Code that cannot be loaded is told by its file in the folder that was sent, not by the platform's copy."""
+    try:
+        yield
+    except BundleBroken as error:
+        parts = Path(error.file).parts
+        if not path.is_dir() or error.bundle not in parts or error.bundle != _key(path):
+            raise
+        file = path.joinpath(*parts[parts.index(error.bundle) + 1 :])
+        if not file.exists():
+            raise
+        told = BundleBroken(bundle=error.bundle, file=str(file), line=error.line, problem=error.problem)
+        raise told from error
+
+
+def _key(folder: Path) -> str:
+    from exop.bundle.manifest import MANIFEST, read_manifest
+
+    return read_manifest((folder / MANIFEST).read_text(encoding="utf-8"), str(folder)).key
 
 
 def _told(facts: dict[str, Any], *, json: bool) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from exop.cli.options import HERE, Json, Load, Where
 from exop.cli.peers import Found, find_application, is_local, running, runs
 from exop.cli.report import DONE
 from exop.cli.text import print_json
-from exop.errors import UnknownName
+from exop.errors import BuilderError, UnknownName
 
 #: What becomes of an item for which a slet raises, by policy.
 POLICIES: Final = {
@@ -120,6 +121,7 @@ def _node_facts(found: Found) -> dict[str, Any]:
     """A running node: its figures, and its ports with their types."""
     status = found.platform.status(found.application)
     nodes = status["nodes"]
+    check_no_channel(found, status)
     if found.node not in nodes:
         raise UnknownName(place=f"the application {found.application!r}", kind="node", name=found.node, known=nodes)
     node = nodes[found.node]
@@ -138,6 +140,21 @@ def _node_facts(found: Found) -> dict[str, Any]:
     beside = {what: {found.node: status[what][found.node]} for what in BESIDE if found.node in status.get(what, {})}
     place = f"{found.application}.{found.node}"
     return {"node": place, **node, "ports": ports, "guarantee": text, "beside": beside}
+
+
+def check_no_channel(found: Found, status: Mapping[str, Any]) -> None:
+    """Tell who names a channel, where a node is wanted, what can be done with a channel.
+
+    Raises:
+        BuilderError: it is one.
+    """
+    name, application = found.node, found.application
+    if name in status["channels"] and name not in status["nodes"]:
+        raise BuilderError(
+            f"{name!r} is a channel of {application}, not a node; `exop describe {application}` shows its figures, "
+            f"`exop mesh {application}` who is connected to it, and `exop configure {application}.{name} NAME=VALUE` "
+            f"gives it other settings, if it has the kind for it (a window)"
+        )
 
 
 def _escaped(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from cyclopts import Parameter
 
@@ -11,9 +11,12 @@ from exop.cli.edits import NOW, PLAIN, How, Point, find_edit, pointed_edit
 from exop.cli.options import HERE, Json, Where
 from exop.cli.peers import Found, find_application
 from exop.cli.proving import AT_ONCE, Proof
-from exop.errors import BuilderError
+from exop.cli.report import say
+from exop.errors import BuilderError, StaleMesh
 
 DryRun: TypeAlias = Annotated[bool, Parameter(name="--dry-run", help="Show the plan, and change nothing.")]
+#: How often an edit is planned when another one was made between its plan and its making: it may still be valid.
+TRIES: Final = 3
 
 
 def replace(
@@ -61,14 +64,15 @@ def configure(
 
 
 def rewire(node: str, /, *ports: str, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
-    """Connect ports of a running node to other channels.
+    """Connect ports of a running node, and of further nodes of its application, to other channels: in one plan.
 
     What a channel holds stays in it; one that nobody is connected to any more is drained and goes.
 
     Args:
         node: APP.NODE.
         ports: PORT=CHANNEL for a channel of the mesh (see `exop mesh APP`), PORT=CHANNEL:KIND[,NAME=VALUE…] for a new
-            one: item=buffer:queue,capacity=100.
+            one; NODE.PORT=CHANNEL for a port of another node: out=buffer:queue,capacity=100 sink.item=buffer puts a
+            queue in between.
     """
     return edit_node("rewire", node, ports, PLAIN, where, dry_run=dry_run, json=json)
 
@@ -123,10 +127,16 @@ def edit_found(
     proof: dict[str, Any] | None = None,
 ) -> int:
     """Plan one edit of the node that was found, show it, and make it."""
-    from exop.cli.outcome import show_and_make
+    from exop.cli.outcome import code_is_there, show_and_make
 
     if not found.node:
         name = found.application
         raise BuilderError(f"{name!r} names an application; write {name}.NODE, as `exop describe {name}` lists them")
-    plan = found.platform.plan_edits(found.application, [{"node": found.node, **edit}], proof=proof)
-    return show_and_make(plan, dry_run=dry_run, json=json, timeout=timeout)
+    for left in reversed(range(TRIES)):
+        with code_is_there():
+            plan = found.platform.plan_edits(found.application, [{"node": found.node, **edit}], proof=proof)
+        try:
+            return show_and_make(plan, dry_run=dry_run, json=json, timeout=timeout, again=left > 0)
+        except StaleMesh:
+            say(f"exop: {found.application} was changed meanwhile: the edit is planned again")
+    raise AssertionError("the last try raises what it meets, or returns")

@@ -83,9 +83,14 @@ def pointed_edit(words: Sequence[str], point: Point) -> Data:
 
 
 def rewire_edit(words: Sequence[str], how: How = PLAIN) -> Data:
-    """PORT=CHANNEL …: other channels; CHANNEL:KIND makes a new one."""
+    """[NODE.]PORT=CHANNEL …: other channels, also for ports of further nodes; CHANNEL:KIND makes a new one."""
     _first(words, "rewire", "PORT=CHANNEL", "at least one port")
-    return {"edit": "rewire", "ports": {port: _channel(to) for port, to in parse(words).items()}}
+    ports: Data = {}
+    further: dict[str, Data] = {}
+    for place, to in parse(words).items():
+        node, _, port = place.rpartition(".")
+        (further.setdefault(node, {}) if node else ports)[port] = _channel(to)
+    return {"edit": "rewire", "ports": ports, "further": further}
 
 
 def add_edit(words: Sequence[str], how: How = PLAIN) -> Data:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from exop.cli.describing import check_no_channel
 from exop.cli.editing import DryRun
 from exop.cli.options import HERE, Json, Where
 from exop.cli.peers import Found, find_application
@@ -103,4 +104,5 @@ def _node(target: str, where: Where) -> Iterator[Found]:
             raise BuilderError(
                 f"{name!r} names an application; write {name}.NODE, as `exop describe {name}` lists them"
             )
+        check_no_channel(found, found.platform.status(found.application))
         yield found

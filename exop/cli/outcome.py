@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from exop.cli.beside import ProofView, proof_lines
 from exop.cli.report import DONE, Failure, say
 from exop.cli.text import print_json
-from exop.errors import ExopError
+from exop.errors import ExopError, StaleMesh, UnknownName
 
 if TYPE_CHECKING:
     from exop.remoting.plans import RemotePlan
 
 
-def show_and_make(plan: RemotePlan, *, dry_run: bool, json: bool, timeout: float | None = None) -> int:
+@contextmanager
+def code_is_there() -> Iterator[None]:
+    """A slet that the platform does not know is told with the ways to bring its code there."""
+    try:
+        yield
+    except UnknownName as error:
+        if error.facts.get("kind") == "slet":
+            error.add_note(
+                "code does not travel by itself: start the platform with the plugin (`exop serve --load FOLDER`), or "
+                "bring it there as a bundle (`exop bundle install FOLDER --start`)"
+            )
+        raise
+
+
+def show_and_make(
+    plan: RemotePlan, *, dry_run: bool, json: bool, timeout: float | None = None, again: bool = False
+) -> int:
     """Print *plan*, and make it unless it is only to be shown; *timeout* as for `Plan.apply`.
 
     Raises:
+        StaleMesh: another change was faster, and *again* says that the caller plans anew then.
         Failure: it could not be made.
     """
     if not json:
@@ -34,6 +53,8 @@ def show_and_make(plan: RemotePlan, *, dry_run: bool, json: bool, timeout: float
         say(f"exop: {name}: {on}; `exop describe {name}` shows what runs")
         raise
     except ExopError as error:
+        if again and isinstance(error, StaleMesh):
+            raise
         if json:
             print_json(plan.facts() | {"made": False, "error": str(error)})
         raise Failure(error) from error

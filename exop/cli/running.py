@@ -60,8 +60,9 @@ def run(
 def serve(*, state: State = None, name: Name = None, load: Load = ()) -> int:
     """Start a platform that waits for applications: see `exop apply`.
 
-    With a state directory it starts again what ran there. Ctrl-C (or SIGTERM) stops it; the applications of a state
-    directory go on with the next platform there.
+    With a state directory it starts again what ran there: a durable application goes on from its checkpoint, any other
+    is started anew, from the beginning; the log says which. Ctrl-C (or SIGTERM) stops it, and the next platform there
+    does the same.
     """
     from exop.cli.loading import known_plugins
     from exop.cli.serving import Keeper

@@ -50,6 +50,8 @@ class Keeper:
         self._log.info("the platform waits for applications", name=self.platform.name, pid=os.getpid(), state=state)
         for name, problem in self.platform.failed_to_restart.items():
             self._log.error("not started again", application=name, error=str(problem))
+        for name, how in self.platform.restarted.items():
+            self._log.info(how, application=name)
         self.look()
 
     def until_stopped(self) -> None:

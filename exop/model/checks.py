@@ -127,5 +127,7 @@ def _check_ports(mesh: Mesh, node: Node) -> None:
         if not mesh.producers(node.ports[spec.name]):
             raise MeshError(
                 f"{node.name}.{spec.name} reads the channel {node.ports[spec.name]!r}, into which nothing is pushed: "
-                f"give it as an output, app.add(…, out={node.ports[spec.name]})"
+                f"give it as an output, app.add(…, out={node.ports[spec.name]}); of a running mesh in the same change, "
+                f"`exop rewire {mesh.name}.NODE OUT={node.ports[spec.name]} {node.name}.{spec.name}="
+                f"{node.ports[spec.name]}`, or by a topology file, `exop apply FILE.toml`"
             )

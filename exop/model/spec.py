@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 
+from exop.errors import UnknownName
 from exop.model.memento import Memento
 from exop.model.ports import PortSpec
 from exop.model.settings import Setting, configured
@@ -95,14 +96,21 @@ class SletSpec:
         """All ports by name, inputs first."""
         return {port.name: port for port in (*self.inputs, *self.outputs)}
 
-    def configured(self, place: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    def configured(self, place: str, given: Mapping[str, Any], *, beside_ports: bool = False) -> dict[str, Any]:
         """Check and convert *given* settings; returns them complete, with the defaults. *place* is named in errors.
+
+        With *beside_ports* a wrong name may be meant as a port: they are given side by side there.
 
         Raises:
             UnknownName: a setting that the slet does not have.
             SettingError: a value that does not fit its type, or a required one that is missing.
         """
-        return configured(place, self.settings, given, ports=self.ports)
+        try:
+            return configured(place, self.settings, given, ports=self.ports if beside_ports else ())
+        except UnknownName as error:
+            if error.facts["name"] in self.ports:
+                error.add_note(f"{error.facts['name']} is a port of {self.identity}: `rewire` connects it elsewhere")
+            raise
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SletSpec) and self._key == other._key

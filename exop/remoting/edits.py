@@ -116,16 +116,42 @@ class NewChannel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return ChannelSpec(self.name, self.kind, {name: complete[name] for name in self.settings})
 
 
-class Rewire(Edit, frozen=True, tag="rewire"):
-    """Connect ports of the node to other channels: those of the mesh by name, or new ones."""
+#: Channels for ports, by the name of the port.
+Channels = Annotated[dict[str, str | NewChannel], msgspec.Meta(max_length=200)]
 
-    ports: Annotated[dict[str, str | NewChannel], msgspec.Meta(max_length=200)]
+
+class Rewire(Edit, frozen=True, tag="rewire"):
+    """Connect ports of the node, and of further ones, to other channels: those of the mesh by name, or new ones."""
+
+    ports: Channels
+    further: Annotated[dict[str, Channels], msgspec.Meta(max_length=200)] = {}
 
     def on(self, mesh: Mesh, known: Catalog) -> Mesh:
         """The mesh with the ports connected elsewhere."""
         mesh.node(self.node)
-        ports = {port: to if isinstance(to, str) else to.spec(known) for port, to in self.ports.items()}
-        return mesh.rewire(self.node, **ports)
+        asked = [(self.node, self.ports), *self.further.items()]
+        fresh = self._fresh(known)
+        for node, ports in asked:
+            # A new channel is told once; the other ports call it by its name, also those that come before.
+            named = {port: to if isinstance(to, str) else to.name for port, to in ports.items()}
+            mesh = mesh.rewire(node, **{port: fresh.get(name, name) for port, name in named.items()})
+        return mesh
+
+    def _fresh(self, known: Catalog) -> dict[str, ChannelSpec]:
+        """The new channels by name.
+
+        Raises:
+            MeshError: one is told twice, differently; no such kind, a setting that does not fit.
+        """
+        found: dict[str, ChannelSpec] = {}
+        for ports in (self.ports, *self.further.values()):
+            for new in ports.values():
+                if isinstance(new, str):
+                    continue
+                spec = new.spec(known)
+                if found.setdefault(spec.name, spec) != spec:
+                    raise MeshError(f"the new channel {spec.name!r} is told twice, differently; tell it once")
+        return found
 
 
 class Add(Edit, frozen=True, tag="add"):
@@ -152,7 +178,8 @@ class Add(Edit, frozen=True, tag="add"):
             if channel in mesh.channels:
                 raise MeshError(f"{mesh.name} has a channel {channel!r} already; call the node otherwise")
         with _telling(spec):
-            settings = spec.configured(self.node, {k: text for k, text in self.given.items() if k not in spec.ports})
+            own = {name: text for name, text in self.given.items() if name not in spec.ports}
+            settings = spec.configured(self.node, own, beside_ports=True)
         node = Node(self.node, spec, settings, {**ports, **fresh})
         return mesh.add(node, *(ChannelSpec(channel) for channel in fresh.values()))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from exop.errors import MeshError, PlanError
+from exop.errors import PlanError
 from exop.model.marks import marks_of, without_marks
 from exop.model.memento import Memento
 from exop.model.mesh import Mesh
@@ -115,14 +115,7 @@ def as_topology(mesh: Mesh, send: Callable[[bytes], str]) -> Mapping[str, Any]:
         MeshError: a slet stands in no plugin, so the other platform could not find its code.
     """
     if any(node.slet.plugin is None for node in mesh.nodes.values()):
-        mesh = resolved(mesh, known_slets().slets, durable=False)
-    for node in mesh.nodes.values():
-        if node.slet.plugin is None:
-            raise MeshError(
-                f"{node.name}: the slet {node.slet.name!r} of {node.slet.factory.__module__} stands in no plugin, and "
-                f"code does not travel by itself; put it into a bundle (`exop bundle new`), or into a package with a "
-                f"@hookimpl register_slets() that the other platform loads (`exop serve --load FOLDER`)"
-            )
+        mesh = resolved(mesh, known_slets().slets, travels=True)
     marks = marks_of(mesh)
     for name, given in marks.items():
         if "memento" in given:

@@ -127,6 +127,61 @@ def test_rewire_to_a_new_channel_and_back(line: Path, capsys: pytest.CaptureFixt
     assert facts("describe", "line")["channels"]["spare"]["capacity"] == 7
 
 
+def test_rewire_puts_a_queue_in_between(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ports of two nodes are rewired in one plan; a channel into which nothing is pushed is told with the cure."""
+    alone = told(capsys, "rewire", "line.sink", "item=buffer:queue,capacity=9", code=2)
+    assert "exop rewire line.NODE OUT=buffer sink.item=buffer" in alone
+    twice = ["rewire", "line.tag", "out=buffer:queue,capacity=9", "sink.item=buffer:queue,capacity=8"]
+    assert "'buffer' is told twice, differently" in told(capsys, *twice, code=2)
+    assert "has no node 'sinc'" in told(capsys, "rewire", "line.tag", "out=b:queue", "sinc.item=b", code=2)
+    text = told(capsys, "rewire", "line.tag", "out=buffer", "sink.item=buffer:queue,capacity=9")
+    assert "add the channel buffer (queue)" in text
+    assert "line: revision 2 runs" in text
+    assert facts("describe", "line")["channels"]["buffer"]["capacity"] == 9
+    before = len(lines(line))
+    eventually(lambda: len(lines(line)) > before + 5)
+    found = numbers(line)
+    assert found == list(range(1, len(found) + 1))
+
+
+def test_a_faster_edit(line: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edit that another one has overtaken is planned again, and made; not for ever."""
+    from exop.remoting.platform import RemotePlatform
+
+    carry_out, others = RemotePlatform.carry_out, [1]
+
+    def overtaken(platform: RemotePlatform, plan: int, *words: Any, **more: Any) -> Any:
+        for limit in others[:1]:
+            del others[0]
+            edit = {"edit": "configure", "node": "tag", "settings": {"limit": str(limit)}}
+            carry_out(platform, platform.plan_edits("line", [edit]).planned.plan, None)
+        return carry_out(platform, plan, *words, **more)
+
+    monkeypatch.setattr(RemotePlatform, "carry_out", overtaken)
+    assert "line: revision 3 runs" in told(capsys, "configure", "line.tag", "label=C")
+    assert facts("describe", "line.tag")["settings"] == {"label": "C", "limit": 1}
+    others.extend([2, 3, 4])
+    err = told(capsys, "configure", "line.tag", "label=D", code=1)
+    assert err.count("is planned again") == 2
+    assert "was changed meanwhile" in err
+
+
+def test_a_channel_is_no_node(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A channel where a node is wanted is told as one, with what works for channels."""
+    told(capsys, "rewire", "line.tag", "out=buffer:queue,capacity=9", "sink.item=buffer")
+    for command in (["describe"], ["memento", "show"]):
+        err = told(capsys, *command, "line.buffer", code=2)
+        assert "'buffer' is a channel of line, not a node" in err
+        assert "exop configure line.buffer NAME=VALUE" in err
+
+
+def test_a_port_is_no_setting(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`configure` with the name of a port lists the settings, and says what changes ports."""
+    err = told(capsys, "configure", "line.tag", "item=3", code=2)
+    assert "tag has no setting 'item'; known: label, limit" in err
+    assert "item is a port of line:tag: `rewire` connects it elsewhere" in err
+
+
 def test_add_and_remove_a_node(line: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """A branch is added, runs, and is taken away again; the application goes on."""
     told(capsys, "add", "line.more", "line:forgetful", "item=numbers")

@@ -69,7 +69,8 @@ def test_prove_keep_and_roll_back(line: Path) -> None:
     assert "(exop rollback line.tag)" in exop("describe", "line.tag").stdout
 
     back = exop("rollback", "line.tag")
-    assert (back.returncode, back.stdout) == (0, "line: revision 3 runs, with the predecessor of tag\n")
+    assert back.returncode == 0, back.stderr
+    assert back.stdout.startswith("line: revision 3 runs, with the predecessor of tag; the stream stood still for ")
     assert facts("describe", "line.tag")["slet"] == "line:tag"
     none = exop("rollback", "line.tag")
     assert none.returncode == 2
@@ -93,6 +94,19 @@ def test_ctrl_c_leaves_the_old_one(line: Path) -> None:
     assert exop("configure", "line.tag", "label=c").returncode == 0
     eventually(lambda: lines(line)[-1].startswith("c"))
     counted(line)
+
+
+def test_a_proof_is_given_up_from_elsewhere(line: Path) -> None:
+    """`rollback --abandon` gives up the proof that another terminal waits for; the refusal names it."""
+    assert exop("rollback", "--abandon", "line").returncode == 2
+    with running("replace", "line.tag", "line:tag_too", "--shadow", "1000000items,600s") as waiting:
+        eventually(lambda: facts("describe", "line").get("shadow", {}).get("tag", {}).get("items"))
+        assert "`exop rollback --abandon line`" in exop("suspend", "line.tag").stderr
+        assert "exop rollback --abandon line" in exop("rollback", "--abandon", "line.tag").stderr
+        done = exop("rollback", "--abandon", "line")
+        assert (done.returncode, done.stdout) == (0, "line: the proof is given up, the old slets stay\n")
+        assert waiting.wait(30) == 1
+    assert facts("describe", "line.tag")["slet"] == "line:tag"
 
 
 def test_what_is_written_wrongly() -> None:

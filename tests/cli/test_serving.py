@@ -43,7 +43,9 @@ def test_finished_applications_rest(counting: Path, tmp_path: Path, capsys: pyte
     set_up()
     with Keeper(Platform(state=tmp_path / "state", control=False), Stopping()) as keeper:
         keeper.start([])
-        assert told(keeper, capsys, "finished [").count("finished [") == 1
+        said = told(keeper, capsys, "finished [")
+        assert said.count("finished [") == 1
+        assert "started anew (not durable)" in said
         keeper.look()
         assert capsys.readouterr().err == ""
     with Platform(state=tmp_path / "state", control=False) as again:

@@ -75,14 +75,19 @@ def test_code_does_not_travel(served: Path, tmp_path: Path, capsys: pytest.Captu
         '[application]\nname = "x"\n[nodes.a]\nslet = "elsewhere:thing"\nports = {out = "a"}\n'
     )
     assert main(["apply", "mesh.toml"]) == 2
-    assert "elsewhere:thing" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "elsewhere:thing" in err
+    assert "exop serve --load FOLDER" in err
+    assert "exop bundle install" in err
     (tmp_path / "single.py").write_text(
         "from collections.abc import Iterator\nfrom exop import Application, slet\n\n"
         "@slet\ndef one() -> Iterator[int]:\n    yield 1\n\n"
         "app = Application('single')\napp.add('one', one)\n"
     )
     assert main(["apply", "single.py"]) == 2
-    assert "stands in no plugin" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "stands in no plugin, and code does not travel" in err
+    assert "state directory" not in err
 
 
 def test_several_platforms(served: Path, capsys: pytest.CaptureFixture[str]) -> None:

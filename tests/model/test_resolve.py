@@ -39,6 +39,16 @@ def test_what_nobody_registers_runs_embedded_only():
         resolved(unregistered(), known, durable=True)
     assert "source: the slet 'numbers' of tests.model.meshes stands in no plugin" in str(caught.value)
     assert "@hookimpl register_slets()" in str(caught.value)
+    assert "or run without a state directory" in str(caught.value)
+
+
+def test_what_nobody_registers_does_not_travel():
+    """Sent to another process the reason is another one, and so is the cure."""
+    with pytest.raises(MeshError) as caught:
+        resolved(unregistered(), {}, travels=True)
+    assert "stands in no plugin, and code does not travel by itself" in str(caught.value)
+    assert "exop serve --load FOLDER" in str(caught.value)
+    assert "state directory" not in str(caught.value)
 
 
 def test_a_slet_that_has_its_name_keeps_it():

@@ -48,9 +48,16 @@ def test_settings_are_checked_with_ports_among_the_known_names():
     """A misspelled port given as a setting is told with the ports, too."""
     assert SPEC.configured("averages", {"window": "3"}) == {"window": 3}
     with pytest.raises(UnknownName, match="averages has no setting 'reprt'; did you mean 'report'"):
-        SPEC.configured("averages", {"reprt": 3})
+        SPEC.configured("averages", {"reprt": 3}, beside_ports=True)
     with pytest.raises(SettingError, match="averages: the setting 'window' does not fit: expected int, got 'None'"):
         SPEC.configured("averages", {"window": "None"})
+
+
+def test_a_port_is_no_setting():
+    """Where settings stand alone, a port is not among the known names, and is told as what it is."""
+    with pytest.raises(UnknownName, match="averages has no setting 'report'; known: window\n") as caught:
+        SPEC.configured("averages", {"report": 3})
+    assert caught.value.__notes__ == [f"report is a port of {SPEC.identity}: `rewire` connects it elsewhere"]
 
 
 def test_a_specification_is_its_own():

@@ -54,7 +54,10 @@ class Beside:
         """
         running = self._proofs.get(application)
         if running is not None and running is not proof:
-            raise PlanError(f"{running}; wait until that is over, or give it up (platform.abandon_proof)")
+            raise PlanError(
+                f"{running}; wait until that is over, or give it up: `exop rollback --abandon {application}` "
+                f"(platform.abandon_proof)"
+            )
 
     def begin(self, deployment: Deployment, plan: Plan) -> Proof:
         """Begin to prove a plan: nobody else may change the application until `over`."""
