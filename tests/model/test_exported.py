@@ -263,7 +263,7 @@ def test_a_wrong_edit_is_told_with_its_place(fields: dict[str, Any], said: str) 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "damaged"),
+        (b"", "the file is empty"),
         (b"\x00garbage", "cannot be taken over"),
         (b"{", "the file is no JSON"),
         (b'{"a": 1}', 'does not say "kind": "exop memento"'),
