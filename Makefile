@@ -28,9 +28,10 @@ lint: $(READY)   ## mend the style
 types: $(READY)  ## types alone
 	$(BIN)/mypy
 
-bench: $(READY)  ## the overhead of a hop, and of the registry
+bench: $(READY)  ## the overhead of a hop, of the registry, and of starting a command
 	$(BIN)/python -m bench hop
 	$(BIN)/python -m bench registry
+	$(BIN)/python -m bench start
 
 clean:           ## remove what was made here
 	rm -rf $(VENV) demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

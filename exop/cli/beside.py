@@ -28,7 +28,7 @@ def rollback(
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Let the predecessor of a node take over again, with its own, current state: `exop replace … --keep 60s` keeps it.
+    """Let the predecessor of a node take over again with its current state: see `exop replace … --keep 60s`.
 
     Until its time is up it has got the same items as its successor. No item is lost, doubled or reordered; one on which
     the successor is suspended is tried by the predecessor. Exit code 1 if the change failed.

@@ -52,7 +52,7 @@ def configure(
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Give a running node, or a window channel, other settings: now, between two items, or at a point in the stream.
+    """Change settings of a running node or a window channel: now, between two items, or at a point in the stream.
 
     Without --when, what was pending is cancelled.
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter
 
 from exop.cli.commands import COMMANDS, FAMILIES, GROUPS, Command
-from exop.cli.report import DONE, INTERRUPTED, MISTAKE, PIPE_CLOSED, say, tell
-from exop.errors import ExopError
+from exop.cli.overview import EPILOGUE, HELP, OF_PLUGINS, discovered
+from exop.cli.report import DONE, INTERRUPTED, MISTAKE, say, tell
 
 if TYPE_CHECKING:
     from exop.hooks import Plugins
 
-HELP = "ExoP virtualizes stream processing: running operators, in any engine, are replaced while the stream runs."
+_GROUPS: Final = {key: Group(title, sort_key=place) for place, (key, title) in enumerate(GROUPS.items())}
 
 #: Switches have no negative form; defaults stand in the help texts where they say something.
 PLAIN = Parameter(negative=(), show_default=False)
@@ -34,7 +33,7 @@ class Session:
 
 
 def run_command_line(arguments: list[str]) -> int:
-    """Run one command; every error is told, none leaves."""
+    """Run one command and return its exit code; only a broken pipe raises, which `main` answers for all output."""
     session = Session(debug="--debug" in arguments)
     try:
         return _run(arguments, session)
@@ -46,20 +45,18 @@ def run_command_line(arguments: list[str]) -> int:
         say("exop: stopped")
         return INTERRUPTED
     except BrokenPipeError:
-        # What is still buffered has no reader: Python would complain about it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
+        raise
     except Exception as error:  # noqa: BLE001 (the last resort of a program: it is told, and gives the exit code)
         return tell(error, debug=session.debug)
 
 
-def make_app() -> App:
-    """The built-in commands."""
+def make_app(arguments: Sequence[str] = ()) -> App:
+    """The built-in commands; only those that *arguments* may mean are imported at once, the others when asked for."""
     app = App(
         name="exop",
         help=HELP,
         version=_version,
-        help_epilogue="exop COMMAND --help tells more. Exit codes: 0 done, 1 failed while running, 2 your mistake.",
+        help_epilogue=EPILOGUE,
         default_parameter=PLAIN,
         result_action="return_value",
         suppress_keyboard_interrupt=False,
@@ -69,43 +66,53 @@ def make_app() -> App:
     )
     for command in COMMANDS:
         family, _, name = command.names[0].rpartition(" ")
+        function = command.function if (family or name) in arguments else f"exop.cli.{command.path}"
         if family:
-            _family(app, family, command).command(command.function, name=name)
+            _family(app, family, command).command(function, name=name)
         else:
-            app.command(command.function, name=command.names, group=GROUPS[command.group])
+            app.command(function, name=command.names, group=_GROUPS[command.group])
     return app
 
 
 def _family(app: App, name: str, first: Command) -> App:
     """The command that has others below it; made with the first of them."""
     if name not in app:
-        group = GROUPS[first.group]
+        group = _GROUPS[first.group]
         below = App(name=name, help=FAMILIES[name], group=group, default_parameter=PLAIN, result_action="return_value")
         app.command(below)
     return app[name]
 
 
-def add_plugin_commands(app: App, plugins: Plugins) -> None:
-    """Add the commands of plugins; one that cannot be added is noted in `plugins.broken`, the others are there."""
-    for plugin, offered in plugins.ask("register_commands"):
+def add_plugin_commands(app: App, plugins: Plugins, offers: Iterable[tuple[str, Any]]) -> dict[str, Callable[..., Any]]:
+    """Add the commands that plugins offer, and return them by name; one that cannot be added breaks its plugin alone.
+
+    Args:
+        app: The command line.
+        plugins: Where a problem is noted, in `broken`.
+        offers: The plugins, each with its answer to `register_commands`.
+    """
+    added: dict[str, Callable[..., Any]] = {}
+    for plugin, offered in offers:
         try:
             for function in offered or ():
-                _add(app, function)
+                added[_add(app, function)] = function
         except Exception as problem:  # noqa: BLE001 (whatever a plugin offers, the other commands work)
             plugins.note(plugin, problem)
+    return added
 
 
-def _add(app: App, function: Any) -> None:
-    name = function.__name__.replace("_", "-").strip("-")
+def _add(app: App, function: Any) -> str:
+    name = str(function.__name__).replace("_", "-").strip("-")
     if name in app:
         raise ValueError(f"its command {name!r} is taken already")
-    app.command(function, name=name, group="Commands of plugins")
+    app.command(function, name=name, group=OF_PLUGINS)
     try:
         app[name].assemble_argument_collection()
     except Exception:
         # A signature that cannot be read would break the help of all commands.
         del app[name]
         raise
+    return name
 
 
 def add_common_options(app: App, session: Session | None = None) -> None:
@@ -122,8 +129,8 @@ def add_common_options(app: App, session: Session | None = None) -> None:
 
         Args:
             debug: Show the traceback of an error.
-            log_format: How what happens is logged on stderr; console by default.
-            log_level: From which level on; info by default.
+            log_format: Log lines on stderr for people (console, the default) or as JSON (json).
+            log_level: Log from this level on: debug, info (the default), warning or error.
         """
         from exop.logs import set_up
 
@@ -137,9 +144,10 @@ def add_common_options(app: App, session: Session | None = None) -> None:
 
 
 def _run(arguments: list[str], session: Session) -> int:
-    app = make_app()
+    app = make_app(arguments)
     if not _names_built_in(app, arguments):
-        _discover_commands(app)
+        plugins = discovered()
+        add_plugin_commands(app, plugins, plugins.ask("register_commands"))
 
     add_common_options(app, session)
     result = app.meta(arguments)
@@ -151,17 +159,6 @@ def _names_built_in(app: App, arguments: list[str]) -> bool:
     """Plugins are loaded for their commands only when one may be meant, or all are listed."""
     first = next((word for word in arguments if not word.startswith("-")), None)
     return first is not None and first in app
-
-
-def _discover_commands(app: App) -> None:
-    from exop.hooks import Plugins
-    from exop.logs import set_up
-
-    set_up("warning")
-    plugins = Plugins()
-    with contextlib.suppress(ExopError):
-        plugins.discover()
-    add_plugin_commands(app, plugins)
 
 
 def _one_line(problem: CycloptsError) -> str:

@@ -17,8 +17,6 @@ DONE: Final = 0
 FAILED: Final = 1
 MISTAKE: Final = 2
 INTERRUPTED: Final = 130
-#: The reader of our output has gone away (`exop services | head`).
-PIPE_CLOSED: Final = 141
 
 #: Errors of ExoP that are no mistake of the user: something broke while it ran.
 _FAILURES: Final = (

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from exop.cli import commands, entry, main
+from exop.cli import commands, looking, main, overview
+from exop.cli.entry import add_common_options, make_app
 from exop.errors import BuilderError, ExopError
 from exop.hooks import Plugins, hookimpl
 from tests.cli.shell import COMMAND
@@ -26,16 +27,40 @@ def replaced(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def ps() -> int:
         raise error
 
-    broken = commands.Command(ps, ("ps",), "look")
-    monkeypatch.setattr(entry, "COMMANDS", (broken,))
+    monkeypatch.setattr(looking, "ps", ps)
 
 
-def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """`exop --help` names all commands and the exit codes, and succeeds."""
-    assert main(["--help"]) == 0
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["--log-level", "debug", "--help"]])
+def test_help_lists_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """`exop --help` names all commands, each once, and the exit codes, and succeeds."""
+    assert main(arguments) == 0
     out = capsys.readouterr().out
-    assert all(name.split()[0] in out for command in commands.COMMANDS for name in command.names)
+    first = [line.split()[0].rstrip(",") for line in out.splitlines() if line.startswith("  ") and line[2] != " "]
+    assert sorted(first) == sorted(
+        {command.names[0].split()[0] for command in commands.COMMANDS} | set(overview.COMMON) | {"--help", "--version"}
+    )
     assert "Exit codes" in out
+
+
+def test_the_overview_says_what_the_commands_say() -> None:
+    """A command's line is the first sentence of its docstring; the common options are those of the parser."""
+    for command in commands.COMMANDS:
+        said = " ".join((command.function.__doc__ or "").partition("\n\n")[0].split())
+        assert command.summary == ("" if " " in command.names[0] else said)
+    app = make_app()
+    add_common_options(app)
+    options = app.meta.assemble_argument_collection(parse_docstring=True)
+    assert {one.names[0]: one.parameter.help for one in options if one.show} == {
+        name: text for name, (_, text) in overview.COMMON.items()
+    }
+
+
+def test_the_overview_imports_no_command() -> None:
+    """`exop --help` imports neither the modules of commands nor the parser: it takes as long as plugins need."""
+    modules = {f"exop.cli.{command.path.partition(':')[0]}" for command in commands.COMMANDS} | {"cyclopts", "rich"}
+    code = f"import sys; from exop.cli import main; main(['--help']); print({modules} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
