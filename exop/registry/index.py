@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import TypeAlias
 
@@ -63,24 +63,32 @@ class ServiceIndex:
 
     def candidates(self, terms: Sequence[Term]) -> Iterable[ServiceReference]:
         """The services, in order, that a filter with these *terms* may fit."""
+        by_name = self._postings
         smallest: list[Posting] = []
         size = -1
         for term in terms:
-            found = [posting for name, key in term if (posting := self._postings.get(name, {}).get(key)) is not None]
+            found: list[Posting] = []
+            found_size = 0
+            for name, key in term:
+                posting = by_name[name].get(key) if name in by_name else None
+                if posting is not None:
+                    found.append(posting)
+                    found_size += 1 if isinstance(posting, int) else len(posting)
             if not found:
                 return ()
-            found_size = sum(1 if isinstance(posting, int) else len(posting) for posting in found)
             if size < 0 or found_size < size:
                 smallest, size = found, found_size
         if size < 0:
             return sorted(self._references.values(), key=_order)
         return self._in_order(smallest)
 
-    def _in_order(self, postings: list[Posting]) -> Iterator[ServiceReference]:
+    def _in_order(self, postings: list[Posting]) -> Iterable[ServiceReference]:
         references = self._references
         if len(postings) == 1:
             (posting,) = postings
-            numbers: Iterable[int] = (posting,) if isinstance(posting, int) else posting
+            if isinstance(posting, int):
+                return (references[id_of(posting)],)
+            numbers: Iterable[int] = posting
         else:  # alternatives: a service that has several of them is met once
             numbers = sorted(
                 {number for posting in postings for number in ((posting,) if isinstance(posting, int) else posting)}
@@ -93,7 +101,7 @@ class ServiceIndex:
             postings = by_name.get(name)
             if postings is None:
                 postings = by_name[name] = {}
-            for key in (value,) if value.__class__ is str else keys_of(value):
+            for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
                 posting = postings.setdefault(key, order)
                 if isinstance(posting, OrderedSet):
                     posting.add(order)
@@ -103,15 +111,15 @@ class ServiceIndex:
     def _withdraw(self, properties: Iterable[tuple[str, Value]], order: int) -> None:
         by_name = self._postings
         for name, value in properties:
-            postings = by_name.get(name, {})  # none where all who have the property have an empty list
-            for key in (value,) if value.__class__ is str else keys_of(value):
+            postings = by_name.get(name)
+            if postings is None:  # all who have the property have an empty list
+                continue
+            for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
                 posting = postings[key]
-                if isinstance(posting, OrderedSet) and len(posting) > 1:
-                    posting.remove(order)
-                else:
+                if isinstance(posting, int) or not posting.remove(order):
                     del postings[key]
             if not postings:
-                by_name.pop(name, None)
+                del by_name[name]
 
 
 def keys_of(value: Value) -> Iterable[Scalar]:

@@ -27,6 +27,11 @@ class OrderedSet:
 
     def add(self, number: int) -> None:
         """Add a number that is not in the set."""
+        chunk = self._chunks[-1]
+        if chunk and number > chunk[-1] and len(chunk) < self.LONGEST:  # the usual case: numbers arrive in order
+            chunk.append(number)
+            self._size += 1
+            return
         place = bisect_right(self._starts, number)
         chunk = self._chunks[place]
         if not chunk or number > chunk[-1]:
@@ -40,18 +45,23 @@ class OrderedSet:
             self._chunks[place : place + 1] = [chunk[:cut], chunk[cut:]]
             self._starts.insert(place, chunk[cut])
 
-    def remove(self, number: int) -> None:
-        """Remove a number that is in the set."""
+    def remove(self, number: int) -> int:
+        """Remove a number that is in the set; return how many are left."""
+        chunk = self._chunks[-1]
+        self._size -= 1
+        if len(chunk) > 1 and number == chunk[-1]:  # the newest leaves first
+            chunk.pop()
+            return self._size
         place = bisect_right(self._starts, number)
         chunk = self._chunks[place]
         if number == chunk[-1]:
             chunk.pop()
         else:
             del chunk[bisect_left(chunk, number)]
-        self._size -= 1
         if not chunk and len(self._chunks) > 1:
             del self._chunks[place]
             del self._starts[max(place - 1, 0)]
+        return self._size
 
     def __len__(self) -> int:
         return self._size

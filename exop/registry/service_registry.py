@@ -197,6 +197,6 @@ class Registration:
 
 
 def _refuse_reserved(properties: Mapping[str, object]) -> None:
-    for name in (INTERFACE, SERVICE_ID):
-        if name in properties:
-            raise RegistryError(f"the property {name!r} is set by the registry; leave it out", property=name)
+    if INTERFACE in properties or SERVICE_ID in properties:
+        name = INTERFACE if INTERFACE in properties else SERVICE_ID
+        raise RegistryError(f"the property {name!r} is set by the registry; leave it out", property=name)
