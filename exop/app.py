@@ -150,7 +150,7 @@ class Application:
         """Run embedded until the sources end and everything is drained; Ctrl-C ends the sources and drains.
 
         Returns:
-            The figures of the run, as `platform.metrics` gives them.
+            The report of the run, as `exop run --json` prints it: totals, `nodes`, `channels`.
 
         Raises:
             ComponentFailed: a slet could not open, or raised and nobody is there to repair it.
@@ -164,14 +164,18 @@ class Application:
             return self._run(embedded)
 
     def _run(self, platform: Platform) -> dict[str, Any]:
+        from exop.runtime.report import run_report
+
         platform.apply(self.build())
+        outcome = "finished"
         try:
             try:
                 platform.wait(self.name)
             except KeyboardInterrupt:
+                outcome = "drained"
                 platform.end(self.name)
                 platform.wait(self.name)
-            return platform.metrics(self.name)
+            return run_report(platform.status(self.name), outcome)
         finally:
             platform.remove(self.name)
 

@@ -39,5 +39,5 @@ def test_a_slet_that_calls_exit_is_one_that_raises(policy, left):
     numbers = app.add("numbers", "stock:count_up", to=10)
     kept = app.add("kept", leaves_at_three, x=numbers, on_error=policy)
     app.add("sink", "stock:pass_on", item=kept)
-    figures = app.run()["nodes"]
-    assert (figures["kept"]["errors"], figures["sink"]["items_in"]) == (1, left)
+    nodes = app.run()["nodes"]
+    assert (nodes["kept"]["metrics"]["errors"], nodes["sink"]["metrics"]["items_in"]) == (1, left)

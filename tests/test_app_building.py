@@ -230,10 +230,10 @@ def test_running_returns_the_figures_of_the_run(app, numbers):
     """Embedded: until the sources end and everything is drained."""
     seen = []
     app.add("sink", collector(seen), item=numbers)
-    figures = app.run()
+    report = app.run()
     assert seen == [0, 1, 2]
-    assert figures["nodes"]["numbers"]["items_out"] == 3
-    assert figures["nodes"]["sink"]["items_in"] == 3
+    assert (report["outcome"], report["items"], report["errors"]) == ("finished", 3, 0)
+    assert report["nodes"]["sink"]["metrics"]["items_in"] == 3
 
 
 def test_running_on_a_given_platform_leaves_it_running(app, numbers):
@@ -275,8 +275,9 @@ def test_interrupting_a_run_ends_the_sources_and_drains(monkeypatch):
         return plain(self, application, timeout)
 
     monkeypatch.setattr(Platform, "wait", interrupted)
-    figures = app.run()
-    assert seen == list(range(figures["nodes"]["numbers"]["items_out"]))
+    report = app.run()
+    assert report["outcome"] == "drained"
+    assert seen == list(range(report["items"]))
 
 
 def test_an_application_can_run_twice_at_once_under_two_names():

@@ -10,7 +10,7 @@ PIPE_CLOSED: Final = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0, 1 for a failure while something ran, 2 for a mistake of the user.
+    """Run one command; returns the exit code: 0, 1 a failure while something ran, 2 a mistake, 3 dead letters are left.
 
     The entry point of `exop` and `python -m exop`; without *arguments*, those of the process.
     """

@@ -100,5 +100,5 @@ def _node_text(facts: Mapping[str, Any]) -> list[str]:
     beside = {"name": facts["node"].partition(".")[0], **facts["beside"]}
     lines += [f"  {line}" for line in beside_lines(beside)]
     for one in facts.get("dead_letters", {}).get("first", []):
-        lines.append(f"  dead letter at {one['port']!r}: {one['item']}: {one['error'].strip().splitlines()[-1]}")
+        lines.append(f"  dead letter at {one['port']!r}: {one['item']}: {one['error']}")
     return ["\n".join(lines)]

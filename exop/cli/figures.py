@@ -7,31 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exop.cli.text import number
+from exop.runtime.report import Totals
 
 HEAD = ("node", "state", "in", "out", "rate/s", "busy", "queued", "p50 ms", "p99 ms")
-
-
-@dataclass(frozen=True)
-class Totals:
-    """An application in a few numbers; `items` is what its sources have put out."""
-
-    items: int
-    errors: int
-    skipped: int
-    dead: int
-    queued: int
-
-    @staticmethod
-    def of(status: Mapping[str, Any]) -> Totals:
-        """Add up the figures of all nodes and queues."""
-        nodes = list(status["nodes"].values())
-        return Totals(
-            items=sum(one["metrics"]["items_out"] for one in nodes if one["role"] == "alpha"),
-            errors=sum(one["metrics"]["errors"] for one in nodes),
-            skipped=sum(one["metrics"]["skipped"] for one in nodes),
-            dead=sum(one.get("dead_letters", {}).get("count", 0) for one in nodes),
-            queued=sum(_depth(one) for one in (*status["channels"].values(), *status["inserted"].values())),
-        )
 
 
 @dataclass

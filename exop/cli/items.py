@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from cyclopts import Parameter
 
@@ -13,6 +13,9 @@ from exop.cli.peers import Found, find_application
 from exop.cli.report import DONE
 from exop.cli.text import columns, print_json
 from exop.errors import BuilderError
+
+#: How many tracebacks are printed below the table.
+TRACEBACKS: Final = 5
 
 
 def list_items(node: str, /, *, where: Where = HERE, json: Json = False) -> int:
@@ -36,6 +39,10 @@ def list_items(node: str, /, *, where: Where = HERE, json: Json = False) -> int:
             for number, one in rows
         ]
         print(columns(head, cells))
+        for number, one in rows[:TRACEBACKS]:
+            print(f"\n{number}: {one['traceback'].rstrip()}")
+        if len(rows) > TRACEBACKS:
+            print("\n(the other tracebacks: --json)")
     else:
         print(f"{found.application}.{found.node}: no item is kept")
     if facts["count"] > len(letters):

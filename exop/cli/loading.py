@@ -86,10 +86,10 @@ def known_plugins(folders: Iterable[Path] = ()) -> Catalog:
     return catalog
 
 
-def find_target(given: str, catalog: Catalog, running: Iterable[str] = ()) -> Target:
+def find_target(given: str, catalog: Catalog, running: Iterable[str] | None = None) -> Target:
     """Find out what APP means; a folder is loaded as a plugin into *catalog*.
 
-    *running* are applications that it could have named as well, for the suggestion.
+    Pass the applications that run as *running* where APP may also name one of them: the error then mentions them.
 
     Raises:
         BuilderError, UnknownName: there is no such thing.
@@ -109,7 +109,7 @@ def find_target(given: str, catalog: Catalog, running: Iterable[str] = ()) -> Ta
         raise BuilderError(f"{path} is neither a folder nor a .py or .toml file, so it describes no application")
     if is_local(given):
         raise BuilderError(f"{path} does not exist; {_near(path)}")
-    return _installed(given, catalog, list(running))
+    return _installed(given, catalog, running)
 
 
 def slets_in(target: Target, catalog: Catalog) -> dict[str, SletSpec]:
@@ -175,7 +175,7 @@ def _builds(value: Any) -> bool:
         return False
 
 
-def _installed(given: str, catalog: Catalog, running: list[str]) -> Target:
+def _installed(given: str, catalog: Catalog, running: Iterable[str] | None) -> Target:
     offered = catalog.builders()
     plugin, colon, name = given.rpartition(":")
     if not colon:
@@ -186,11 +186,14 @@ def _installed(given: str, catalog: Catalog, running: list[str]) -> Target:
         return Target(given, found)
     if given in catalog.plugins.broken:
         raise catalog.plugins.broken[given]
-    known = [builder.__name__ for builders in offered.values() for builder in builders] + running
-    raise BuilderError(
-        f"{given!r} is no folder, no file and no application builder of an installed plugin"
-        f"{', and no such application runs' if running else ''}; {suggest(given, known, 'builder')}"
-    )
+    known = [builder.__name__ for builders in offered.values() for builder in builders]
+    problem = f"{given!r} is no folder, no file and no application builder of an installed plugin"
+    names = list(running or ())
+    if names:
+        problem += ", and no such application runs"
+    elif running is not None:
+        problem += ", and no application runs (start one with `exop run APP`, or by `exop serve` and `exop apply APP`)"
+    raise BuilderError(f"{problem}; {suggest(given, known + names, 'builder')}")
 
 
 def _text(path: Path) -> str:

@@ -105,7 +105,8 @@ def _not_running(app: str, parameters: tuple[str, ...], load: Load, *, toml: boo
     catalog = known_plugins(load)
     target = find_target(app, catalog, running())
     built = resolved(build(target, parameters, catalog), catalog.slets, durable=False)
-    return built.to_toml() if toml else Drawn.of_mesh(built, preview(built, catalog.kinds))
+    inserted = preview(built, catalog.kinds)  # refuses what `exop run` would refuse, whatever is printed
+    return built.to_toml() if toml else Drawn.of_mesh(built, inserted)
 
 
 def _platforms() -> list[dict[str, Any]]:
@@ -129,7 +130,7 @@ def _platforms() -> list[dict[str, Any]]:
 
 def _rows(platform: dict[str, Any]) -> list[list[str]]:
     """One row per application; one for the platform itself when it has none."""
-    from exop.cli.figures import Totals
+    from exop.runtime.report import Totals
 
     begin = [str(platform["pid"]), platform["platform"]]
     if "problem" in platform:

@@ -15,7 +15,9 @@ from exop.hooks import Plugins
 HELP: Final = (
     "ExoP virtualizes stream processing: running operators, in any engine, are replaced while the stream runs."
 )
-EPILOGUE: Final = "exop COMMAND --help tells more. Exit codes: 0 done, 1 failed while running, 2 your mistake."
+EPILOGUE: Final = (
+    "exop COMMAND --help tells more. Exit codes: 0 done, 1 failed while running, 2 your mistake, 3 dead letters left."
+)
 #: The group of the commands that plugins add.
 OF_PLUGINS: Final = "Commands of plugins"
 #: The options of every command, with the value that each takes.

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from exop.cli.beside import beside_lines
-from exop.cli.figures import Totals, waiting
+from exop.cli.figures import waiting
+from exop.runtime.report import Totals
 
 Sort: TypeAlias = Literal["mesh", "node", "in", "out", "busy", "latency", "queued", "errors"]
 Status: TypeAlias = Mapping[str, Any]

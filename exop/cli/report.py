@@ -16,6 +16,8 @@ from exop.logs import tell as to_stderr
 DONE: Final = 0
 FAILED: Final = 1
 MISTAKE: Final = 2
+#: A run has processed everything, except for what was set aside.
+LETTERS: Final = 3
 INTERRUPTED: Final = 130
 
 #: Errors of ExoP that are no mistake of the user: something broke while it ran.
@@ -33,7 +35,11 @@ _SURROUNDINGS: Final = (FileNotFoundError, PermissionError, IsADirectoryError, N
 
 
 class Failure(Exception):
-    """Carries an error that came while something was carried out which could have been: no mistake of the user."""
+    """An error that came while something was carried out: exit code 1, whatever its class."""
+
+    def __init__(self, error: ExopError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 def exit_code(error: BaseException) -> int:
@@ -61,8 +67,8 @@ def say(text: str, **facts: object) -> None:
 
 def tell(error: BaseException, *, debug: bool = False) -> int:
     """Print *error* as one line, its place or notes as one further line, and return the exit code."""
-    if isinstance(error, Failure) and error.__cause__ is not None:
-        tell(error.__cause__, debug=debug)
+    if isinstance(error, Failure):
+        tell(error.error, debug=debug)
         return FAILED
     if is_json():
         logger("exop.cli").error(str(error), error=type(error).__name__, notes=further(error), exc_info=debug and error)

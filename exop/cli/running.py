@@ -41,13 +41,14 @@ def run(
 
     Ctrl-C (or SIGTERM) ends the sources and processes what is under way; that is a clean end, exit code 0. A second
     Ctrl-C stops at once (130, or 143), a third kills. A slet that raises is suspended with its item: on a terminal the
-    run waits for its repair (`exop resume`), elsewhere it stops with exit code 1.
+    run waits for its repair (`exop resume`), elsewhere it stops with exit code 1. A run that leaves dead letters ends
+    with exit code 3.
 
     Args:
         app: A package folder with a builder (apps/linear_road), a .py file with an Application or a builder, a .toml
             topology, or the builder of an installed plugin. APP:BUILDER names one of several.
         parameters: NAME=VALUE for the builder.
-        json: Print the report of the run as one JSON object on stdout, and nothing else there.
+        json: Print the report of the run as one JSON object on stdout (see `app.run()`), and nothing else there.
         quiet: Show neither progress nor a summary.
         on_failure: Whether to wait for the repair of a slet that has failed, or to stop; wait on a terminal, else stop.
     """
@@ -188,6 +189,7 @@ def _json_only(wanted: bool) -> Iterator[dict[str, Any] | None]:
         yield None
         return
     from exop.cli.text import print_json
+    from exop.runtime.report import run_report
 
     report: dict[str, Any] = {}
     python = sys.stdout
@@ -203,25 +205,4 @@ def _json_only(wanted: bool) -> Iterator[dict[str, Any] | None]:
         os.dup2(descriptor, 1)
         os.close(descriptor)
         if report:
-            print_json({"outcome": report["outcome"], **_facts(report)})
-
-
-def _facts(report: dict[str, Any]) -> dict[str, Any]:
-    """The report as it is printed."""
-    from dataclasses import asdict
-
-    from exop.cli.figures import Totals
-
-    status = report["status"]
-    totals, span = Totals.of(status), status["running_s"]
-    error = {"error": report["error"]} if "error" in report else {}
-    return {
-        "application": status["name"],
-        "seconds": span,
-        **asdict(totals),
-        "rate": round(totals.items / span, 1) if span else 0.0,
-        **error,
-        "nodes": status["nodes"],
-        "channels": status["channels"],
-        "inserted": status["inserted"],
-    }
+            print_json(run_report(**report))

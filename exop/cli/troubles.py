@@ -29,7 +29,8 @@ def troubles(facts: Mapping[str, Any], place: str) -> list[str]:
     dead = facts.get("dead_letters")
     if dead is not None:
         dropped = f", {number(dead['dropped'])} older ones were dropped" if dead["dropped"] else ""
-        lines.append(f"{number(dead['count'])} dead letters{dropped}: exop item list {place}")
+        last = f", the last error: {facts['last_error']}" if "last_error" in facts else ""
+        lines.append(f"{number(dead['count'])} dead letters{dropped}{last}: exop item list {place}")
     return lines
 
 
@@ -40,6 +41,19 @@ def held_nodes(status: Mapping[str, Any]) -> str:
     """
     held = [name for name, node in status["nodes"].items() if node["state"] == "suspended"]
     return f"; suspended: {', '.join(held)}" if held else ""
+
+
+def error_lines(status: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each slet that has raised, with its last error; also for those that were replaced or removed."""
+    for name, facts in status["nodes"].items():
+        if "last_error" in facts:
+            yield _errors(name, facts["metrics"]["errors"], facts["last_error"])
+    for one in status.get("replaced", ()):
+        yield _errors(f"{one['node']} ({one['slet']}, since replaced or removed)", one["errors"], one["last_error"])
+
+
+def _errors(name: str, count: int, last: str) -> str:
+    return f"{name}: 1 error: {last}" if count == 1 else f"{name}: {number(count)} errors, the last: {last}"
 
 
 def application_troubles(status: Mapping[str, Any]) -> Iterator[str]:

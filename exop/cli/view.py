@@ -6,10 +6,12 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from exop.cli.figures import HEAD, Figures, Totals, own_figures, own_lines
+from exop.cli.figures import HEAD, Figures, own_figures, own_lines
 from exop.cli.report import say
 from exop.cli.text import columns, number, pairs, seconds
+from exop.cli.troubles import error_lines
 from exop.logs import is_json, logger
+from exop.runtime.report import Totals
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -192,5 +194,7 @@ def print_summary(report: Mapping[str, Any]) -> None:
         return
     say(title)
     say(columns(HEAD, Figures().rows(status), indent="  "))
+    for line in error_lines(status):
+        say(f"  {line}")
     for line, figures in own_lines(status):
         say(f"  {line}: {pairs(figures)}")

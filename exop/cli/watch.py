@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from exop.cli.options import OnFailure
-from exop.cli.report import DONE, FAILED, say
+from exop.cli.report import DONE, FAILED, LETTERS, say
 from exop.cli.stopping import Stopping
 from exop.cli.view import View
 from exop.errors import ComponentFailed, UnknownName
 from exop.logs import is_json, logger
 from exop.model.filter import where
 from exop.model.properties import APPLICATION, KIND, NAME, STATE
+from exop.runtime.report import Totals
 from exop.runtime.shown import described, shown
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Watch:
     Attributes:
         policy: What a slet that is suspended by an error means: wait for its repair, or end with exit code 1.
         error: What the run ended with.
+        dead: Items that were set aside as dead letters.
     """
 
     platform: Platform
@@ -47,6 +49,7 @@ class Watch:
     policy: OnFailure = "stop"
     error: ComponentFailed | None = None
     outcome: Outcome = "finished"
+    dead: int = 0
     _told: list[BaseException | None] = field(default_factory=list)
     _ending: bool = False
 
@@ -80,7 +83,9 @@ class Watch:
                 status = self._status(status)
                 self.view.running(status)
                 shown = time.monotonic()
-        report = {"outcome": self.outcome, "status": self._status(status)}
+        status = self._status(status)
+        self.dead = Totals.of(status).dead
+        report = {"outcome": self.outcome, "status": status}
         if self.error is not None:
             report["error"] = self._failure()
         return report
@@ -89,7 +94,7 @@ class Watch:
     def exit_code(self) -> int:
         """0 when everything was processed, also after a Ctrl-C that drained; else why it was not."""
         if self.outcome in ("finished", "drained"):
-            return DONE
+            return LETTERS if self.dead else DONE
         return self.stopping.exit_code if self.outcome == "stopped" else FAILED
 
     def _ended(self) -> bool:

@@ -21,7 +21,9 @@ def import_folder(folder: Path) -> ModuleType:
     """
     folder = folder.resolve()
     if not (folder / "__init__.py").is_file():
-        raise PluginError(plugin=folder.name, problem=f"{folder} is no package: it holds no __init__.py")
+        inside = sorted(one.parent for one in folder.glob("*/__init__.py") if one.parent.name != "tests")
+        cure = f"; did you mean {' or '.join(map(str, inside[:3]))}?" if inside else ""
+        raise PluginError(plugin=folder.name, problem=f"{folder} is no package: it holds no __init__.py{cure}")
     here = Path.cwd().resolve()
     parts = folder.relative_to(here).parts if folder.is_relative_to(here) else ()
     root = here
@@ -34,6 +36,9 @@ def import_folder(folder: Path) -> ModuleType:
     module = importlib.import_module(".".join(parts))
     home = getattr(module, "__file__", None)
     if home is None or Path(home).resolve().parent != folder:
-        problem = f"Python knows another module {'.'.join(parts)!r} ({home or 'built in'}); rename the folder {folder}"
+        problem = (
+            f"Python knows another module {'.'.join(parts)!r} ({home or 'built in'}); rename the folder {folder}, or "
+            f"uninstall the other one"
+        )
         raise PluginError(plugin=folder.name, problem=problem)
     return module

@@ -79,11 +79,11 @@ class Plugins:
             PluginError: there is no package, or importing it failed (the cause tells why).
         """
         folder = folder.resolve()
-        name = folder.name
-        known = self._manager.get_plugin(name)
-        if known is not None and folder in Path(getattr(known, "__file__", None) or "").resolve().parents:
+        name = next((name for name, plugin in self._manager.list_name_plugin() if _home(plugin) == folder), None)
+        if name is not None:  # an installed plugin keeps the name of its entry point
             self.folders[name] = folder
             return name
+        name = folder.name
         try:
             self.register(name, import_folder(folder))
         except PluginError:
@@ -164,6 +164,13 @@ class Plugins:
         if self._traced:
             took = (time.perf_counter() - begin) * 1e3
             print(f"exop hook {hook} [{plugin}] -> {answer} ({took:.1f} ms)", file=sys.stderr)  # noqa: T201
+
+
+def _home(plugin: Any) -> Path | None:
+    """The package folder of a plugin; `None` for one that is a single file, or an object."""
+    file = getattr(plugin, "__file__", None)
+    home = Path(file).resolve().parent if file else None
+    return home if home is not None and (home / "__init__.py").is_file() else None
 
 
 def _shown(answer: Any) -> str:

@@ -53,6 +53,7 @@ class Deployment:
         over: Called before that, when all have ended by themselves.
         ledger: What has taken effect by itself.
         changing: Held while the mesh is being changed: no checkpoint is taken of one that is half changed.
+        replaced: The errors of components that were replaced or removed, by the component's id.
         last_change: The revision that the last change has made, and for how many seconds everything stood still.
     """
 
@@ -75,6 +76,7 @@ class Deployment:
         self.ledger = Ledger(self)
         self.places: dict[str, Entry] = {}
         self.started: float | None = None
+        self.replaced: dict[str, dict[str, Any]] = {}
         self.last_change: tuple[int, float] | None = None
         self._sampling = threading.Event()
         self.changing = threading.RLock()
@@ -215,6 +217,19 @@ class Deployment:
         interrupts = [_closed(one) for one in self.components.values() if one.status is not State.CREATED]
         for interrupt in filter(None, interrupts):
             raise interrupt
+
+    def let_go(self, component: Component) -> None:
+        """A component was replaced or removed: drivers that waited for it go on; its errors stay in the report."""
+        component.let_go()
+        metrics = component.metrics
+        if metrics.errors:
+            self.replaced[component.id] = {
+                "node": component.node.name,
+                "slet": component.spec.identity,
+                "errors": metrics.errors,
+                "skipped": metrics.skipped,
+                "last_error": metrics.last_error,
+            }
 
     def changed(self, component: Component) -> None:
         """A component's state has changed: perhaps everything has ended, or a cycle has."""

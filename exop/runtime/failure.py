@@ -13,7 +13,7 @@ from exop.runtime.bind import put_back
 from exop.runtime.convert import weight
 from exop.runtime.drivers.base import Halted, current_driver
 from exop.runtime.entry import NOWHERE, Entry, Push
-from exop.runtime.shown import described, shown
+from exop.runtime.shown import described, shown, without_own_frames
 from exop.runtime.trouble import Kept, set_aside
 from exop.runtime.unwind import Unwind, Way, Work
 
@@ -34,7 +34,8 @@ def aside_at(component: Component, port: PortSpec) -> Callable[[Any, BaseExcepti
         if isinstance(error, (Unwind, Halted)):
             raise error
         component.forget_outputs()
-        component.metrics.errors += 1
+        without_own_frames(error)
+        component.metrics.failed(error)
         error.add_note(f"in the slet {component.node.name!r}, port {name!r}, for the item {shown(item)}")
         policy = component.node.policy
         if policy == "skip":
@@ -121,7 +122,8 @@ def source_broken(component: Component, error: BaseException) -> bool:
     behind what it has pulled last; where nothing was pulled (a source) there is nothing to leave out: the stream ends.
     """
     driver, trouble, name = current_driver(), component.trouble, component.node.name
-    component.metrics.errors += 1
+    without_own_frames(error)
+    component.metrics.failed(error)
     error.add_note(f"in the slet {name!r}, while it was iterated")
     component.forget_outputs()
     taken = _put_back(component)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from exop.runtime.own import OwnFigures
+from exop.runtime.shown import described
 
 
 class ComponentMetrics:
@@ -21,6 +22,7 @@ class ComponentMetrics:
         rows_timed, exact: Of the rows, those that came to ports for batches or columns; the seconds spent on them.
         calls, results, spent: Of the measured calls: how many, how many results, and their seconds.
         errors, skipped: Exact.
+        last_error: The class and text of the last exception.
         own: What the slet says of itself.
     """
 
@@ -34,12 +36,18 @@ class ComponentMetrics:
         self.results = 0
         self.spent = 0.0
         self.errors = 0
+        self.last_error = ""
         self.skipped = 0
         self.rows_timed = 0
         self.exact = 0.0
         self.times: deque[float] = deque(maxlen=512)
         self.singles: deque[float] = deque(maxlen=512)
         self.latencies: deque[float] = deque(maxlen=512)
+
+    def failed(self, error: BaseException) -> None:
+        """Count an exception of the slet."""
+        self.errors += 1
+        self.last_error = described(error)
 
     def timed(self, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
         """The instrumented twin of a slet's call. *lazy* calls return an iterator, which is run to its end inside."""

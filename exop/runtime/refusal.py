@@ -71,7 +71,7 @@ def _refused(channel: Channel, producers: Sequence[Producer], work: Work, error:
     """Deal with what a channel has not taken, by the policy of the slet that has sent it."""
     driver = current_driver()
     component, port = next((one for one in producers if one[0].runner is driver), producers[0])
-    component.metrics.errors += 1
+    component.metrics.failed(error)
     error.add_note(
         f"in the channel {channel.name!r} ({channel.kind}), behind {component.node.name}.{port}, "
         f"for the item {shown(work.payload)}"

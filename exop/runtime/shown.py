@@ -6,6 +6,7 @@ What is shown may stand in a terminal: control characters are written as escapes
 from __future__ import annotations
 
 import traceback
+from pathlib import Path
 from typing import Final
 
 from exop.logs import clean
@@ -13,6 +14,8 @@ from exop.logs import clean
 #: So many characters of an error's text, and of a traceback, are shown.
 MESSAGE: Final = 1000
 TRACEBACK: Final = 20_000
+#: Files whose frames stand between a driver and a slet: the compiled ways, and this package.
+_CALLERS: Final = ("<fused ", str(Path(__file__).parent))
 
 
 def shown(item: object, most: int = 500) -> str:
@@ -31,6 +34,18 @@ def message(error: BaseException) -> str:
     except Exception as problem:  # noqa: BLE001 (whatever a class of the user's raises)
         return f"(its str() raised {type(problem).__name__})"
     return clean(text if len(text) <= MESSAGE else f"{text[:MESSAGE]}… ({len(text)} characters)")
+
+
+def without_own_frames(error: BaseException) -> None:
+    """Drop the frames from which the platform called a slet: the traceback then begins in the user's code."""
+    trace, own = error.__traceback__, None
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_CALLERS):
+        own = trace  # the last one stays where the platform itself has raised
+        trace = trace.tb_next
+    if trace is None and own is not None and not own.tb_frame.f_code.co_filename.startswith(_CALLERS[0]):
+        trace = own
+    # With `with_traceback` of the base class: a class of the user's may forbid to set attributes.
+    BaseException.with_traceback(error, trace)
 
 
 def described(error: BaseException) -> str:

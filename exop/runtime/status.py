@@ -35,8 +35,15 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
             name: channel_status(queue) | {"reason": deployment.reasons.get(name, "its consumer pulls")}
             for name, queue in deployment.inserted.items()
         },
+        "replaced": _replaced(deployment),
         "crashed": {name: described(error) for name, error in deployment.crashed()},
     }
+
+
+def _replaced(deployment: Deployment) -> list[dict[str, Any]]:
+    """The errors of slets that were replaced or removed; a predecessor that has taken over again tells of its own."""
+    present = {one.id for one in deployment.components.values()}
+    return [facts for key, facts in list(deployment.replaced.items()) if key not in present]
 
 
 def state_of(deployment: Deployment) -> str:
@@ -70,6 +77,8 @@ def component_status(component: Component) -> dict[str, Any]:
     found |= pending_status(node.pending, component.watch)
     if component.error is not None:
         found["error"] = described(component.error)
+    if component.metrics.last_error:
+        found["last_error"] = component.metrics.last_error
     kept = component.trouble.kept
     if kept is not None:
         found["kept"] = {"port": kept.port, "item": _shortened(kept.item), "traceback": kept.text}
@@ -83,7 +92,10 @@ def component_status(component: Component) -> dict[str, Any]:
         }
     dead = component.trouble.dead
     if dead or dead.dropped:
-        first = [{"port": one.port, "item": _shortened(one.item), "error": one.traceback} for one in list(dead)[:5]]
+        first = [
+            {"port": one.port, "item": _shortened(one.item), "error": one.error, "traceback": one.traceback}
+            for one in list(dead)[:5]
+        ]
         found["dead_letters"] = {"count": len(dead), "dropped": dead.dropped, "first": first}
     return found
 

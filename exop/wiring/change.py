@@ -286,7 +286,7 @@ class Change:
                 hands.put_in_order(driver)
         self.beside.tell(hands)
         for component in old:
-            component.let_go()
+            self.deployment.let_go(component)
 
     def _finish(self, old: list[Component]) -> None:
         """The new runs: let the old go, and tell everybody."""

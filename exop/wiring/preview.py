@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from exop.model.checks import check
+from exop.model.checks import check, check_durable
 from exop.model.mesh import Mesh
 from exop.runtime.channel import Channel
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.manager import make_channel
+from exop.wiring.channels import check_channels
 from exop.wiring.circuit import Circuit, Join
 from exop.wiring.layout import edge_key, lay_out
 
@@ -21,9 +22,11 @@ def preview(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> dict[str, str]:
     """Check a mesh and tell which queues the wiring would insert: by place, why.
 
     Raises:
-        MeshError: the mesh cannot be.
+        MeshError, PlanError: the mesh cannot be.
     """
     check(mesh, kinds)
+    check_durable(mesh, has_state=True)
+    check_channels(None, mesh, kinds)
     circuit = _circuit(mesh, kinds)
     inserted = dict(lay_out(circuit).inserted)
     for name, joins in circuit.consumers.items():

@@ -1,6 +1,7 @@
 """A slet is suspended on an item, and repaired: the same item is tried again, once, in its order."""
 
 import threading
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from exop import Application, Batch, InputPort, Memento, OutputPort, Slet, input_port, slet
 from exop.errors import ComponentFailed
+from exop.runtime.report import Totals
 from tests.change.tools import (
     Position,
     Sum,
@@ -61,10 +63,64 @@ def in_batches(position: Position, *, to: int = 100, size: int = 7) -> Iterator[
         yield Batch(range(first, position.number + 1))
 
 
+@slet
+def reserved(x: int) -> int:
+    """Call a function of the user's that raises."""
+    return refusing(x)
+
+
+def refusing(x: int) -> int:
+    """Raise."""
+    raise ValueError(f"not {x}")
+
+
 REPAIRS = {
     "replace": lambda mesh: mesh.replace("b", plain),
     "configure": lambda mesh: mesh.configure("b", poison=-1),
 }
+
+
+@pytest.mark.parametrize("source", [count_to, in_batches], ids=["items", "batches"])
+@pytest.mark.parametrize("policy", ["suspend", "retry", "dead-letter"])
+def test_a_traceback_begins_in_the_slet(platform, source, policy):
+    """The frames from which the platform calls a slet are no part of it: the user sees his code, the node, the item."""
+    app = Application("app")
+    same = app.add("b", plain, x=app.add("a", source, to=1))
+    app.add("c", reserved, x=same, on_error=policy)
+    platform.apply(app.build())
+    if policy == "dead-letter":
+        finish(platform, "app")
+        (failed,) = platform.dead_letters("app", "c")
+    else:
+        suspended(platform, "app", "c")
+        failed = platform.kept_item("app", "c")
+        with pytest.raises(ComponentFailed) as told:
+            platform.wait("app", 0)
+        frames = traceback.extract_tb(told.value.__cause__.__traceback__)
+        assert [frame.name for frame in frames] == ["reserved", "refusing"]
+    last = failed.traceback.rpartition("Traceback (most recent call last):\n")[2]
+    assert [line.split(", in ")[1] for line in last.splitlines() if ", in " in line] == ["reserved", "refusing"]
+    assert "fused" not in failed.traceback
+    assert last.splitlines()[-1] == "in the slet 'c', port 'x', for the item 1"
+
+
+def test_a_replaced_slet_keeps_its_errors_in_the_report(platform):
+    """What a slet has raised stands in the status after it was replaced, or removed, with its node and name."""
+    seen: list[int] = []
+    platform.apply(chain("app", endless, picky, picky, writing(seen), c={"poison": 60}).build())
+    suspended(platform, "app", "b")
+    changed(platform, "app", REPAIRS["replace"])
+    suspended(platform, "app", "c")
+    assert [one["node"] for one in platform.status("app")["replaced"]] == ["b"]
+    changed(platform, "app", lambda mesh: mesh.rewire("d", x="b").remove("c"))
+    grows(seen)
+    told = platform.status("app")["replaced"]
+    assert [(one["node"], one["errors"], one["last_error"]) for one in told] == [
+        ("b", 1, "ValueError: 50 is poison"),
+        ("c", 1, "ValueError: 60 is poison"),
+    ]
+    assert {one["slet"] for one in told} == {"tests.change.test_repair:picky"}
+    assert Totals.of(platform.status("app")).errors == 2
 
 
 @pytest.mark.parametrize("repair", REPAIRS)

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from exop import Application
 from exop.cli import main
 from exop.platform import Platform
 from exop.remoting import control_address
 from exop.remoting.sockets import listen
+from exop.stock.slets import count_up, pass_on
 
 GOOD = """
 [application]
@@ -217,6 +219,17 @@ def test_nothing_runs(command: str, tmp_path: Path, capsys: pytest.CaptureFixtur
     line = refused(capsys, command, *arguments, "--state", tmp_path)
     assert "no platform answers at" in line
     assert "exop serve" in line
+
+
+@pytest.mark.parametrize("command", ["describe", "mesh"])
+def test_nothing_runs_and_no_platform_is_named(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A command that also takes what does not run says that nothing runs, how to start it, and whether it may run."""
+    assert "no application runs (start one with `exop run APP`, or by `exop serve`" in refused(capsys, command, "a.b")
+    with Platform(control=True) as platform:
+        app = Application("other")
+        app.add("pass", pass_on, item=app.add("numbers", count_up, to=1))
+        platform.apply(app.build())
+        assert "and no such application runs; known: " in refused(capsys, command, "a.b")
 
 
 def test_filter_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,9 +68,14 @@ def test_check_tells_what_runs_embedded_only(tmp_path: Path, capsys: pytest.Capt
 
 def test_check_tells_mistakes(merged: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A mesh that cannot be is refused as `run` refuses it."""
-    (tmp_path / merged).write_text(MERGED.replace("stock:show", "stock:shwo"))
-    assert main(["check", merged]) == 2
-    assert "did you mean 'stock:show'?" in capsys.readouterr().err
+    for text, by, said in [
+        ("stock:show", "stock:shwo", "did you mean 'stock:show'?"),
+        ("[nodes.sink]", '[channels.both]\nkind = "queu"\n[nodes.sink]', "did you mean 'queue'?"),
+    ]:
+        (tmp_path / merged).write_text(MERGED.replace(text, by))
+        for command in (["run"], ["check"], ["mesh"], ["mesh", "--format", "toml"]):
+            assert main([*command, merged]) == 2, command
+            assert said in capsys.readouterr().err
 
 
 def test_mesh_pictures(merged: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from exop.cli import main
+from exop.cli.loading import find_target, known_plugins
 from exop.cli.running import run
 from exop.errors import ComponentFailed, StateError
 from exop.platform import Platform
@@ -68,6 +69,20 @@ def test_json_report(counting: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert set(report["channels"]) == {"numbers", "half"}
 
 
+def test_the_report_has_one_shape(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`app.run()` returns what `exop run --json` prints: the same keys, at every depth."""
+
+    def keys(value: Any) -> Any:
+        return {key: keys(one) for key, one in value.items()} if isinstance(value, dict) else None
+
+    assert main(["run", str(counting), "to=10", "output=out", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    catalog = known_plugins([counting])
+    made = find_target("counting", catalog).builder()(to=10, output=Path("out")).run()
+    assert list(made) == list(printed)
+    assert keys(made) == keys(printed)
+
+
 def test_json_is_alone_on_stdout(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """With `--json` what slets, and processes that they start, print goes to stderr."""
     (tmp_path / "talking.py").write_text(TALKING)
@@ -120,8 +135,8 @@ def test_everything_said_is_json(counting: Path, capsys: pytest.CaptureFixture[s
     assert lines[2]["error"] == "ComponentFailed"
 
 
-def test_skipped_items_are_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What a policy skips or sets aside is counted in the summary; the run succeeds."""
+def test_a_run_that_leaves_dead_letters_ends_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Summary and report count what was skipped and set aside, with the errors; skipped items alone end with 0."""
     (tmp_path / "rough.py").write_text(
         "from exop import Application, slet\nfrom exop.stock.slets import count_up, pass_on\n\n"
         "@slet\ndef picky(item: int) -> int:\n    return 1 // (item % 3)\n\n"
@@ -129,9 +144,19 @@ def test_skipped_items_are_no_failure(tmp_path: Path, capsys: pytest.CaptureFixt
         "app.add('skip', picky, item=numbers, on_error='skip')\n"
         "app.add('aside', picky, item=numbers, on_error='dead-letter')\n"
     )
-    assert main(["run", "rough.py"]) == 0
+    assert main(["run", "rough.py"]) == 3
     err = capsys.readouterr().err
     assert "6 errors, 3 skipped, 3 set aside as dead letters" in err
+    problem = "ZeroDivisionError: integer division or modulo by zero"
+    assert f"  skip: 3 errors, the last: {problem}\n  aside: 3 errors, the last: {problem}\n" in err
+    assert main(["run", "rough.py", "--quiet", "--json"]) == 3
+    report = json.loads(capsys.readouterr().out)
+    assert (report["outcome"], report["errors"], report["skipped"], report["dead"]) == ("finished", 6, 3, 3)
+    first = report["nodes"]["aside"]["dead_letters"]["first"][0]
+    assert (first["item"], first["error"]) == ("0", problem)
+    assert first["traceback"].startswith("Traceback (most recent call last):\n  File")
+    (tmp_path / "rough.py").write_text((tmp_path / "rough.py").read_text().replace("dead-letter", "skip"))
+    assert main(["run", "rough.py", "--quiet"]) == 0
 
 
 def test_a_clean_end_is_remembered(counting: Path, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_what_waits_for_somebody_is_told() -> None:
         error="ValueError: no",
         kept={"port": "item", "item": "5", "traceback": ""},
         hang={"seconds": 12.0},
-        dead_letters={"count": 3},
+        dead_letters={"count": 3, "dropped": 0},
         pending=["below=20 when time >= 5"],
         pending_problem="the condition raised",
     )

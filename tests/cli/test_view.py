@@ -2,15 +2,17 @@
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from exop.cli.figures import Figures, Totals, own_lines, waiting
+from exop.cli.figures import Figures, own_lines, waiting
 from exop.cli.text import columns, number, seconds
 from exop.cli.view import Live, Log, Quiet, choose_view, print_summary
 from exop.logs import set_up
+from exop.runtime.report import Totals
 
 
 def node(role: str, items: int, **more: Any) -> dict[str, Any]:
@@ -84,8 +86,11 @@ def test_queues_in_front_of_a_node() -> None:
 
 
 def test_totals() -> None:
-    """The application's items are those of its sources; errors and queues are added up."""
-    assert Totals.of(status(1, 50)) == Totals(items=50, errors=2, skipped=0, dead=0, queued=10)
+    """The application's items are those of its sources; errors and queues are added up, of replaced slets, too."""
+    totals = Totals.of(status(1, 50))
+    assert totals == Totals(items=50, errors=2, skipped=0, dead=0, queued=10)
+    replaced = [{"node": "half", "slet": "app:half", "errors": 3, "skipped": 1, "last_error": "ValueError: no"}]
+    assert Totals.of({**status(1, 50), "replaced": replaced}) == replace(totals, errors=5, skipped=1)
 
 
 def test_own_figures_stand_by_group() -> None:

@@ -78,5 +78,13 @@ def test_what_is_no_package_is_told(tmp_path):
     """A folder without __init__.py, a file and nothing at all are no packages."""
     (tmp_path / "file").write_text("")
     for path in (tmp_path, tmp_path / "file", tmp_path / "nothing"):
-        with pytest.raises(PluginError, match=r"is no package: it holds no __init__.py"):
+        with pytest.raises(PluginError, match=r"is no package: it holds no __init__.py$"):
             import_folder(path)
+
+
+def test_the_folder_of_a_distribution_names_the_package_inside(tmp_path):
+    """The folder with the `pyproject.toml` of a plugin is not the plugin: the error says which folder is."""
+    package(tmp_path / "exop-fake" / "exop_fake")
+    package(tmp_path / "exop-fake" / "tests")
+    with pytest.raises(PluginError, match=r"no __init__.py; did you mean .*/exop-fake/exop_fake\?$"):
+        import_folder(tmp_path / "exop-fake")

@@ -231,6 +231,21 @@ def test_a_folder_is_a_plugin(tmp_path):
 
 
 @pytest.mark.usefixtures("clean_imports")
+def test_the_folder_of_an_installed_plugin_is_that_plugin(installed, tmp_path, monkeypatch):
+    """It keeps the name of its entry point, and its code is imported once, wherever the folder lies."""
+    monkeypatch.chdir(tmp_path.parent)
+    source = "from exop import hookimpl\n@hookimpl\ndef register_slets():\n    return [1]\n"
+    folder = package(tmp_path / "fake_one", source)
+    installed(one="")
+    (tmp_path / "fake_one.py").unlink()
+    plugins = Plugins()
+    plugins.discover()
+    assert plugins.load_folder(folder) == "one"
+    assert (plugins.folders, asked(plugins, "register_slets")["one"]) == ({"one": folder}, [1])
+    assert [name for name in plugins.names() if "one" in name] == ["one"]
+
+
+@pytest.mark.usefixtures("clean_imports")
 def test_another_folder_of_the_same_name_is_refused(tmp_path):
     """Two folders that are called alike are two plugins, and the second is told that the name is taken."""
     plugins = Plugins()

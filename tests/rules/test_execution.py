@@ -451,8 +451,8 @@ def test_rule_10_figures_are_exact_where_they_say_so_and_marked_where_not():
     app.add("numbers", count_up, to=1000, out=queue)
     app.add("singles", same, item=queue)
     app.add("many", same, item=app.add("batched", batched))
-    figures = app.run()
-    nodes, channels = figures["nodes"], figures["channels"]
+    report = app.run()
+    nodes, channels = {name: node["metrics"] for name, node in report["nodes"].items()}, report["channels"]
     assert nodes["numbers"]["items_out"] == 1000
     assert nodes["numbers"]["sampled"] == []
     assert channels["q"]["items"] == 1000

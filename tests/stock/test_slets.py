@@ -55,9 +55,9 @@ def test_joined_they_copy_a_file(tmp_path):
     app = Application("copy")
     lines = app.add("read", "stock:read_lines", path=tmp_path / "in.txt")
     app.add("write", "stock:write_lines", item=app.add("pass", pass_on, item=lines), path=str(tmp_path / "out.txt"))
-    figures = app.run()
+    report = app.run()
     assert (tmp_path / "out.txt").read_text() == "a\nb\n"
-    assert figures["nodes"]["read"]["items_out"] == 2
+    assert report["items"] == 2
 
 
 def test_lines_go_on_where_the_memento_ends(tmp_path):

@@ -27,11 +27,11 @@ def files(tmp_path):
 
 def test_the_mesh_runs_on_the_platform(files):
     """Traffic in, answers out: every entry is told its toll, every question is answered."""
-    figures = linear_road(**files, pipeline="native", speed=1e6).run()
+    report = linear_road(**files, pipeline="native", speed=1e6).run()
     kinds = [line[0] for line in files["output"].read_text().splitlines()]
     assert [kinds.count(kind) for kind in "0123"] == [60, 0, 1, 1]
     assert "3,9,9" in files["output"].read_text()
-    assert figures["nodes"]["traffic"]["own"]["rows"] == 62
+    assert report["nodes"]["traffic"]["metrics"]["own"]["rows"] == 62
 
 
 def test_malformed_lines_are_kept_beside_the_output(files):

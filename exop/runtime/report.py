@@ -1,0 +1,59 @@
+"""The report of a run: what `app.run()` returns and `exop run --json` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Totals:
+    """An application in a few numbers.
+
+    Attributes:
+        items: Items that its sources have put out.
+        errors, skipped: Of all slets, those included that were replaced or removed.
+        dead: Items that were set aside as dead letters, also those that were dropped beyond the bound.
+        queued: Items that wait in queues.
+    """
+
+    items: int
+    errors: int
+    skipped: int
+    dead: int
+    queued: int
+
+    @staticmethod
+    def of(status: Mapping[str, Any]) -> Totals:
+        """Add up the figures of all nodes and queues."""
+        nodes = list(status["nodes"].values())
+        counted = [*(one["metrics"] for one in nodes), *status.get("replaced", ())]
+        letters = [one["dead_letters"] for one in nodes if "dead_letters" in one]
+        return Totals(
+            items=sum(one["metrics"]["items_out"] for one in nodes if one["role"] == "alpha"),
+            errors=sum(one["errors"] for one in counted),
+            skipped=sum(one["skipped"] for one in counted),
+            dead=sum(one["count"] + one["dropped"] for one in letters),
+            queued=sum(one.get("depth", 0) for one in (*status["channels"].values(), *status["inserted"].values())),
+        )
+
+
+def run_report(status: Mapping[str, Any], outcome: str, error: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Report on a run from the last status of its application.
+
+    Args:
+        status: What `Platform.status(application)` returns.
+        outcome: `finished`, `drained` (it was told to end), `stopped`, `failed` or `removed`.
+        error: What it failed with.
+    """
+    totals, seconds = Totals.of(status), status["running_s"]
+    return {
+        "outcome": outcome,
+        "application": status["name"],
+        "seconds": seconds,
+        **asdict(totals),
+        "rate": round(totals.items / seconds, 1) if seconds else 0.0,
+        **({"error": dict(error)} if error is not None else {}),
+        **{part: status[part] for part in ("nodes", "replaced", "channels", "inserted")},
+    }
