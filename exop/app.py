@@ -200,7 +200,8 @@ class Application:
                 fresh.append(ChannelSpec(ports[port.name]))
         if care.on_error is not None and care.on_error not in POLICIES:
             raise UnknownName(place=name, kind="policy", name=care.on_error, known=POLICIES)
-        mesh = self._mesh.add(Node(name, spec, complete, ports, host, **vars(care)), *fresh)
+        node = Node(name, spec, complete, ports, host, given=frozenset(settings), **vars(care))
+        mesh = self._mesh.add(node, *fresh)
         for channel in set(ports.values()):
             check_join(mesh, channel, self._known_kinds(mesh.channels[channel].kind))
         self._mesh = mesh

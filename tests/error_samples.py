@@ -38,8 +38,8 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"node": "averages", "old": "Speeds", "new": "Medians", "problem": "they have no field in common"},
         (
             "averages: the state Speeds cannot be handed over to Medians: they have no field in common; "
-            "give the new memento a `@classmethod def upgrade(cls, old)`, or say lose_state=True "
-            "(--lose-state) to start empty"
+            "give the new memento a `@classmethod def upgrade(cls, old)`, or replace averages with lose_state=True "
+            "(`exop replace --lose-state`), so that it starts empty"
         ),
     ),
     "NotRebuildable": (

@@ -254,8 +254,8 @@ from collections.abc import Iterator
 from exop import hookimpl, slet
 
 @slet
-def three() -> Iterator[int]:
-    """Emit three numbers, without end."""
+def three(*, first: int = 3, second: int = 3) -> Iterator[int]:
+    """Emit numbers, without end."""
     while True:
         yield 3
 
@@ -266,7 +266,7 @@ def register_slets():
 
 
 def test_a_plugin_folder_is_loaded_again(state, out, tmp_path):
-    """An application of a loaded folder starts again by itself: the folder is remembered."""
+    """An application of a loaded folder starts again by itself, with the defaults of the code that is there then."""
     folder = tmp_path / "threes"
     folder.mkdir()
     (folder / "__init__.py").write_text(PLUGIN)
@@ -275,15 +275,17 @@ def test_a_plugin_folder_is_loaded_again(state, out, tmp_path):
         from threes import three
 
         app = Application("threes")
-        app.add("sink", "stock:write_lines", path=out, item=app.add("three", three))
+        app.add("sink", "stock:write_lines", path=out, item=app.add("three", three, second=3))
         platform.apply(app.build())
+    (folder / "__init__.py").write_text(PLUGIN.replace("int = 3", "int = 4"))
     code = (
         "import sys; from exop import Platform\n"
         f"with Platform(state={str(state)!r}, control=False) as platform:\n"
-        "    print(platform.applications(), platform.failed_to_restart)"
+        "    print(platform.applications(), platform.failed_to_restart)\n"
+        "    print(platform.mesh('threes').node('three').settings)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.strip() == "['threes'] {}"
+    assert done.stdout.splitlines() == ["['threes'] {}", "{'first': 4, 'second': 3}"]
 
 
 def test_a_plugin_folder_that_is_gone_keeps_nobody_from_starting(state, out, tmp_path):

@@ -140,7 +140,8 @@ class Bundles:
         """Install and start a new version of a bundle, let it take the place of the others, and stop those.
 
         Every component of a started version is replaced, in all applications: in one plan for each of them, and all of
-        them or none. Returns the facts of the new version, with what was `replaced`, and which versions were `stopped`.
+        them or none. Returns the facts of the new version, with what was `replaced`, the `settings` that changed by
+        node, and which versions were `stopped`.
 
         Raises:
             ArchiveRefused, BundleError: as `install`; or no other version is started.
@@ -173,7 +174,9 @@ class Bundles:
             for one in unused:
                 self._withdraw(one)
             self._remember()
-            return self._facts(new) | {"replaced": replaced, "stopped": [one.key for one in unused]}
+            settings = {name: changes for name, changes in replaced.items() if changes}
+            stopped = [one.key for one in unused]
+            return self._facts(new) | {"replaced": [*replaced], "settings": settings, "stopped": stopped}
 
     def _take_back(self, there: Collection[str], running: Collection[str]) -> None:
         """Stop what was not started, and remove what was not installed, when an update began."""

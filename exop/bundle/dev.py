@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from exop.bundle.code import RAISED, place_of
 from exop.bundle.generation import Generation, Wire, load_generation, unload_generation
@@ -141,14 +141,26 @@ class Development:
             if was is None or now is None:
                 nodes[name] = node
                 continue
-            settings = {
-                key: now.settings[key] if key in now.settings and was.settings.get(key) == value else value
-                for key, value in node.settings.items()
-            }
-            nodes[name] = dataclasses.replace(node, settings=settings, suspended=now.suspended)
+            settings = _merged_settings(was.set_settings(), now.set_settings(), node.set_settings())
+            known = {key: value for key, value in settings.items() if key in node.slet.settings}
+            complete = node.slet.configured(name, known)
+            nodes[name] = dataclasses.replace(node, settings=complete, given=frozenset(known), suspended=now.suspended)
         return dataclasses.replace(mesh, nodes=nodes, revision=running.revision)
 
 
+def _merged_settings(was: Mapping[str, Any], now: Mapping[str, Any], built: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that were set: of the builder where it says otherwise than before, else those that run now."""
+    unset = object()
+    merged = {
+        key: (now if built.get(key, unset) == was.get(key, unset) else built).get(key, unset)
+        for key in {**was, **now, **built}
+    }
+    return {key: value for key, value in merged.items() if value is not unset}
+
+
 def _steps(plan: Plan) -> tuple[str, ...]:
-    done = [f"{step.verb} {step.node}{f'; {step.state.text}' if step.state else ''}" for step in plan.steps]
+    done = [
+        "; ".join([f"{step.verb} {step.node}", *([step.state.text] if step.state else []), *map(str, step.settings)])
+        for step in plan.steps
+    ]
     return (*done, *plan.notes)

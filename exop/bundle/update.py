@@ -10,17 +10,19 @@ from exop.model.mesh import Mesh
 from exop.model.spec import SletSpec
 
 
-def replace_all(ground: Ground, old: Collection[str], new: str) -> list[str]:
-    """Replace every component of the bundles *old* by the slet of the same name of *new*; returns their names.
+def replace_all(ground: Ground, old: Collection[str], new: str) -> dict[str, list[str]]:
+    """Replace every component of the bundles *old* by the slet of the same name of *new*.
 
-    One plan for each application, and all of them or none. Applications that have finished stay as they are.
+    Returns the replaced nodes, each with the settings that changed with it, in words. There is one plan for each
+    application; all of them are made, or none. Applications that have finished stay as they are.
 
     Raises:
         BundleError: a slet that runs is not offered any more.
         MeshError, PlanError: the new slet cannot take a place; everything is as it was.
     """
     offered = {spec.name: spec for spec in ground.offered(new).values()}
-    plans, replaced = [], []
+    plans = []
+    replaced: dict[str, list[str]] = {}
     for application in ground.applications.names():
         deployment = ground.applications.get(application)
         if deployment.finished.is_set():
@@ -28,8 +30,9 @@ def replace_all(ground: Ground, old: Collection[str], new: str) -> list[str]:
         nodes = [node for node in deployment.mesh.nodes.values() if node.slet.plugin in old]
         if nodes:
             mesh = _with(deployment.mesh, [node.name for node in nodes], offered, new)
-            plans.append(ground.applications.plan(mesh))
-            replaced += [f"{application}.{node.name}" for node in nodes]
+            plan = ground.applications.plan(mesh)
+            plans.append(plan)
+            replaced |= {f"{application}.{step.node}": [str(one) for one in step.settings] for step in plan.steps}
     ground.applications.apply_together(plans)
     return replaced
 

@@ -87,6 +87,8 @@ def update_bundle(path: Path, /, *, where: Where = HERE, json: Json = False) -> 
         print_json(facts)
         return DONE
     print(f"{facts['bundle']}: {facts['state']}; replaced: {', '.join(facts['replaced']) or 'nothing runs of it'}")
+    for node, changes in facts["settings"].items():
+        print(f"{node}: {'; '.join(changes)}")
     if facts["stopped"]:
         print(f"stopped: {', '.join(facts['stopped'])}")
     return DONE

@@ -32,8 +32,9 @@ def replace(
 ) -> int:
     """Put another slet in a node's place while the stream runs: no item is lost, doubled or reordered.
 
-    The successor keeps the ports and the settings that it has too, and takes over the state. An item on which the old
-    slet is suspended is tried again. Exit code 1 if the change failed: the old slet runs on then.
+    The successor keeps the ports and the settings that somebody set; the others stand at its own defaults, and the plan
+    lists all that change. It takes over the state. An item on which the old slet is suspended is tried again. Exit code
+    1 if the change failed: the old slet runs on then.
 
     Args:
         node: APP.NODE.

@@ -28,7 +28,7 @@ class How:
     """How a replacement is made."""
 
     lose_state: Annotated[
-        bool, Parameter(help="The successor begins with an empty state, where it cannot take over the old one.")
+        bool, Parameter(help="The successor begins with an empty state, also where it could take over the old one.")
     ] = False
     rebuild: Annotated[
         Literal["log"] | None,

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from exop.cli.options import Load, Name, OnFailure, State
 from exop.cli.report import DONE, say
 from exop.cli.stopping import Stopping
-from exop.errors import StateError
+from exop.errors import ExopError, StateError
 
 #: How long threads may take to leave, in seconds: after a second Ctrl-C, and after a failure.
 AT_ONCE, SOON = 0.5, 5.0
@@ -174,12 +174,25 @@ def _check_same(state: Path, mesh: Mesh) -> None:
         store.close()
     if stored is None:
         return
-    if stored.topology != mesh.to_toml():
+    if not _same(stored.topology, mesh):
         raise StateError(
             f"the state directory {state} is to start {mesh.name!r} again with other settings or slets; go on with "
             f"that one by `exop serve --state {state}`, or give it up by `exop remove {mesh.name} --state {state}`"
         )
     say(f"{mesh.name}: it ran in {state} and is started again")
+
+
+def _same(topology: str, mesh: Mesh) -> bool:
+    """Whether a stored topology describes *mesh*; releases before this one stored no setting that had its default."""
+    try:
+        stored = mesh.from_toml(topology, {node.slet.identity: node.slet for node in mesh.nodes.values()})
+    except ExopError:
+        return False
+    both = [
+        replace(one, revision=0, nodes={name: replace(node, given=frozenset()) for name, node in one.nodes.items()})
+        for one in (stored, mesh)
+    ]
+    return both[0] == both[1]
 
 
 @contextlib.contextmanager

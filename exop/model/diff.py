@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
 from exop.model.mesh import ChannelSpec, Mesh, Node
 
@@ -35,6 +35,47 @@ class Difference:
             self.channels_added,
             tuple((after, before) for before, after in self.channels_changed),
         )
+
+
+@dataclass(frozen=True)
+class SettingChange:
+    """A setting of a node that becomes another one, and why.
+
+    Attributes:
+        why: `set`: somebody set it; `default`: nobody did, so it stands at the default of the slet that runs then;
+            `dropped`: that slet has no such setting.
+        new: The slet that runs so far has no such setting.
+    """
+
+    name: str
+    before: Any
+    after: Any
+    why: Literal["set", "default", "dropped"]
+    slet: str
+    new: bool = False
+
+    def __str__(self) -> str:
+        if self.why == "dropped":
+            return f"{self.name}: {self.before!r}, dropped: {self.slet} has no such setting"
+        default = f"the default of {self.slet}" if self.why == "default" else ""
+        if self.new:
+            return f"{self.name}: {self.after!r} ({', '.join(filter(None, ('new', default)))})"
+        if self.before != self.after:
+            return f"{self.name}: {self.before!r} → {self.after!r}{f' ({default})' if default else ''}"
+        return f"{self.name}: {self.after!r}, {'follows the default' if default else 'set'} from now on"
+
+
+def setting_changes(old: Node, new: Node) -> tuple[SettingChange, ...]:
+    """The settings that differ between a node and what it becomes, in value or in whether somebody set them."""
+    found = []
+    for name in [*new.settings, *(name for name in old.settings if name not in new.settings)]:
+        before, after = old.settings.get(name), new.settings.get(name)
+        if name not in new.settings:
+            found.append(SettingChange(name, before, None, "dropped", new.slet.name))
+        elif name not in old.settings or before != after or (name in old.given) != (name in new.given):
+            why: Literal["set", "default"] = "set" if name in new.given else "default"
+            found.append(SettingChange(name, before, after, why, new.slet.name, new=name not in old.settings))
+    return tuple(found)
 
 
 def difference(before: Mesh | None, after: Mesh | None) -> Difference:

@@ -7,12 +7,41 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union
 
-from exop.errors import StoredStateError
+from exop.errors import MeshError, StoredStateError
 from exop.model.fitting import unalias
 from exop.model.memento import Memento
 from exop.model.ports import type_name
+
+if TYPE_CHECKING:
+    from exop.model.spec import SletSpec
+
+
+def check_memento(place: str, slet: SletSpec, memento: Memento) -> None:
+    """Refuse a state that a slet cannot work with.
+
+    Raises:
+        MeshError: it keeps none, or one of another class.
+        StoredStateError: a value in it is not of its field's type.
+    """
+    kind = memento_of(place, slet)
+    if not isinstance(memento, kind):
+        given = type(memento).__qualname__
+        raise MeshError(f"{place}: {slet.name} keeps a {kind.__qualname__}, and this is a {given}")
+    check_fields({one.name: getattr(memento, one.name) for one in dataclasses.fields(memento)}, kind, place)  # type: ignore[arg-type]
+
+
+def memento_of(place: str, slet: SletSpec) -> type[Memento]:
+    """The class of the state that a slet keeps.
+
+    Raises:
+        MeshError: it keeps none.
+    """
+    if slet.state is None:
+        why = "; what its engine keeps, the platform cannot read" if getattr(slet.factory, "keeps_own_state", 0) else ""
+        raise MeshError(f"{place}: {slet.name} keeps no memento{why}")
+    return slet.state[1]
 
 
 def check_fields(fields: Mapping[str, Any], kind: type[Memento], place: str) -> None:

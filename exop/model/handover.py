@@ -32,16 +32,18 @@ class HandOver:
 def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
     """Decide how *after* takes over the state of *before*.
 
-    As it is given, where the mesh gives it one. By reference when both keep the same class; through `upgrade` (a class
-    method of the new class that takes the old memento) where there is one, on a copy; field by field when the new class
-    has the old one's name and all its fields, of types that take the old values.
+    As it is given, where the mesh gives it one. With *lose_state* not at all: the successor begins with an empty state,
+    also where it could take over the old one, which the text says. By reference when both keep the same class; through
+    `upgrade` (a class method of the new class that takes the old memento) where there is one, on a copy; field by field
+    when the new class has the old one's name and all its fields, of types that take the old values.
     Of two versions of a bundle, a class that has not changed goes field by field, also where it has an `upgrade` (that
     is for another one); values of the bundle's own classes that it holds become those of the new version.
 
     Raises:
         MementoError: the successor cannot take the state, and was not told to lose it.
     """
-    way = _way(before, after, lose_state=lose_state)
+    given = after.memento is not None or after.rebuild is not None
+    way = _lost(before, after) if lose_state and not given else _way(before, after)
     if way.take is _rebuilt:
         return way
     package = new_version(before, after)
@@ -54,7 +56,22 @@ def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
     return HandOver(way.text, _moving(before.name, new, package, way.take))
 
 
-def _way(before: Node, after: Node, *, lose_state: bool) -> HandOver:
+def _lost(before: Node, after: Node) -> HandOver:
+    """The successor begins with an empty state."""
+    new = after.slet.state[1] if after.slet.state else None
+    what = (
+        f"the state ({before.slet.state[1].__name__})" if before.slet.state else f"the state inside {before.slet.name}"
+    )
+    if before.slet.state is None and not keeps_own_state(before):
+        return _way(before, after)
+    try:
+        possible = f", though it could be handed over: {_way(before, after).text}"
+    except MementoError:
+        possible = ""
+    return HandOver(f"{what} is lost, as told{possible}", lambda _: new() if new else None)
+
+
+def _way(before: Node, after: Node) -> HandOver:
     old = before.slet.state[1] if before.slet.state else None
     new = after.slet.state[1] if after.slet.state else None
     if after.memento is not None:
@@ -63,11 +80,9 @@ def _way(before: Node, after: Node, *, lose_state: bool) -> HandOver:
     if after.rebuild is not None:
         return HandOver("the state rebuilt from the log that its input comes from", _rebuilt)
     if old is None and keeps_own_state(before):
-        return _inside(before, after, new, lose_state=lose_state)
+        return _inside(before, after, new)
     if old is None:
         return HandOver("no state", lambda _: new() if new else None)
-    if lose_state:
-        return HandOver(f"the state ({old.__name__}) is lost, as told", lambda _: new() if new else None)
     if new is None:
         raise MementoError(node=before.name, old=old.__name__, new=after.slet.name, problem="it keeps no state")
     if new is old:
@@ -160,10 +175,8 @@ def keeps_own_state(node: Node) -> bool:
     return bool(found(node.settings) if callable(found) else found)
 
 
-def _inside(before: Node, after: Node, new: type[Memento] | None, *, lose_state: bool) -> HandOver:
-    """What becomes of the state inside of an engine: lost, as told, or taken over by an engine that can do so."""
-    if lose_state:
-        return HandOver(f"the state inside {before.slet.name} is lost, as told", lambda _: new() if new else None)
+def _inside(before: Node, after: Node, new: type[Memento] | None) -> HandOver:
+    """The state inside of an engine is taken over by an engine that can do so."""
     asked = getattr(after.slet.factory, "inherits", None)
     problem = asked(before, after) if callable(asked) else "its engine keeps it, and the platform cannot read it there"
     if problem:

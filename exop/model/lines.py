@@ -81,7 +81,7 @@ def line_for(node: Node, when: str, settings: Mapping[str, Any]) -> Line:
     if not settings:
         raise MeshError(f"{node.name}: nothing is to change when {when}; name a setting, {node.name}(…, NAME=VALUE)")
     condition = read_condition(when, node_names(node.name, node.slet))
-    complete = node.slet.configured(node.name, {**node.settings, **settings})
+    complete = node.with_settings(settings).settings
     return Line(condition.text, {name: complete[name] for name in settings})
 
 
@@ -95,7 +95,7 @@ def inherited(node: Node, spec: SletSpec) -> tuple[Line, ...]:
     kept = []
     for line in node.pending:
         try:
-            known = {name: value for name, value in node.settings.items() if name in spec.settings}
+            known = {name: value for name, value in node.set_settings().items() if name in spec.settings}
             kept.append(line_for(replace(node, slet=spec, settings=known), line.when, line.settings))
         except (MeshError, UnknownName, SettingError):
             continue
@@ -108,11 +108,15 @@ def without(pending: tuple[Line, ...], line: Line) -> tuple[Line, ...]:
     return pending[:at] + pending[at + 1 :]
 
 
+def fired(node: Node, line: Line) -> Node:
+    """A node of which a line has taken effect: what it sets counts as set."""
+    return replace(node.with_settings(line.settings), pending=without(node.pending, line))
+
+
 def fired_node(mesh: Mesh, name: str, line: Line) -> Mesh:
     """A mesh in which a line of a node has taken effect."""
     node = mesh.nodes[name]
-    after = replace(node, settings=_configured(node, line), pending=without(node.pending, line))
-    return replace(mesh, nodes={**mesh.nodes, name: after})
+    return replace(mesh, nodes={**mesh.nodes, name: fired(node, line)})
 
 
 def fired_channel(mesh: Mesh, name: str, line: Line) -> Mesh:
@@ -131,7 +135,3 @@ def without_line(mesh: Mesh, section: str, name: str, line: Line) -> Mesh:
     channel = mesh.channels[name]
     after = replace(channel, pending=without(channel.pending, line))
     return replace(mesh, channels={**mesh.channels, name: after})
-
-
-def _configured(node: Node, line: Line) -> dict[str, Any]:
-    return node.slet.configured(node.name, {**node.settings, **line.settings})

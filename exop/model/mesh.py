@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
 from exop.errors import MeshError, UnknownName
-from exop.model.fields import check_fields
+from exop.model.fields import check_memento
 from exop.model.lines import Line, inherited
 from exop.model.memento import Memento
 from exop.model.setting_edits import Settings
@@ -56,7 +56,9 @@ class ChannelSpec:
 class Node:
     """One slet of a mesh: what runs there, how it is configured, and which channel each port is connected to.
 
-    `pending` are the settings that take effect at a point in the stream, one after the other.
+    `settings` are complete; `given` names those that somebody set. The others stand at the slet's defaults, and a
+    successor takes its own. A setting that differs from its default counts as given. `pending` are the settings that
+    take effect at a point in the stream, one after the other.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Node:
     dead_letters: int | None = None
     memento: Memento | None = None
     pending: tuple[Line, ...] = ()
+    given: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         checked_name("a node", self.name)
@@ -80,6 +83,9 @@ class Node:
             raise MeshError(f"{self.name}: {problem}")
         object.__setattr__(self, "settings", _frozen(self.settings))
         object.__setattr__(self, "ports", _frozen(self.ports))
+        known = self.slet.settings
+        given = {name for name, value in self.settings.items() if name in known and not known[name].is_default(value)}
+        object.__setattr__(self, "given", frozenset(given | (self.given & self.settings.keys())))
 
     @property
     def policy(self) -> Policy:
@@ -95,6 +101,19 @@ class Node:
     def letters(self) -> int:
         """How many failed items are kept at the most, when they are set aside."""
         return self.slet.dead_letters if self.dead_letters is None else self.dead_letters
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Node:
+        """The node with these settings set; the others stay as they are.
+
+        Raises:
+            UnknownName, SettingError: as `SletSpec.configured`.
+        """
+        complete = self.slet.configured(self.name, {**self.settings, **settings})
+        return replace(self, settings=complete, given=self.given | settings.keys())
+
+    def set_settings(self) -> dict[str, Any]:
+        """The settings that somebody set, by name."""
+        return {name: value for name, value in self.settings.items() if name in self.given}
 
     def inputs(self) -> dict[str, str]:
         """The channel of each input port."""
@@ -204,10 +223,11 @@ class Mesh(Settings):
         rebuild: Literal["log"] | None = None,
         **settings: Any,
     ) -> Self:
-        """Put another slet in the node's place; it keeps the ports, and the settings that the successor has too.
+        """Put another slet in the node's place; it keeps the ports, and the settings that were set and it has too.
 
-        The successor takes over the state; with *lose_state* it starts with an empty one, with `rebuild="log"` it makes
-        its own out of all that the log has from which its input comes.
+        All other settings stand at the successor's defaults. The successor takes over the state; with *lose_state* it
+        starts with an empty one, also where it could take over the old one, and with `rebuild="log"` it makes its own
+        out of all that the log has from which its input comes.
 
         Raises:
             UnknownName: no such node, a port that the successor does not have, a setting that it does not know.
@@ -222,12 +242,13 @@ class Mesh(Settings):
                     f"{name}: the port {port!r} leads {node.slet.ports[port].direction}, that of the successor "
                     f"{spec.name} leads {spec.ports[port].direction}; rename one of them"
                 )
-        kept = {key: value for key, value in node.settings.items() if key in spec.settings}
-        complete = spec.configured(name, {**kept, **settings})
+        given = {key: value for key, value in node.set_settings().items() if key in spec.settings} | settings
+        complete = spec.configured(name, given)
         if rebuild not in (None, "log"):
             raise MeshError(f"{name}: a state is not rebuilt from {rebuild!r}; say rebuild='log', or leave it out")
         said: dict[str, Any] = {"lose_state": lose_state, "rebuild": rebuild, "pending": inherited(node, spec)}
-        return self._with(replace(node, slet=spec, settings=complete, **said))
+        said |= {"memento": None} if lose_state else {}
+        return self._with(replace(node, slet=spec, settings=complete, given=frozenset(given), **said))
 
     def move(self, name: str, to: str) -> Self:
         """Place a node on another host.
@@ -317,32 +338,6 @@ class Mesh(Settings):
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def check_memento(place: str, slet: SletSpec, memento: Memento) -> None:
-    """Refuse a state that a slet cannot work with.
-
-    Raises:
-        MeshError: it keeps none, or one of another class.
-        StoredStateError: a value in it is not of its field's type.
-    """
-    kind = memento_of(place, slet)
-    if not isinstance(memento, kind):
-        given = type(memento).__qualname__
-        raise MeshError(f"{place}: {slet.name} keeps a {kind.__qualname__}, and this is a {given}")
-    check_fields({one.name: getattr(memento, one.name) for one in fields(memento)}, kind, place)  # type: ignore[arg-type]
-
-
-def memento_of(place: str, slet: SletSpec) -> type[Memento]:
-    """The class of the state that a slet keeps.
-
-    Raises:
-        MeshError: it keeps none.
-    """
-    if slet.state is None:
-        why = "; what its engine keeps, the platform cannot read" if getattr(slet.factory, "keeps_own_state", 0) else ""
-        raise MeshError(f"{place}: {slet.name} keeps no memento{why}")
-    return slet.state[1]
 
 
 def _known_port(place: str, slet: SletSpec, port: str) -> None:

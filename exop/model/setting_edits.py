@@ -36,8 +36,7 @@ class Settings:
             raise MeshError(f"{name} is a slet, which has no open windows; configure the window channel before it")
         if when is not None:
             return _with_node(mesh, replace(node, pending=(*node.pending, line_for(node, when, settings))))
-        complete = node.slet.configured(name, {**node.settings, **settings})
-        return _with_node(mesh, replace(node, settings=complete, pending=()))
+        return _with_node(mesh, replace(node.with_settings(settings), pending=()))
 
     def configure_channel(
         self, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any

@@ -26,6 +26,10 @@ class Setting:
         tail = "" if self.required else f" = {self.default!r}"
         return f"{self.name}: {type_name(self.type)}{tail}"
 
+    def is_default(self, value: Any) -> bool:
+        """Whether *value* is the one that the setting has when nobody sets it."""
+        return not self.required and (value is self.default or (value == self.default) is True)
+
     def fresh(self) -> Any:
         """The default; a changeable one as a copy, so that no two instances share it."""
         changeable = isinstance(self.default, (list, dict, set)) or dataclasses.is_dataclass(self.default)

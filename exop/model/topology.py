@@ -29,7 +29,7 @@ _LINE_KEYS: Final[dict[str, type]] = {"when": str, "settings": dict, "unset": li
 
 
 def to_toml(mesh: Mesh) -> str:
-    """Write a mesh: one table per channel and per node; settings that stand at their default are left out.
+    """Write a mesh: one table per channel and per node, with the settings that somebody set.
 
     Raises:
         MeshError: a setting that TOML cannot hold.
@@ -116,6 +116,7 @@ def _node(name: str, table: Mapping[str, Any], catalog: Mapping[str, SletSpec]) 
         policy,
         timeout=table.get("timeout"),
         dead_letters=table.get("dead_letters"),
+        given=frozenset(given),
     )
 
 
@@ -176,18 +177,13 @@ def _typed(place: str, key: str, value: Any, wanted: type) -> Any:
 
 
 def _unset(place: str, table: Mapping[str, Any]) -> dict[str, None]:
-    """TOML has no null: settings that are switched off against their default are named in a list."""
+    """TOML has no null: settings that are set to `None` are named in a list."""
     return dict.fromkeys(
         _typed(place, "unset", name, str) for name in _typed(place, "unset", table.get("unset", []), list)
     )
 
 
 def _node_table(mesh: Mesh, node: Node) -> dict[str, Any]:
-    given = {
-        key: value
-        for key, value in node.settings.items()
-        if node.slet.settings[key].required or value != node.slet.settings[key].default
-    }
     table: dict[str, Any] = {"slet": node.slet.identity}
     if node.host:
         table["host"] = node.host
@@ -198,7 +194,7 @@ def _node_table(mesh: Mesh, node: Node) -> dict[str, Any]:
     for key in ("timeout", "dead_letters"):
         if getattr(node, key) is not None:
             table[key] = getattr(node, key)
-    settings, unset = _settings(mesh, node.name, given)
+    settings, unset = _settings(mesh, node.name, node.set_settings())
     if unset:
         table["unset"] = unset
     table["ports"] = dict(node.ports)

@@ -43,7 +43,7 @@ class RemoteBundles:
         """Send a new version of a bundle, which takes the place of those that are started there; these are stopped.
 
         Every component of a started version is replaced, in all applications or in none. Returns the facts of the new
-        version, with what was `replaced`, and which versions were `stopped`.
+        version, with what was `replaced`, the `settings` that changed by node, and which versions were `stopped`.
 
         Raises:
             ArchiveRefused, BundleError: as `install`; or no other version is started there.

@@ -9,8 +9,9 @@ import msgspec
 
 from exop.errors import UnknownName
 from exop.model.exported import imported
+from exop.model.fields import memento_of
 from exop.model.marks import marked
-from exop.model.mesh import Mesh, memento_of
+from exop.model.mesh import Mesh
 from exop.model.spec import SletSpec
 from exop.remoting.declare import Request, operation
 from exop.remoting.edits import AnyEdit, edited

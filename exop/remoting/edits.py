@@ -180,7 +180,7 @@ class Add(Edit, frozen=True, tag="add"):
         with _telling(spec):
             own = {name: text for name, text in self.given.items() if name not in spec.ports}
             settings = spec.configured(self.node, own, beside_ports=True)
-        node = Node(self.node, spec, settings, {**ports, **fresh})
+        node = Node(self.node, spec, settings, {**ports, **fresh}, given=frozenset(own))
         return mesh.add(node, *(ChannelSpec(channel) for channel in fresh.values()))
 
 

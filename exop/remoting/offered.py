@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from exop.model.diff import Difference
+from exop.model.diff import Difference, SettingChange
 from exop.model.handover import HandOver
 from exop.model.memento import Memento
 from exop.model.mesh import Mesh
@@ -26,6 +26,8 @@ class StepLike(Protocol):
     def does(self) -> str: ...
     @property
     def state(self) -> HandOver | None: ...
+    @property
+    def settings(self) -> Iterable[SettingChange]: ...
 
 
 class PlanLike(Protocol):

@@ -16,14 +16,24 @@ T = TypeVar("T")
 MOST_PLANS = 32
 
 
+class PlannedSetting(msgspec.Struct, frozen=True):
+    """A setting that changes: its values as texts, `None` where a slet does not have it, and why (`SettingChange`)."""
+
+    name: str
+    before: str | None
+    after: str | None
+    why: str
+
+
 class PlannedStep(msgspec.Struct, frozen=True):
-    """What happens to one node: the verb, what it becomes, what is done in order, how its state is handed over."""
+    """A step of a plan: the verb, what the node becomes, what is done, how its state and settings change."""
 
     verb: str
     node: str
     text: str
     does: str
     state: str | None = None
+    settings: list[PlannedSetting] = []
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -60,7 +70,23 @@ class CarriedOut(msgspec.Struct, frozen=True):
 def as_data(number: str, plan: PlanLike) -> Planned:
     """What crosses of a plan."""
     steps = [
-        PlannedStep(one.verb, one.node, one.text, one.does, one.state.text if one.state else None) for one in plan.steps
+        PlannedStep(
+            one.verb,
+            one.node,
+            one.text,
+            one.does,
+            one.state.text if one.state else None,
+            [
+                PlannedSetting(
+                    change.name,
+                    None if change.new else repr(change.before),
+                    None if change.why == "dropped" else repr(change.after),
+                    change.why,
+                )
+                for change in one.settings
+            ],
+        )
+        for one in plan.steps
     ]
     return Planned(
         plan=number,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from exop.model.condition import Condition
-from exop.model.lines import Line, condition_of, without
+from exop.model.lines import Line, condition_of, fired, without
 from exop.model.ports import PortSpec
 from exop.runtime.entry import Entry
 from exop.runtime.ledger import Firing, Ledger
@@ -59,8 +59,7 @@ class NodeWatch(Watch):
         rest = without(before.pending, line)
         dropped = False
         try:
-            complete = before.slet.configured(before.name, {**before.settings, **line.settings})
-            component.configure(replace(before, settings=complete, pending=rest))
+            component.configure(fired(before, line))
         except Exception as error:  # noqa: BLE001 (whatever a property of the slet raises: the item is not lost by it)
             dropped = True
             self.ledger.tell("a slet refused its settings", place=self.name, line=str(line), problem=repr(error))

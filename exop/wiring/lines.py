@@ -99,7 +99,7 @@ def settle_ready(
         if node is not component.node:  # it fired for the item in hand, which this one is going to be given
             remember(component)
             component.configure(node)
-        there = replace(mesh.nodes[node.name], settings=node.settings, pending=node.pending)
+        there = replace(mesh.nodes[node.name], settings=node.settings, given=node.given, pending=node.pending)
         mesh = replace(mesh, nodes={**mesh.nodes, node.name: there})
     return mesh
 

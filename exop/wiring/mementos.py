@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from exop.errors import NotStorable
+from exop.model.fields import memento_of
 from exop.model.memento import Memento
-from exop.model.mesh import memento_of
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
 from exop.wiring.change import TIMEOUT

@@ -8,7 +8,7 @@ from threading import TIMEOUT_MAX
 from typing import Literal
 
 from exop.errors import PlanError, SettingError
-from exop.model.diff import Difference, difference
+from exop.model.diff import Difference, SettingChange, difference, setting_changes
 from exop.model.handover import HandOver, hand_over
 from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.shadow import Shadow, as_shadow
@@ -45,7 +45,15 @@ class Step:
 
     def __str__(self) -> str:
         carried = f"; {self.state.text}" if self.state else ""
-        return f"{self.verb} {self.node}: {self.text}{carried}\n    {self.does}"
+        changed = [] if self.verb == "configure" else [f"\n    {one}" for one in self.settings]
+        return f"{self.verb} {self.node}: {self.text}{carried}{''.join(changed)}\n    {self.does}"
+
+    @property
+    def settings(self) -> tuple[SettingChange, ...]:
+        """The settings that change, and why."""
+        if self.before is None or self.after is None or self.verb not in ("replace", "configure", "adjust"):
+            return ()
+        return setting_changes(self.before, self.after)
 
     @property
     def does(self) -> str:
@@ -176,21 +184,19 @@ def _channel_text(old: ChannelSpec, new: ChannelSpec) -> str:
 
 def _steps(old: Node, new: Node) -> list[Step]:
     """The steps of one changed node: a replacement does everything at once."""
-    if old.slet != new.slet or new.memento is not None or new.rebuild is not None:
+    if old.slet != new.slet or new.lose_state or new.memento is not None or new.rebuild is not None:
         _check_stop(old, new)
         state = hand_over(old, new, lose_state=new.lose_state)
-        same = f"{new.slet.identity} with another state" if old.slet == new.slet else None
-        text = same or f"{old.slet.identity} → {new.slet.identity}"
+        same = f"{new.slet.identity} with {'an empty' if new.lose_state else 'another'} state"
+        text = same if old.slet == new.slet else f"{old.slet.identity} → {new.slet.identity}"
         return [Step("replace", new.name, text, old, new, state)]
     steps = []
     if dict(old.settings) != dict(new.settings):
-        differing = [key for key in new.settings if old.settings.get(key) != new.settings[key]]
-        text = ", ".join(f"{key}: {old.settings.get(key)!r} → {new.settings[key]!r}" for key in differing)
         if getattr(new.slet.factory, "reopens", False):
             state = hand_over(old, new, lose_state=new.lose_state)
-            return [Step("replace", new.name, f"by itself, {text}", old, new, state)]
+            return [Step("replace", new.name, "by itself", old, new, state)]
         _check_restart(new)
-        steps.append(Step("configure", new.name, text, old, new))
+        steps.append(Step("configure", new.name, ", ".join(map(str, setting_changes(old, new))), old, new))
     if old.pending != new.pending:
         _check_in_place(new)
         steps.append(Step("arm", new.name, _armed(old, new), old, new))
@@ -204,7 +210,7 @@ def _steps(old: Node, new: Node) -> list[Step]:
     if old.suspended != new.suspended:
         steps.append(Step("suspend" if new.suspended else "resume", new.name, new.slet.identity, old, new))
     text = f"on_error={new.policy}, timeout={new.patience or 'none'}, dead_letters={new.letters}"
-    return steps or [Step("adjust", new.name, text, old, new)]
+    return steps or [Step("adjust", new.name, "what is set" if old.given != new.given else text, old, new)]
 
 
 def _armed(old: Node | ChannelSpec, new: Node | ChannelSpec) -> str:
@@ -225,7 +231,7 @@ def _check_stop(old: Node, new: Node) -> None:
     if spec.own_driver and not spec.inputs and spec.state is not None and not (stops or new.lose_state):
         raise PlanError(
             f"{old.name}: {spec.name} pushes from threads of its own and has no quiesce(), so where its successor "
-            f"would begin is not known; define quiesce() so that it stops, or say lose_state=True"
+            f"would begin is not known; define quiesce() so that it stops, or replace it with lose_state=True"
         )
 
 

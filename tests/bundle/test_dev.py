@@ -256,9 +256,22 @@ def test_what_an_operator_has_set_meanwhile_stays(desk: Desk):
     desk.edit("slets.py", ('"first"', '"second"'))
     desk.development.take()
     assert platform.mesh("road").node("check").settings["level"] == 5
+    desk.edit("slets.py", ("level: int = 1", "level: int = 2"))
+    desk.development.take()
+    assert platform.mesh("road").node("check").settings["level"] == 5
     desk.edit("build.py", ("check, pair=queue", "check, pair=queue, level=9"))
     desk.development.take()
     assert platform.mesh("road").node("check").settings["level"] == 9
+
+
+def test_an_edited_default_runs(desk: Desk):
+    """Defaults come with the code; the outcome names the setting, with both values."""
+    desk.edit("slets.py", ("arrived: Arrived)", "arrived: Arrived, *, level: int = 1)"))
+    desk.development.take()
+    desk.edit("slets.py", ("level: int = 1", "level: int = 2"))
+    steps = desk.development.take().steps
+    assert steps == ("replace check; the state (Arrived) by reference; level: 1 → 2 (the default of check)",)
+    assert desk.platform.mesh("road").node("check").settings["level"] == 2
 
 
 def test_nodes_come_and_go_with_the_builder(desk: Desk):

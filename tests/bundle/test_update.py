@@ -104,6 +104,17 @@ def test_nothing_is_lost_under_full_load(platform: Platform, tmp_path: Path):
     assert [key for key, state in states(platform).items() if state == "started"] == ["speeds@1.10.0"]
 
 
+def test_defaults_come_with_the_new_version(platform: Platform, tmp_path: Path):
+    """A setting that somebody set stays, also at the old default; the facts tell those that change."""
+    started(platform, speeds(tmp_path, slets=CHECKING.replace("seen: Seen)", "seen: Seen, *, a: int = 1, b: int = 1)")))
+    road(platform, "one")
+    platform.apply(platform.mesh("one").configure("sum", b=1))
+    newer = CHECKING.replace("seen: Seen)", "seen: Seen, *, a: int = 2, b: int = 2)")
+    facts = platform.bundles.update(speeds(tmp_path, "1.1.0", slets=newer))
+    assert facts["settings"] == {"one.sum": ["a: 1 → 2 (the default of add_up)"]}
+    assert platform.mesh("one").node("sum").settings == {"a": 2, "b": 1}
+
+
 def runs_on(deployment: Any, revision: int = 1) -> None:
     """The stream moves, and its mesh is still the one of before."""
     seen = deployment.components["check"].state.last

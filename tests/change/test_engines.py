@@ -185,7 +185,7 @@ def test_settings_that_an_engine_cannot_take_in_place_open_another_one():
         eventually(lambda: len(WORLD.seen) == 50)
         first = platform.deployment("a").components["engine"]
         plan = platform.plan(mesh.configure("engine", most=7))
-        assert "by itself, most: 40 → 7; the state inside summed is taken over by summed" in str(plan)
+        assert "by itself; the state inside summed is taken over by summed\n    most: 40 → 7\n" in str(plan)
         plan.apply()
         assert platform.deployment("a").components["engine"] is not first
         WORLD.limit = 100

@@ -52,6 +52,47 @@ def test_a_stateful_slet_hands_its_memento_over(platform):
     assert (state.count, state.total) == (len(seen), sum(seen))
 
 
+def test_defaults_come_with_the_successor(platform):
+    """A setting that somebody set is kept; the plan prints every one that changes, and why."""
+
+    @slet
+    def labelled(x: int, *, label: str = "old", times: int = 1) -> tuple[str, int]:
+        return label * times, x
+
+    @slet
+    def labelled_too(x: int, *, label: str = "new", times: int = 1) -> tuple[str, int]:
+        return label * times, x
+
+    seen: list[Any] = []
+    platform.apply(chain("app", endless, labelled, writing(seen), b={"times": 2}).build())
+    grows(seen, 10)
+    plan = platform.plan(platform.mesh("app").replace("b", labelled_too))
+    assert "    label: 'old' → 'new' (the default of labelled_too)\n    open → " in str(plan)
+    plan.apply()
+    grows(seen, 10)
+    end(platform, "app")
+    assert {label for label, _ in seen} == {"oldold", "newnew"}
+    assert [x for _, x in seen] == list(range(1, len(seen) + 1))
+
+
+@pytest.mark.parametrize("successor", [summing, summing_too])
+def test_a_state_that_is_to_be_lost_is_lost(platform, successor):
+    """The successor begins with an empty state, also when it is the same slet; the plan says so."""
+    seen: list[int] = []
+    platform.apply(chain("app", endless, summing, writing(seen)).build())
+    grows(seen, 10)
+    plan = platform.plan(platform.mesh("app").replace("b", successor, lose_state=True))
+    assert "the state (Sum) is lost, as told, though it could be handed over: the state (Sum) by reference" in str(plan)
+    lost = platform.deployment("app").components["b"].state
+    plan.apply()
+    grows(seen, 10)
+    end(platform, "app")
+    whole(seen)
+    state = platform.deployment("app").components["b"].state
+    assert (lost.count + state.count, lost.total + state.total) == (len(seen), sum(seen))
+    assert lost.count >= 10
+
+
 def test_a_source_hands_its_position_over(platform):
     """The successor of a source goes on behind the last item that was put out."""
 

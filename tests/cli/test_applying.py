@@ -37,6 +37,24 @@ def test_an_edited_file_changes_what_runs(file: Path, tmp_path: Path, capsys: py
     assert told(capsys, "apply", file) == "line: revision 2: nothing to do\n"
 
 
+def test_a_setting_that_is_not_in_the_file_has_the_default_of_its_slet(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The plan shows every setting that changes, with the reason; what runs is exported with what was set alone."""
+    assert "limit" not in file.read_text()
+    file.write_text(file.read_text().replace("line:tag", "line:shout").replace('label = "x"', ""))
+    assert told(capsys, "plan", file).splitlines()[2:4] == [
+        "    label: 'x' → 'A' (the default of shout)",
+        "    limit: 0, dropped: shout has no such setting",
+    ]
+    assert as_json(capsys, "plan", file)["steps"][0]["settings"] == [
+        {"name": "label", "before": "'x'", "after": "'A'", "why": "default"},
+        {"name": "limit", "before": "0", "after": None, "why": "dropped"},
+    ]
+    told(capsys, "apply", file)
+    assert "label" not in told(capsys, "mesh", "line", "--format", "toml")
+
+
 def test_a_builder_changes_what_runs(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What a builder makes with other parameters is compared with what runs, too."""
     planned = as_json(capsys, "plan", "./line", f"output={tmp_path / 'out'}", "label=Q")

@@ -48,9 +48,10 @@ def numbers(path: Path) -> list[int]:
 def test_replace_hands_the_state_over_and_loses_nothing(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`replace` prints the plan and the pause; every number is written once, and the count goes on."""
     text = told(capsys, "replace", "line.tag", "line:shout", "label=B")
-    title, step, does = text.splitlines()[:3]
+    title, step, *settings, does = text.splitlines()[:5]
     assert title == "line: revision 1 → 2"
     assert step == "  replace tag: line:tag → line:shout; the state (Seen) by reference"
+    assert settings == ["    label: 'a' → 'B'", "    limit: 0, dropped: shout has no such setting"]
     assert does == "    open → pause → drain → memento → bind → release → close the old"
     assert "line: revision 2 runs; the stream stood still for " in text
     eventually(lambda: lines(line)[-1].startswith("B!"))

@@ -8,11 +8,12 @@ import pytest
 
 from exop.cli import main
 from exop.cli.loading import find_target, known_plugins
-from exop.cli.running import run
+from exop.cli.running import _same, run
 from exop.errors import ComponentFailed, StateError
 from exop.platform import Platform
 from exop.runtime.store import Store
 from tests.cli.shell import lines
+from tests.model.meshes import line
 
 TALKING = """
 import os
@@ -200,6 +201,13 @@ def test_run_does_not_mix_two(abandoned: Path, tmp_path: Path, counting: Path) -
     assert stored(abandoned) == {"counting": True}
     assert main(["remove", "counting", "--state", str(abandoned)]) == 0
     assert stored(abandoned) == {}
+
+
+def test_what_an_older_release_stored_is_the_same() -> None:
+    """It stored no setting at its default, set or not; a setting of another value makes another application."""
+    assert _same(line().to_toml(), line().configure("middle", limit=5))
+    assert not _same(line().to_toml(), line().configure("middle", limit=6))
+    assert not _same("[application]", line())
 
 
 def test_removing_what_is_not_there(abandoned: Path, capsys: pytest.CaptureFixture[str]) -> None:

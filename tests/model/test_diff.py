@@ -6,7 +6,7 @@ import dataclasses
 
 from hypothesis import given
 
-from exop.model.diff import Difference, difference
+from exop.model.diff import Difference, difference, setting_changes
 from exop.model.mesh import ChannelSpec, Mesh
 from tests.model.meshes import SLETS, line, meshes, node
 
@@ -75,3 +75,27 @@ def test_each_edit_is_seen():
     assert ([one.name for one in added.added], [one.name for one in added.channels_added]) == (["more"], ["c"])
     wider = dataclasses.replace(mesh, channels={**mesh.channels, "a": ChannelSpec("a", "queue", {"capacity": 9})})
     assert [new.settings["capacity"] for _, new in difference(mesh, wider).channels_changed] == [9]
+
+
+def test_every_setting_that_changes_and_why():
+    """Set, the successor's default, new, dropped, and set (or not any more) at the value that it has already."""
+    before = line().configure("middle", limit=5)
+    after = before.replace("middle", SLETS["triple"], tags=["x"])
+    changes = setting_changes(before.node("middle"), after.node("middle"))
+    assert [str(one) for one in changes] == [
+        "tags: ['x'] (new)",
+        "limit: 5, dropped: triple has no such setting",
+        "mode: <Mode.FAST: 'fast'>, dropped: triple has no such setting",
+    ]
+    assert [one.why for one in changes] == ["set", "dropped", "dropped"]
+    back = line().replace("middle", SLETS["triple"]).node("middle")
+    assert [str(one) for one in setting_changes(node("middle", "double"), back)][:2] == [
+        "factor: 2.0 → 4.0",
+        "tags: None (new, the default of triple)",
+    ]
+    assert [str(one) for one in setting_changes(back, node("middle", "triple"))] == [
+        "factor: 4.0 → 3.0 (the default of triple)"
+    ]
+    plain, pinned = line().node("middle"), before.node("middle")
+    assert [str(one) for one in setting_changes(plain, pinned)] == ["limit: 5, set from now on"]
+    assert [str(one) for one in setting_changes(pinned, plain)] == ["limit: 5, follows the default from now on"]

@@ -85,6 +85,27 @@ def test_the_same_class_goes_by_reference():
     assert hand_over(node(count), node(recount), lose_state=False).take(state) is state
 
 
+@pytest.mark.parametrize(
+    ("successor", "empty", "possible"),
+    [
+        (count, Count(), "the state (Count) by reference"),
+        (better, Better(), "the state through Better.upgrade"),
+        (plain, None, None),
+    ],
+)
+def test_a_state_that_is_to_be_lost_is_lost(successor, empty, possible):
+    """The successor begins empty also where it could take over the state; the text says that it could."""
+    way = hand_over(node(count), node(successor), lose_state=True)
+    assert way.take(Count(seen=3)) == empty
+    more = f", though it could be handed over: {possible}" if possible else ""
+    assert way.text == f"the state (Count) is lost, as told{more}"
+
+
+def test_nothing_to_lose():
+    """A slet without a state loses none."""
+    assert hand_over(node(plain), node(count), lose_state=True).text == "no state"
+
+
 def test_upgrade_gets_a_copy():
     """`upgrade` makes the new memento out of a copy: the old one is whole if the change is undone."""
     state = Count(seen=3)

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from exop import Mesh, slet
 from exop.errors import MeshError, SettingError, SletError, UnknownName
+from exop.model.lines import fired_node
 from exop.model.mesh import ChannelSpec, Node
+from exop.model.slet import spec_of
 from tests.model.meshes import SLETS, line, meshes, node
 
 
@@ -53,6 +55,43 @@ def test_replace_keeps_ports_and_the_settings_that_both_have():
     assert middle.slet.name == "triple"
     assert middle.ports == {"item": "a", "out": "b"}
     assert middle.settings == {"factor": 4.0, "tags": ["x"]}
+
+
+@slet
+def old_defaults(item: int, *, low: int = 1, high: int = 10, gone: int = 3) -> int:
+    """A slet that is replaced."""
+    return item
+
+
+@slet
+def new_defaults(item: int, *, low: int = 2, high: int = 20, more: int = 5) -> int:
+    """Its successor, with other defaults."""
+    return item
+
+
+def test_a_successor_takes_its_own_defaults():
+    """Settings that somebody set are kept, also at the old default; all others stand at the successor's defaults."""
+    mesh = line().replace("middle", old_defaults)
+    assert mesh.node("middle").given == set()
+    unset = mesh.replace("middle", new_defaults).node("middle")
+    assert (unset.settings, unset.given) == ({"low": 2, "high": 20, "more": 5}, set())
+    pinned = mesh.configure("middle", low=1, gone=3).replace("middle", new_defaults, more=7).node("middle")
+    assert (pinned.settings, pinned.given) == ({"low": 1, "high": 20, "more": 7}, {"low", "more"})
+
+
+def test_a_setting_that_differs_from_its_default_was_set():
+    """A node made of complete settings, as older releases stored it: a value equal to the default is a default."""
+    made = Node("n", spec_of(old_defaults), {"low": 1, "high": 11, "gone": 3})
+    assert made.given == {"high"}
+    assert dataclasses.replace(made, settings={**made.settings, "low": 0}).given == {"high", "low"}
+
+
+def test_a_line_that_takes_effect_sets():
+    """A setting of a pending line counts as set once it has taken effect; a successor keeps it."""
+    mesh = line().replace("middle", old_defaults).configure("middle", low=1, when="item > 5")
+    (line_,) = mesh.node("middle").pending
+    assert mesh.node("middle").given == set()
+    assert fired_node(mesh, "middle", line_).replace("middle", new_defaults).node("middle").settings["low"] == 1
 
 
 def test_configure_changes_what_is_given_and_converts_it():

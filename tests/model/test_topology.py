@@ -12,6 +12,7 @@ from exop import Mesh, slet
 from exop.errors import MeshError, SettingError, UnknownName
 from exop.model.mesh import ChannelSpec
 from exop.model.slet import spec_of
+from exop.model.spec import SletSpec
 from tests.model.meshes import CATALOG, line, meshes, node
 
 TEXT = """
@@ -45,7 +46,7 @@ def test_a_file_written_by_hand():
 
 
 def test_what_is_written():
-    """One table per channel and node; what stands at its default is left out."""
+    """One table per channel and node; a setting that nobody set is left out."""
     document = tomllib.loads(line().to_toml())
     assert document == {
         "application": {"name": "line"},
@@ -70,6 +71,26 @@ def test_a_setting_that_is_switched_off_stays_off():
     mesh = line().configure("middle", limit=None)
     assert 'unset = ["limit"]' in mesh.to_toml()
     assert Mesh.from_toml(mesh.to_toml(), CATALOG).node("middle").settings["limit"] is None
+
+
+def test_a_setting_at_its_default_is_written_only_when_it_was_set():
+    """So it stays when the default changes; one that is not in the file follows the code that reads it."""
+    mesh = line().configure("middle", limit=5)
+    assert tomllib.loads(mesh.to_toml())["nodes"]["middle"]["settings"] == {"factor": 4.0, "limit": 5}
+    newer = double_anew()
+    middle = Mesh.from_toml(mesh.to_toml(), {**CATALOG, "demo:double": newer}).node("middle")
+    assert (middle.settings["limit"], middle.settings["mode"]) == (5, "safe")
+    assert Mesh.from_toml(line().to_toml(), {**CATALOG, "demo:double": newer}).node("middle").settings["limit"] == 9
+
+
+def double_anew() -> SletSpec:
+    """The slet `double` as a later version of its plugin has it."""
+
+    @slet(name="double")
+    def double(item: int, *, factor: float = 2.5, limit: int | None = 9, mode: str = "safe") -> int:
+        return item
+
+    return spec_of(double).of("demo")
 
 
 @slet

@@ -37,6 +37,18 @@ def test_a_function_is_no_setting():
     assert "query" not in spec_of(made).settings
 
 
+def test_a_successor_runs_its_own_query():
+    """The text of a query comes with its slet; one that an application has set is kept."""
+    old = query("same", "SELECT value AS old FROM rows", inputs={"rows": COLUMNS}, out=COLUMNS)
+    new = query("same", "SELECT value AS new FROM rows", inputs={"rows": COLUMNS}, out=COLUMNS)
+    app = Application("app")
+    app.add("q", old, rows=app.channel("in"))
+    mesh = app._mesh
+    assert mesh.replace("q", new).node("q").settings["query"] == "SELECT value AS new FROM rows"
+    kept = mesh.configure("q", query="SELECT 1").replace("q", new)
+    assert kept.node("q").settings["query"] == "SELECT 1"
+
+
 def test_the_usual_punctuation_follows_from_the_inputs():
     """By the inputs' own without an event time; by the watermark with one, less one step."""
     plain = query("plain", "SELECT * FROM rows", inputs={"rows": COLUMNS}, out=COLUMNS)
