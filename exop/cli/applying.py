@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from exop.cli.editing import DryRun, edit_node
 from exop.cli.edits import EDITS, NOW, PLAIN, How, Point, Timeout, check_how
-from exop.cli.options import HERE, Json, Load, Where
+from exop.cli.options import HERE, Json, Load, Params, Where
 from exop.cli.peers import the_platform
 from exop.cli.proving import AT_ONCE, Proof
 from exop.cli.report import DONE
@@ -24,6 +24,7 @@ def apply(
     app: str,
     /,
     *parameters: str,
+    params: Params = (),
     proof: Proof = AT_ONCE,
     dry_run: DryRun = False,
     timeout: Timeout = None,
@@ -42,7 +43,7 @@ def apply(
     """
     asked = proof.as_data()
     with the_platform(where) as platform:
-        topology = _topology(app, parameters, load)
+        topology = _topology(app, parameters, params, load)
         return _apply(platform, topology, dry_run=dry_run, json=json, timeout=timeout, proof=asked)
 
 
@@ -50,6 +51,7 @@ def plan(
     change: str,
     /,
     *words: str,
+    params: Params = (),
     how: How = PLAIN,
     point: Point = NOW,
     proof: Proof = AT_ONCE,
@@ -72,30 +74,33 @@ def plan(
     if change in EDITS and not Path(change).exists():
         if not words:
             raise BuilderError(_NODE.format(verb=change))
+        if params:
+            raise BuilderError(f"--params is for the builder of an application; exop plan {change} takes NAME=VALUE")
         check_how(change, how, point)
         return edit_node(change, words[0], words[1:], how, where, dry_run=True, json=json, point=point, proof=proof)
     asked = proof.as_data()
     with the_platform(where) as platform:
         if len(words) == 1 and words[0].endswith(".toml") and "=" not in words[0]:
-            topology = _topology(words[0], (), load)
+            topology = _topology(words[0], (), params, load)
             if (name := _name_in(topology)) != change:
                 raise BuilderError(f"{words[0]} describes {name!r}, not {change!r}; {suggest(change, [name])}")
         else:
-            topology = _topology(change, words, load)
+            topology = _topology(change, words, params, load)
         return _apply(platform, topology, dry_run=True, json=json, proof=asked)
 
 
-def _topology(app: str, parameters: tuple[str, ...], load: Load) -> str:
+def _topology(app: str, parameters: tuple[str, ...], params: Params, load: Load) -> str:
     """What APP describes, as a topology; a file is sent as it is, its slets may be known to the platform alone."""
-    from exop.cli.building import build
+    from exop.cli.building import build, refuse_parameters
     from exop.cli.loading import find_target, known_plugins
     from exop.model.resolve import resolved
 
     catalog = known_plugins(load)
     target = find_target(app, catalog)
-    if target.topology is not None and not parameters:
+    if target.topology is not None:
+        refuse_parameters(target, parameters, params)
         return target.topology
-    return resolved(build(target, parameters, catalog), catalog.slets, travels=True).to_toml()
+    return resolved(build(target, parameters, catalog, params), catalog.slets, travels=True).to_toml()
 
 
 def _apply(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from exop.cli.options import Json, Load
+from exop.cli.options import Json, Load, Params
 from exop.cli.report import DONE, FAILED
 from exop.cli.text import columns, print_json
 
 
-def check(app: str, /, *parameters: str, load: Load = (), json: Json = False) -> int:
+def check(app: str, /, *parameters: str, params: Params = (), load: Load = (), json: Json = False) -> int:
     """Build an application and check it without running it: slets, types, wiring, plugins.
 
     Prints what would be deployed, and which queues the wiring would insert, and why.
@@ -18,7 +18,7 @@ def check(app: str, /, *parameters: str, load: Load = (), json: Json = False) ->
         app: Anything that `exop run` takes.
         parameters: NAME=VALUE for the builder.
     """
-    facts = checked(app, parameters, load)
+    facts = checked(app, parameters, params, load)
     if json:
         print_json(facts)
         return DONE
@@ -57,7 +57,7 @@ def doctor(*, json: Json = False) -> int:
     return FAILED if any(one.verdict == "broken" for one in findings) else DONE
 
 
-def checked(app: str, parameters: tuple[str, ...], load: Load) -> dict[str, Any]:
+def checked(app: str, parameters: tuple[str, ...], params: Params, load: Load) -> dict[str, Any]:
     """What would be deployed, as plain data.
 
     Raises:
@@ -70,7 +70,7 @@ def checked(app: str, parameters: tuple[str, ...], load: Load) -> dict[str, Any]
     from exop.wiring.preview import preview
 
     catalog = known_plugins(load)
-    mesh = resolved(build(find_target(app, catalog), parameters, catalog), catalog.slets, durable=False)
+    mesh = resolved(build(find_target(app, catalog), parameters, catalog, params), catalog.slets, durable=False)
     data = Picture.of_mesh(mesh, preview(mesh, catalog.kinds)).as_data()
     embedded = sorted(name for name, node in mesh.nodes.items() if node.slet.plugin is None)
     notes = []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from exop.cli.options import Load, Name
+from exop.cli.options import Load, Name, Params
 from exop.cli.report import DONE, further, say
 from exop.cli.stopping import Stopping
 from exop.errors import ComponentFailed, ExopError, UnknownName
@@ -19,6 +19,7 @@ from exop.errors import ComponentFailed, ExopError, UnknownName
 if TYPE_CHECKING:
     from exop.bundle.dev import Development, Outcome
     from exop.bundle.generation import Generation
+    from exop.cli.loading import Target
     from exop.cli.view import View
     from exop.model.mesh import Mesh
     from exop.platform import Platform
@@ -34,6 +35,7 @@ def dev(
     folder: Path,
     /,
     *parameters: str,
+    params: Params = (),
     builder: Annotated[str, Parameter(help="Which application builder, where the folder offers several.")] = "",
     name: Name = None,
     load: Load = (),
@@ -51,7 +53,7 @@ def dev(
         quiet: Show changes only, no progress.
     """
     from exop.bundle.watching import Folder
-    from exop.cli.loading import known_plugins
+    from exop.cli.loading import Target, known_plugins
     from exop.cli.view import choose_view
     from exop.platform import Platform
 
@@ -59,7 +61,7 @@ def dev(
     with Stopping(patience=2) as stopping, Platform(name=name, plugins=catalog.plugins, control=True) as platform:
 
         def build(generation: Generation) -> Mesh:
-            return _built(folder, builder, parameters, generation, platform.catalog)
+            return _built(Target(str(folder), which=builder), parameters, params, generation, platform.catalog)
 
         watched = Folder(folder)
         development = platform.bundles.develop(folder, build)
@@ -72,13 +74,12 @@ def dev(
     return DONE
 
 
-def _built(folder: Path, which: str, parameters: Sequence[str], generation: Generation, catalog: Catalog) -> Mesh:
+def _built(target: Target, parameters: Sequence[str], params: Params, generation: Generation, catalog: Catalog) -> Mesh:
     """The mesh that a builder of the folder makes; a durable application keeps no checkpoints while it is developed."""
     from exop.cli.building import build
-    from exop.cli.loading import Target
 
     builders = {one.__name__: one for one in catalog.builders().get(generation.name, [])}
-    mesh = build(Target(str(folder), builders, which=which), parameters, catalog)
+    mesh = build(replace(target, builders=builders), parameters, catalog, params)
     return replace(mesh, durable=None)
 
 

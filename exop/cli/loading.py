@@ -102,7 +102,7 @@ def find_target(given: str, catalog: Catalog, running: Iterable[str] | None = No
     if path.is_dir():
         return Target(given, _folder_builders(path, catalog), which=which, folder=path.resolve())
     if path.is_file() and path.suffix == ".toml":
-        return Target(given, topology=_text(path))
+        return Target(given, topology=text_of(path))
     if path.is_file() and path.suffix == ".py":
         return _in_file(given, _imported(path), which)
     if path.is_file():
@@ -196,7 +196,12 @@ def _installed(given: str, catalog: Catalog, running: Iterable[str] | None) -> T
     raise BuilderError(f"{problem}; {suggest(given, known + names, 'builder')}")
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """The text of a file that the user has named.
+
+    Raises:
+        BuilderError: it cannot be read.
+    """
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from exop.cli.beside import beside_lines
-from exop.cli.options import HERE, Json, Load, Picture, Where
+from exop.cli.options import HERE, Json, Load, Params, Picture, Where
 from exop.cli.peers import find_application, running, runs, the_platform
 from exop.cli.report import DONE
 from exop.cli.text import columns, number, print_json, seconds
@@ -59,6 +59,7 @@ def mesh(
     /,
     *parameters: str,
     format: Annotated[Picture, Parameter(name="--format")] = "mermaid",  # noqa: A002 (the option's name)
+    params: Params = (),
     where: Where = HERE,
     load: Load = (),
     json: Json = False,
@@ -72,9 +73,9 @@ def mesh(
             queue that the wiring inserts.
     """
     chosen = "json" if json else format
-    deployed = not parameters and runs(app, where)
+    deployed = not parameters and not params and runs(app, where)
     toml = chosen == "toml"
-    drawn = _running(app, where, toml=toml) if deployed else _not_running(app, parameters, load, toml=toml)
+    drawn = _running(app, where, toml=toml) if deployed else _not_running(app, parameters, params, load, toml=toml)
     if isinstance(drawn, str):
         print(drawn, end="")
     elif chosen in ("mermaid", "dot"):
@@ -94,7 +95,7 @@ def _running(app: str, where: Where, *, toml: bool) -> Drawing | str:
         return Drawn.of_status(found.platform.status(found.application))
 
 
-def _not_running(app: str, parameters: tuple[str, ...], load: Load, *, toml: bool) -> Drawing | str:
+def _not_running(app: str, parameters: tuple[str, ...], params: Params, load: Load, *, toml: bool) -> Drawing | str:
     """The picture, or the topology, of an application that would run."""
     from exop.cli.building import build
     from exop.cli.loading import find_target, known_plugins
@@ -104,7 +105,7 @@ def _not_running(app: str, parameters: tuple[str, ...], load: Load, *, toml: boo
 
     catalog = known_plugins(load)
     target = find_target(app, catalog, running())
-    built = resolved(build(target, parameters, catalog), catalog.slets, durable=False)
+    built = resolved(build(target, parameters, catalog, params), catalog.slets, durable=False)
     inserted = preview(built, catalog.kinds)  # refuses what `exop run` would refuse, whatever is printed
     return built.to_toml() if toml else Drawn.of_mesh(built, inserted)
 

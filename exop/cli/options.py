@@ -13,6 +13,14 @@ Load: TypeAlias = Annotated[
     tuple[Path, ...],
     Parameter(name="--load", help="A package folder to load as a plugin as well; may be given several times."),
 ]
+Params: TypeAlias = Annotated[
+    tuple[Path, ...],
+    Parameter(
+        name="--params",
+        help="A TOML file with parameters (NAME = VALUE); may be given several times, the last one wins. Parameters on "
+        "the command line win over those in files, and these over environment variables EXOP_PARAM_NAME.",
+    ),
+]
 State: TypeAlias = Annotated[
     Path | None,
     Parameter(name="--state", help="The state directory: applications that ran there are started again from it."),

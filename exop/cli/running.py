@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from exop.cli.options import Load, Name, OnFailure, State
+from exop.cli.options import Load, Name, OnFailure, Params, State
 from exop.cli.report import DONE, say
 from exop.cli.stopping import Stopping
 from exop.errors import ExopError, StateError
@@ -30,6 +30,7 @@ def run(
     app: str,
     /,
     *parameters: str,
+    params: Params = (),
     state: State = None,
     name: Name = None,
     load: Load = (),
@@ -53,7 +54,7 @@ def run(
         on_failure: Whether to wait for the repair of a slet that has failed, or to stop; wait on a terminal, else stop.
     """
     with _json_only(json) as report:
-        mesh, catalog = _prepared(app, parameters, load)
+        mesh, catalog = _prepared(app, parameters, params, load)
         with Stopping(patience=2) as stopping:
             return _run(mesh, catalog, _Options(state, name, quiet, on_failure, report), stopping)
 
@@ -94,13 +95,15 @@ class _Options:
         return self.on_failure or ("wait" if sys.stderr.isatty() and sys.stdin.isatty() else "stop")
 
 
-def _prepared(app: str, parameters: Sequence[str], load: Sequence[Path]) -> tuple[Mesh, Catalog]:
+def _prepared(
+    app: str, parameters: Sequence[str], params: Sequence[Path], load: Sequence[Path]
+) -> tuple[Mesh, Catalog]:
     """Everything that can be a mistake of the user is found before a platform starts."""
     from exop.cli.building import build
     from exop.cli.loading import find_target, known_plugins
 
     catalog = known_plugins(load)
-    return build(find_target(app, catalog), parameters, catalog), catalog
+    return build(find_target(app, catalog), parameters, catalog, params), catalog
 
 
 def _run(mesh: Mesh, catalog: Catalog, options: _Options, stopping: Stopping) -> int:

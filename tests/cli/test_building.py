@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from exop.cli import main
 from exop.cli.building import build, call, parse
 from exop.cli.loading import find_target, known_plugins
 from exop.errors import BuilderError, ExopError, SettingError, UnknownName
@@ -75,3 +76,85 @@ def test_wrong_builders(builder: object, said: str) -> None:
     """A builder that raises, returns something else or has other parameters is named."""
     with pytest.raises(ExopError, match=said):
         call(builder, {})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def two_files(tmp_path: Path) -> list[Path]:
+    """Two parameter files; the second one repeats a name."""
+    (tmp_path / "one.toml").write_text('output = "one"\nto = 1\npace = 0.5\n')
+    (tmp_path / "two.toml").write_text("to = 2\n")
+    return [tmp_path / "one.toml", tmp_path / "two.toml"]
+
+
+def test_where_parameters_come_from(
+    counting: Path, two_files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command line wins over files, the last file over the first, and files over the environment; all convert."""
+    monkeypatch.setenv("EXOP_PARAM_PACE", "0.1")
+    monkeypatch.setenv("EXOP_PARAM_missing", "here")
+    catalog = known_plugins()
+    target = find_target(str(counting), catalog)
+    nodes = build(target, ["output=line"], catalog, two_files).nodes
+    assert nodes["sink"].settings["path"] == Path("line")
+    assert nodes["numbers"].settings == {"to": 2, "pace": 0.5}
+    assert nodes["half"].settings["missing"] == Path("here")
+    assert build(target, ["output=line"], catalog).nodes["numbers"].settings["pace"] == 0.1
+    assert build(target, ["pace=3"], catalog, two_files).nodes["numbers"].settings["pace"] == 3.0
+
+
+@pytest.mark.parametrize(
+    ("text", "variable", "said", "place"),
+    [
+        ('outptu = "x"\n', {}, "did you mean 'output'", "more.toml, key 'outptu'"),
+        ("to = true\n", {}, "'to'", "more.toml, key 'to'"),
+        ("", {"EXOP_PARAM_OUTPTU": "x"}, "did you mean 'output'", "the environment variable EXOP_PARAM_OUTPTU"),
+        ("", {"EXOP_PARAM_TO": "many"}, "'to'", "the environment variable EXOP_PARAM_TO"),
+    ],
+)
+def test_wrong_parameters_are_told_with_their_place(
+    text: str, variable: dict[str, str], said: str, place: str, counting: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unknown or unfit parameter is told with the known ones, and the file and key, or the variable."""
+    for name, value in variable.items():
+        monkeypatch.setenv(name, value)
+    Path("more.toml").write_text(text)
+    catalog = known_plugins()
+    with pytest.raises(ExopError) as told:
+        build(find_target(str(counting), catalog), ["output=x"], catalog, [Path("more.toml")])
+    assert said in str(told.value)
+    assert told.value.__notes__ == [f"it is given by {place}"]
+
+
+@pytest.mark.parametrize("text", [None, "to = \n", "a = " + "[" * 100_000])
+def test_a_parameter_file_that_cannot_be_read(text: str | None, counting: Path) -> None:
+    """A file that is not there, or is no TOML, is named."""
+    if text is not None:
+        Path("more.toml").write_text(text)
+    catalog = known_plugins()
+    with pytest.raises(BuilderError, match=r"more\.toml"):
+        build(find_target(str(counting), catalog), ["output=x"], catalog, [Path("more.toml")])
+
+
+def test_files_take_no_parameters_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A parameter in the environment, for something without a builder, is refused with its variable."""
+    Path("mesh.toml").write_text("")
+    monkeypatch.setenv("EXOP_PARAM_TO", "3")
+    with pytest.raises(BuilderError, match="to by the environment variable EXOP_PARAM_TO"):
+        mesh_of("mesh.toml")
+
+
+@pytest.mark.parametrize("command", [["run", "-q"], ["check"], ["mesh"]])
+def test_commands_take_a_parameter_file(command: list[str], counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--params FILE` stands wherever NAME=VALUE does; a mistake in it is one line, its place the next."""
+    Path("good.toml").write_text('output = "out"\nto = 2\n')
+    Path("bad.toml").write_text('output = "out"\nto = "many"\n')
+    assert main([*command, "./counting", "--params", "good.toml"]) == 0
+    capsys.readouterr()
+    assert main([*command, "./counting", "--params", "good.toml", "--params", "bad.toml"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "  it is given by bad.toml, key 'to'"
+
+
+def test_an_edit_takes_no_parameter_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """`exop plan VERB` has no builder: a parameter file is refused, not ignored."""
+    assert main(["plan", "configure", "a.b", "to=3", "--params", "x.toml"]) == 2
+    assert "--params is for the builder of an application" in capsys.readouterr().err
