@@ -102,7 +102,8 @@ class ProofView:
 def on_trial(node: str, one: Mapping[str, Any]) -> str:
     """How far the proof of a node has come."""
     asked = f" of {number(one['asked'])}" if one["asked"] else ""
-    return f"shadow {node}: {number(one['items'])}{asked} items in {one['seconds']:.1f} s (of {one['limit']:g} s)"
+    items = f"{number(one['items'])}{asked} items, {number(one['compared'])} outputs compared"
+    return f"shadow {node}: {items} in {one['seconds']:.1f} s (of {one['limit']:g} s)"
 
 
 def proof_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -113,7 +114,9 @@ def proof_lines(found: Mapping[str, Any]) -> Iterator[str]:
         if times.get("old") and times.get("new"):
             told = "  ".join(f"{name} {times['old'][name]:g} → {times['new'][name]:g}" for name in times["old"])
             busy = f"; ms per item, old → new: {told}"
-        yield f"shadow {node}: equal on {number(one['items'])} items in {one['seconds']:.1f} s{busy}"
+        equal = "equal" if one["compared"] else "no difference"
+        compared = f"{number(one['items'])} items, {number(one['compared'])} outputs compared"
+        yield f"shadow {node}: {equal} on {compared} in {one['seconds']:.1f} s{busy}"
 
 
 def beside_lines(status: Mapping[str, Any]) -> Iterator[str]:

@@ -30,6 +30,10 @@ class Proof:
             "goes elsewhere; may be given several times."
         ),
     ] = ()
+    allow_no_output: Annotated[
+        bool,
+        Parameter(help="With --shadow: it may take over although neither slet has put out anything to compare."),
+    ] = False
     keep: Annotated[
         str | None,
         Parameter(help="For so long the old slet runs on behind its successor, ready for `exop rollback`: 60s."),
@@ -46,7 +50,10 @@ class Proof:
 
         if self.divert and self.shadow is None:
             raise BuilderError("--divert says where effects go while a successor is tried; it goes with --shadow")
-        shadow = None if self.shadow is None else Shadow.parse(self.shadow, divert=parse(self.divert))
+        if self.allow_no_output and self.shadow is None:
+            raise BuilderError("--allow-no-output says what a successor needs to be proven; it goes with --shadow")
+        more = {"divert": parse(self.divert), "allow_no_output": self.allow_no_output}
+        shadow = None if self.shadow is None else Shadow.parse(self.shadow, **more)
         return as_proof(shadow, None if self.keep is None else _seconds(self.keep))
 
 

@@ -29,6 +29,8 @@ class Shadow:
             the mesh goes elsewhere: `{"path": "trial.csv"}`, or `{"node.path": …}` where several are replaced.
         copy: Items that could be altered are copied for it. `False` says that no slet alters the items that it gets,
             or has put out.
+        allow_no_output: It may take over although neither has put out anything that could be compared. A sink always
+            may: its errors and times are compared.
 
     Raises:
         PlanError: it says neither `items` nor `seconds`, or a number that cannot be.
@@ -40,6 +42,7 @@ class Shadow:
     slower: float = 2.0
     divert: Mapping[str, Any] = field(default_factory=dict)
     copy: bool = True
+    allow_no_output: bool = False
 
     def __post_init__(self) -> None:
         if self.items is None and self.seconds is None:
@@ -60,6 +63,7 @@ class Shadow:
             ("compare", compare is None or callable(compare), "a function of two items, compare(old, new) -> bool"),
             ("divert", named, "values by setting, {'path': 'trial.csv'}"),
             ("copy", isinstance(self.copy, bool), "True or False"),
+            ("allow_no_output", isinstance(self.allow_no_output, bool), "True or False"),
         ):
             if not fits:
                 raise PlanError(f"a shadow with {name}={getattr(self, name)!r} cannot be; give {cure}")

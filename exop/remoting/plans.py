@@ -105,7 +105,7 @@ def as_proof(shadow: Shadow | None, keep: float | None) -> dict[str, Any] | None
         )
     diverted = {name: written(f"divert: {name}", value) for name, value in shadow.divert.items()}
     found = {"items": shadow.items, "seconds": shadow.seconds, "slower": shadow.slower, "copy": shadow.copy}
-    return {**found, "divert": diverted, "keep": keep}
+    return {**found, "divert": diverted, "allow_no_output": shadow.allow_no_output, "keep": keep}
 
 
 def as_topology(mesh: Mesh, send: Callable[[bytes], str]) -> Mapping[str, Any]:

@@ -23,6 +23,7 @@ class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         default_factory=dict
     )
     copy: bool = True
+    allow_no_output: bool = False
     keep: Above | None = None
 
     def of(self, plan: PlanLike) -> PlanLike:
@@ -34,7 +35,12 @@ class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         shadow = None
         if self.items is not None or self.seconds is not None:
             shadow = Shadow(
-                items=self.items, seconds=self.seconds, slower=self.slower, divert=self.divert, copy=self.copy
+                items=self.items,
+                seconds=self.seconds,
+                slower=self.slower,
+                divert=self.divert,
+                copy=self.copy,
+                allow_no_output=self.allow_no_output,
             )
         return plan.proven(shadow, self.keep)
 

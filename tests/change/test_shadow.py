@@ -498,6 +498,64 @@ def test_an_idle_stream_ends_with_a_clear_report(platform):
     tap.shut()
 
 
+@slet
+def dropping(x: int) -> int | None:
+    """Puts out nothing."""
+
+
+@slet
+def dropping_too(x: int) -> int | None:
+    """Puts out nothing, by other code."""
+
+
+@slet
+def marking(x: int) -> Iterator[int | Punctuation]:
+    """Puts out punctuations alone."""
+    yield Punctuation(x)
+
+
+@slet
+def marking_too(x: int) -> Iterator[int | Punctuation]:
+    """Puts out punctuations alone, by other code."""
+    yield Punctuation(x)
+
+
+@pytest.mark.parametrize("shadow", [Shadow(seconds=0.1), Shadow(items=20, seconds=0.1)])
+@pytest.mark.parametrize(("before", "successor"), [(dropping, dropping_too), (marking, marking_too)])
+def test_nothing_was_compared(platform, shadow, before, successor):
+    """Two that put out no item are not equal: the successor is refused with the cure, unless that is allowed."""
+    platform.apply(chain("app", endless, before, writing([])).build())
+    error = refused(platform, successor, shadow)
+    assert "no output was compared" in str(error)
+    assert "--allow-no-output" in str(error)
+    assert (error.report["compared"], error.report["items"] > 0) == (0, True)
+    replaced(platform, successor, dataclasses.replace(shadow, allow_no_output=True))
+    assert running(platform) == successor.__name__
+
+
+def test_outputs_that_come_late_are_waited_for(platform):
+    """When enough items have passed, the proof goes on until there is an output to compare."""
+    tap = Tap()
+
+    @slet
+    def tenth(x: int) -> int | None:
+        return x if x % 10 == 0 else None
+
+    @slet
+    def tenth_too(x: int) -> int | None:
+        return None if x % 10 else x
+
+    platform.apply(chain("app", tap.source(), tenth, writing([])).build())
+    with in_thread(lambda: replaced(platform, tenth_too, Shadow(items=5, seconds=20))) as proving:
+        on_trial(platform)
+        tap.let(9)
+        on_trial(platform, 9)
+        assert not proving.done()
+        tap.let(1)
+    assert platform.status("app")["proof"]["b"]["compared"] == 1
+    tap.shut()
+
+
 def test_for_a_time(platform):
     """`seconds` alone: it takes over when it was equal for so long."""
     seen: list[int] = []

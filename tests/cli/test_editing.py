@@ -302,6 +302,7 @@ def test_bad_proofs(capsys: pytest.CaptureFixture[str]) -> None:
         ("--keep", "long"): "write 60s",
         ("--keep", "0s"): "write 60s",
         ("--divert", "path=x"): "it goes with --shadow",
+        ("--allow-no-output",): "it goes with --shadow",
         ("--divert", "path", "--shadow", "1s"): "write NAME=VALUE",
     }.items():
         assert said in told(capsys, "replace", "line.tag", "line:twin", *arguments, code=2), arguments

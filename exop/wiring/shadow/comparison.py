@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from exop.model.items import CONTROL
 from exop.model.shadow import TRIFLE
 from exop.runtime.metrics import quantiles
 from exop.runtime.tap import PLAIN
@@ -58,7 +59,13 @@ class Comparison:
         for mine in old:
             if mine.port in self.ports:
                 self.ports[mine.port].matched += 1
+                self.ports[mine.port].compared += not isinstance(mine.payload, CONTROL)
         return True
+
+    @property
+    def compared(self) -> int:
+        """How many items, put out by both, were compared and found equal; control items do not count."""
+        return sum(streams.compared for streams in self.ports.values())
 
     def called(self, side: Side, took: float) -> None:
         """Note how long a call took."""
@@ -116,6 +123,7 @@ class Comparison:
     def plain(self) -> dict[str, Any]:
         """What was found, as plain data."""
         return {
+            "compared": self.compared,
             "matched": {port: streams.matched for port, streams in self.ports.items()},
             "found": self.found,
             "differences": [one.plain() for one in self.differences],

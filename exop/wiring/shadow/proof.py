@@ -20,7 +20,7 @@ from exop.wiring.plan import Plan, Step
 from exop.wiring.shadow.allowed import replacements
 from exop.wiring.shadow.behind import rebind, untie
 from exop.wiring.shadow.follower import PATIENCE
-from exop.wiring.shadow.trial import NEAR, Trial, on_trial
+from exop.wiring.shadow.trial import NEAR, NO_OUTPUT, Trial, on_trial
 from exop.wiring.standby import discard
 
 #: So often it is looked whether the old ones still run, in seconds.
@@ -165,7 +165,11 @@ class Proof:
 
     def _enough(self) -> bool:
         asked = self.shadow.items
-        return asked is not None and all(trial.follower.items >= asked for trial in self.trials)
+        return asked is not None and all(
+            # An engine may put out everything when it is quiesced, at the end of its trial.
+            trial.follower.items >= asked and not (trial.in_step and trial.unproven)
+            for trial in self.trials
+        )
 
     def _too_late(self) -> None:
         """Time is up: that was the end that was asked for, unless too little has come."""
@@ -177,6 +181,8 @@ class Proof:
                 problem = f"{came} {wanted}" if self.shadow.items else wanted
                 cure = "give it more time, or ask for fewer items"
                 raise trial.failed(f"within {self.shadow.limit:g} s came {problem}; {cure}")
+            if trial.in_step and trial.unproven:
+                raise trial.failed(NO_OUTPUT)
 
     def _end(self, trial: Trial, error: BaseException | None) -> None:
         """Untie what was tied; close what has not taken over."""

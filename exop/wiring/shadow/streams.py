@@ -78,6 +78,7 @@ class PortStreams:
         self.port = port
         self.sides: dict[Side, deque[Unit]] = {"old": deque(), "new": deque()}
         self.matched = 0
+        self.compared = 0
         self.came: dict[Side, int] = {"old": 0, "new": 0}
         self.went: dict[Side, int] = {"old": 0, "new": 0}
         self.last: dict[Side, Any] = {}
@@ -102,6 +103,7 @@ class PortStreams:
             mine, other = old[0], new[0]
             rows = min(mine.rows, other.rows) if mine.columns and other.columns else 1
             if self._equal(mine, other, rows):
+                self.compared += 0 if isinstance(mine.payload, CONTROL) else rows
                 self._take(rows)
             elif rows > 1:
                 rows = next(n for n in range(rows) if not self._equal_at(mine, other, n))

@@ -23,6 +23,11 @@ from exop.wiring.shadow.taps import FollowerTap
 
 #: When the end is near, the follower is let only so many items behind: the stream stands still for those few.
 NEAR = 32
+#: Why a successor does not take over that puts out nothing, as its predecessor does.
+NO_OUTPUT = (
+    "no output was compared, because neither has put out anything; give it more time or more items, or allow it for a "
+    "slet that may put out nothing: Shadow(allow_no_output=True) (--allow-no-output)"
+)
 
 
 class Trial(Behind):
@@ -68,6 +73,12 @@ class Trial(Behind):
         """Everything goes on: so does it."""
         self.component.begin()
         self.follower.start()
+
+    @property
+    def unproven(self) -> bool:
+        """No output was compared, the slet is no sink, and the shadow does not allow that."""
+        spec, allowed = self.component.spec, self.shadow.allow_no_output
+        return not (self.comparison.compared or allowed or spec.role is Role.OMEGA)
 
     def done(self, call: Call, tap: FollowerTap) -> None:
         """Compare what both have done with an item."""
@@ -128,7 +139,7 @@ class Trial(Behind):
             self.comparison.note(
                 Difference("memento", self.follower.items, "memento", f"{old.state!r:.200}", f"{new.state!r:.200}")
             )
-        problem = self.problem() or self.full()
+        problem = self.problem() or self.full() or (NO_OUTPUT if self.unproven else None)
         if problem is not None:
             raise self.failed(problem)
 
