@@ -62,7 +62,8 @@ class Platform(Requests):
         self.name = name or os.uname().nodename
         self.registry = ServiceRegistry()
         self.catalog = Catalog(plugins or Plugins())
-        self.state = Path(state) if state is not None else None
+        # Engines are given paths in it, and their processes have working directories of their own.
+        self.state = Path(state).absolute() if state is not None else None
         self.components = ComponentManager(self.registry, self.name)
         self.wiring = WiringController(self.registry, self.components)
         self._applications = Applications(self.name, self.catalog, self.components, self.wiring)

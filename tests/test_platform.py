@@ -53,6 +53,16 @@ def opened(state, **more):
 # Running and asking
 
 
+def test_a_relative_state_directory_is_that_of_now(tmp_path, monkeypatch):
+    """Engines are given folders in it, and their processes have other working directories; paths stay, too."""
+    monkeypatch.chdir(tmp_path)
+    with opened("state") as platform:
+        platform.apply(stock(to=1, path=Path("out")))
+        assert platform.state == tmp_path / "state"
+        assert platform.components.engines.folder("numbers", "node", "place").is_relative_to(tmp_path)
+        assert platform.mesh("numbers").nodes["sink"].settings["path"] == tmp_path / "out"
+
+
 def test_a_mesh_is_deployed_and_gets_a_revision(out):
     """`apply` returns the mesh as it runs."""
     with Platform() as platform:

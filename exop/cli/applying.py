@@ -35,7 +35,8 @@ def apply(
     """Deploy an application on a running platform (`exop serve`), or make one that runs what the file says now.
 
     What runs already is changed while it runs: the plan is shown, and made as a whole or not at all. Code does not
-    travel: the platform must have the plugins whose slets the application uses (`exop serve --load`).
+    travel: the platform must have the plugins whose slets the application uses (`exop serve --load`). Relative paths
+    in settings are meant from the folder in which the command runs.
 
     Args:
         app: A topology file, or anything else that `exop run` takes.

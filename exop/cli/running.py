@@ -186,9 +186,15 @@ def _check_same(state: Path, mesh: Mesh) -> None:
 
 
 def _same(topology: str, mesh: Mesh) -> bool:
-    """Whether a stored topology describes *mesh*; releases before this one stored no setting that had its default."""
+    """Whether a stored topology describes *mesh*.
+
+    Releases before this one stored no setting that had its default, and paths as they were given.
+    """
+    from exop.model.resolve import with_full_paths
+
     try:
         stored = mesh.from_toml(topology, {node.slet.identity: node.slet for node in mesh.nodes.values()})
+        stored = with_full_paths(stored, Path.cwd())
     except ExopError:
         return False
     both = [

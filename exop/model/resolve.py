@@ -1,4 +1,4 @@
-"""Giving the slets of a mesh the names under which any platform can resolve their code."""
+"""Making a mesh independent of the process that built it: names by which any platform finds the code, full paths."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from exop.errors import MeshError
+from exop.model.lines import Line
 from exop.model.mesh import Mesh, Node
 from exop.model.spec import SletSpec
 
@@ -21,7 +23,8 @@ def resolved(mesh: Mesh, slets: Mapping[str, SletSpec], *, durable: bool = False
     Args:
         mesh: The mesh as it was built.
         slets: What the platform knows, by identity.
-        durable: The mesh is to be restarted by itself: every slet needs a name.
+        durable: The mesh is to be restarted by itself, perhaps from another working directory: every slet needs a
+            name, and paths are made absolute.
         travels: The mesh is sent to another process: the same.
 
     Raises:
@@ -32,7 +35,52 @@ def resolved(mesh: Mesh, slets: Mapping[str, SletSpec], *, durable: bool = False
     nameless = next((node for node in nodes.values() if node.slet.plugin is None), None)
     if nameless is not None and (durable or travels):
         raise MeshError(_refusal(nameless, travels=travels))
-    return dataclasses.replace(mesh, nodes=nodes)
+    mesh = dataclasses.replace(mesh, nodes=nodes)
+    return with_full_paths(mesh, Path.cwd()) if durable else mesh
+
+
+def with_full_paths(mesh: Mesh, folder: Path, running: Mesh | None = None) -> Mesh:
+    """Make relative paths in settings of nodes and channels absolute: they are meant from *folder*.
+
+    Defaults stay, and so do values that *running*, the mesh that is being changed, has already.
+    """
+
+    def full(settings: Mapping[str, Any], keep: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: value if name in keep and keep[name] == value else _full(value, folder)
+            for name, value in settings.items()
+        }
+
+    nodes, channels = {}, {}
+    for name, node in mesh.nodes.items():
+        old = running.nodes.get(name) if running is not None else None
+        settings = {**node.settings, **full(node.set_settings(), old.settings if old is not None else {})}
+        pending = _full_lines(node.pending, folder, old.pending if old is not None else ())
+        nodes[name] = dataclasses.replace(node, settings=settings, pending=pending)
+    for name, channel in mesh.channels.items():
+        before = running.channels.get(name) if running is not None else None
+        settings = full(channel.settings, before.settings if before is not None else {})
+        pending = _full_lines(channel.pending, folder, before.pending if before is not None else ())
+        channels[name] = dataclasses.replace(channel, settings=settings, pending=pending)
+    return dataclasses.replace(mesh, nodes=nodes, channels=channels)
+
+
+def _full_lines(lines: tuple[Line, ...], folder: Path, keep: tuple[Line, ...]) -> tuple[Line, ...]:
+    return tuple(
+        line if line in keep else dataclasses.replace(line, settings=_full(dict(line.settings), folder))
+        for line in lines
+    )
+
+
+def _full(value: Any, folder: Path) -> Any:
+    """A value with the relative paths in it made absolute."""
+    if isinstance(value, Path):
+        return folder / value
+    if type(value) in (list, tuple, set, frozenset):
+        return type(value)(_full(one, folder) for one in value)
+    if type(value) is dict:
+        return {key: _full(one, folder) for key, one in value.items()}
+    return value
 
 
 def _refusal(node: Node, *, travels: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -12,6 +13,7 @@ from exop.model.exported import imported
 from exop.model.fields import memento_of
 from exop.model.marks import marked
 from exop.model.mesh import Mesh
+from exop.model.resolve import with_full_paths
 from exop.model.spec import SletSpec
 from exop.remoting.declare import Request, operation
 from exop.remoting.edits import AnyEdit, edited
@@ -37,21 +39,26 @@ Patience = Annotated[float, msgspec.Meta(ge=0, le=3600)] | None
 
 
 class Topology(Request, frozen=True):
-    """A mesh as TOML; `revision` is the one it was read at, 0 for a new one, none for whichever runs."""
+    """A mesh as TOML; `revision` is the one it was read at, 0 for a new one, none for whichever runs.
+
+    Relative paths in it are meant from `folder`, the working directory of the client.
+    """
 
     toml: str
     revision: int | None = 0
     marks: Annotated[dict[str, Marks], msgspec.Meta(max_length=1000)] = msgspec.field(default_factory=dict)
     timeout: Patience = None
     proof: Proof | None = None
+    folder: str = ""
 
 
 class Edits(Request, frozen=True):
-    """Edits of the mesh that runs."""
+    """Edits of the mesh that runs; relative paths in them are meant from `folder`."""
 
     application: str
     edits: Annotated[list[AnyEdit], msgspec.Meta(min_length=1, max_length=100)]
     proof: Proof | None = None
+    folder: str = ""
 
 
 class PlanNumber(Request, frozen=True):
@@ -109,7 +116,8 @@ class ChangeOperations:
     def edit(self, request: Edits) -> Planned:
         """What edits would do to a running application; the plan waits to be carried out."""
         running = self._platform.mesh(request.application)
-        return self.planned(edited(running, request.edits, self._platform.catalog), request.proof)
+        mesh = edited(running, request.edits, self._platform.catalog)
+        return self.planned(with_full_paths(mesh, Path(request.folder), running), request.proof)
 
     @operation
     def carry_out(self, request: PlanNumber) -> CarriedOut:
@@ -137,6 +145,8 @@ class ChangeOperations:
 
     def _mesh(self, request: Topology) -> Mesh:
         mesh = Mesh.from_toml(request.toml, self._slets())
+        running = self._platform.mesh(mesh.name) if mesh.name in self._platform.applications() else None
+        mesh = with_full_paths(mesh, Path(request.folder), running)
         revision = self._platform.mesh(mesh.name).revision if request.revision is None else request.revision
         for name, given in request.marks.items():
             marks = msgspec.to_builtins(given)

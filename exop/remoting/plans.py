@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -120,7 +121,7 @@ def as_topology(mesh: Mesh, send: Callable[[bytes], str]) -> Mapping[str, Any]:
     for name, given in marks.items():
         if "memento" in given:
             given["memento"] = send(pack(given["memento"], f"{mesh.name}.{name}"))
-    return {"toml": mesh.to_toml(), "revision": mesh.revision, "marks": marks}
+    return {"toml": mesh.to_toml(), "revision": mesh.revision, "marks": marks, "folder": os.getcwd()}
 
 
 def pack(memento: Memento, place: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -124,13 +125,14 @@ class RemotePlatform:
 
     def plan_topology(self, toml: str, *, proof: Mapping[str, Any] | None = None) -> RemotePlan:
         """What a topology file would make of the application that runs; its slets are known there alone."""
-        return self._planned("plan", {"toml": toml, "revision": None, "proof": proof})
+        return self._planned("plan", {"toml": toml, "revision": None, "proof": proof, "folder": os.getcwd()})
 
     def plan_edits(
         self, application: str, edits: Sequence[Mapping[str, Any]], *, proof: Mapping[str, Any] | None = None
     ) -> RemotePlan:
         """What edits that are written as text would do (`exop.remoting.edits`); they are understood there."""
-        return self._planned("edit", {"application": application, "edits": list(edits), "proof": proof})
+        request = {"application": application, "edits": list(edits), "proof": proof, "folder": os.getcwd()}
+        return self._planned("edit", request)
 
     def apply(self, mesh: Mesh, *, timeout: float | None = None) -> Mesh:
         """Make *mesh* what runs there; its slets are found by their identity, code does not travel.
@@ -146,7 +148,8 @@ class RemotePlatform:
 
     def apply_topology(self, toml: str, revision: int = 0) -> str:
         """Make a topology file what runs there, and return the application's name; its slets are known there alone."""
-        return str(self._client.call("apply", {"toml": toml, "revision": revision}, timeout=PATIENCE)["application"])
+        request = {"toml": toml, "revision": revision, "folder": os.getcwd()}
+        return str(self._client.call("apply", request, timeout=PATIENCE)["application"])
 
     def carry_out(
         self,

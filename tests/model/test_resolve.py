@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,15 @@ def unregistered() -> object:
 def test_the_registered_form_takes_the_place():
     """Code that a plugin offers is found by the function or class itself."""
     assert resolved(unregistered(), CATALOG, durable=True) == line()
+
+
+def test_paths_are_absolute_where_the_mesh_is_kept(tmp_path, monkeypatch):
+    """A platform with a state directory may start it again from another working directory."""
+    monkeypatch.chdir(tmp_path)
+    mesh = line().configure("source", path="in.csv")
+    assert resolved(mesh, CATALOG).nodes["source"].settings["path"] == Path("in.csv")
+    assert resolved(mesh, CATALOG, durable=True).nodes["source"].settings["path"] == tmp_path / "in.csv"
+    assert resolved(line(), CATALOG, durable=True).nodes["source"].settings["path"] is None
 
 
 def test_what_nobody_registers_runs_embedded_only():

@@ -54,6 +54,41 @@ def test_plan_and_apply(remote: RemotePlatform) -> None:
     assert not remote.plan(after)
 
 
+def test_relative_paths_are_meant_from_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a mesh, a topology file and an edit; what runs with a relative path, and a default, stay as they are."""
+
+    @slet
+    def reads(item: int, *, path: Path, more: list[Path] | None = None, other: Path = Path("default")) -> int:
+        return item
+
+    monkeypatch.chdir(tmp_path)
+    with Platform(name="there", control=True) as platform, connect("there") as remote:
+        platform.catalog.slets["here:reads"] = reads.__slet__.of("here")
+        mesh = Application("paths")
+        numbers = mesh.add("numbers", "stock:count_up")
+        mesh.add("own", reads, item=numbers, path="own")
+        platform.apply(mesh.build())
+        text = platform.mesh("paths").to_toml()
+        text = text.replace(platform.mesh("paths").nodes["own"].slet.identity, "here:reads")
+        assert 'path = "own"' in text
+
+        def settings(node: str) -> dict[str, object]:
+            return dict(platform.mesh("paths").nodes[node].settings)
+
+        edit = {"edit": "configure", "node": "own", "settings": {"more": '["a", "/b"]'}}
+        remote.plan_edits("paths", [edit]).carry_out()
+        assert settings("own") == {"path": Path("own"), "more": [tmp_path / "a", Path("/b")], "other": Path("default")}
+        add = {"edit": "add", "node": "two", "slet": "here:reads", "given": {"item": "numbers", "path": "two"}}
+        remote.plan_edits("paths", [add]).carry_out()
+        assert settings("two")["path"] == tmp_path / "two"
+        platform.remove("paths")
+        remote.apply_topology(text)
+        assert settings("own")["path"] == tmp_path / "own"
+        assert not remote.plan_topology(text)
+        remote.plan_topology(text.replace('path = "own"', 'path = "new"')).carry_out()
+        assert settings("own")["path"] == tmp_path / "new"
+
+
 def test_notes_cross(remote: RemotePlatform) -> None:
     """What a plan warns of is known on this side too."""
     mesh = remote.mesh("numbers")
