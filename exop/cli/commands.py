@@ -76,6 +76,18 @@ COMMANDS: Final = (
         "look",
         "List the services of a platform: its components, ports and channels, with their properties.",
     ),
+    Command(
+        "monitoring:metrics",
+        ("metrics",),
+        "look",
+        "Print the figures of running applications: items, errors, times of each node, and what its channels hold.",
+    ),
+    Command(
+        "monitoring:health",
+        ("health",),
+        "look",
+        "Tell whether a running platform is alive, or ready: exit code 0 or 1, and a line that says why.",
+    ),
     Command("looking:mesh", ("mesh",), "look", "Print the mesh of an application as a picture or as a topology file."),
     Command(
         "applying:plan",
