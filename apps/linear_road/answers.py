@@ -17,6 +17,7 @@ from .clock import Clock
 from .columns import column
 from .latency import Latency
 from .schema import Alerts, Balances, Expenditures, Notices
+from .segments import minute_of
 
 #: Per type of answer the seconds within which it has to be out.
 LIMITS: Final = {0: 5.0, 1: 5.0, 2: 5.0, 3: 10.0}
@@ -30,10 +31,11 @@ _LINES: Final = {
 
 
 class Written(Memento):
-    """How much of the output file is ours, the clock of the run, and the response times per type."""
+    """How much of the output file is ours, the clock of the run, those before it, and the response times per type."""
 
     size: int = 0
     clock: Clock | None = None
+    earlier: list[Clock] = field(default_factory=list)
     latency: dict[int, Latency] = field(default_factory=lambda: {kind: Latency(LIMITS[kind]) for kind in LIMITS})
 
 
@@ -50,6 +52,8 @@ class Answers(Slet, name="answers"):
 
     #: The wall clock: replaced in tests.
     now = staticmethod(time.time)
+    #: The latest minute that answers are for, and the longest response time among them.
+    _minute, _slowest = 0, 0.0
 
     def __enter__(self) -> "Answers":
         """Open the file without touching what a predecessor may still be writing."""
@@ -62,7 +66,10 @@ class Answers(Slet, name="answers"):
 
     @input_port
     def clock(self, clock: Clock) -> None:
-        """The clock of the run, which comes before the first tuple."""
+        """The clock of the run, which comes before the first tuple; at another speed, before the first it holds for."""
+        before = self.written.clock
+        if before is not None and before.first < clock.first:
+            self.written.earlier.append(before)
         self.written.clock = clock
         self._place()
 
@@ -98,6 +105,13 @@ class Answers(Slet, name="answers"):
         text = (line * batch.num_rows % tuple(chain.from_iterable(zip(*fields, strict=True)))).encode()
         self._append(text)
         self.written.latency[kind].add(delays)
+        self._note(minute_of(seconds[-1]), float(delays.max()))
+
+    def _note(self, minute: int, slowest: float) -> None:
+        """Keep the longest response time of the latest minute that answers are for."""
+        if minute > self._minute:
+            self._minute, self._slowest = minute, 0.0
+        self._slowest = max(self._slowest, slowest)
 
     def _append(self, text: bytes) -> None:
         """Write all of it: a disk that fills up takes a part, which is cut off when the batch is tried again."""
@@ -109,11 +123,15 @@ class Answers(Slet, name="answers"):
         self.written.size += len(text)
 
     def _delays(self, seconds: Any) -> Any:
-        """The wall-clock seconds since each question was due."""
+        """The wall-clock seconds since each question was due by the clock in force then."""
         clock = self.written.clock
         if clock is None:
             return np.zeros(len(seconds))
-        return np.maximum(self.now() - (clock.start + (seconds - clock.first) / clock.speed), 0.0)
+        due = clock.due(seconds)
+        for before in reversed(self.written.earlier):
+            due = np.where(seconds < clock.first, before.due(seconds), due)
+            clock = before
+        return np.maximum(self.now() - due, 0.0)
 
     def _place(self) -> None:
         """Go to the end of what is ours, once, when it is our turn to write."""
@@ -124,8 +142,8 @@ class Answers(Slet, name="answers"):
             self._placed = True
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Per type the answers, the late ones, and the response times in seconds."""
-        figures: dict[str, int | float | str] = {}
+        """Per type the answers, the late ones, and the response times in seconds; the slowest of the latest minute."""
+        figures: dict[str, int | float | str] = {"slowest": round(self._slowest, 3)}
         for kind, latency in self.written.latency.items():
             figures |= {f"type{kind}/answers": latency.answers, f"type{kind}/late": latency.late}
             if latency.answers:

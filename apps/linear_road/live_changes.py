@@ -6,9 +6,14 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
+from typing import Any
 
+from apps.linear_road.pace import Pace
 from exop import connect
 from exop.errors import ExopError
+
+#: The application, as it is called on its platform.
+APPLICATION = "linear-road"
 
 #: So often the simulated time is looked at, in seconds.
 LOOK = 0.5
@@ -44,7 +49,7 @@ class LiveChange:
 
 def replacements() -> list[LiveChange]:
     """Spark's car positions are replaced by their native twin, that by a faulty one in vain, and all is taken back."""
-    node, replace = "linear-road.positions", ("replace",)
+    node, replace = f"{APPLICATION}.positions", ("replace",)
     return [
         LiveChange(
             0.3,
@@ -67,18 +72,22 @@ def replacements() -> list[LiveChange]:
 
 @dataclass
 class Operator:
-    """Gives the commands while the application runs, in a thread of its own.
+    """Gives the commands while the application runs and keeps its pace between them, in a thread of its own.
 
     Args:
         process: The process id of the platform.
         seconds: How long the traffic is, in simulated seconds.
+        pace: The speed of the traffic.
     """
 
     process: int
     seconds: int
+    pace: Pace
     changes: list[LiveChange] = field(default_factory=replacements)
 
     def __post_init__(self) -> None:
+        #: All commands have been given.
+        self.done = threading.Event()
         self._left = threading.Event()
         self._thread = threading.Thread(target=self._work, name="operator", daemon=True)
 
@@ -119,12 +128,26 @@ class Operator:
                 one.said = f"it took more than {PATIENCE:g} s"
             else:
                 one.code, one.said = done.returncode, done.stdout + done.stderr
+        self.done.set()
+        while not self._left.wait(LOOK):
+            self._second()
 
     def _second(self) -> float:
-        """The simulated second of the application; before the first while it opens."""
+        """The simulated second of the application, before the first while it opens; its pace is kept on the way."""
         try:
             with connect(str(self.process)) as platform:
-                nodes = platform.metrics("linear-road")["nodes"]
-        except ExopError:  # it opens still, or has just ended
+                nodes = platform.metrics(APPLICATION)["nodes"]
+                second = float(nodes["traffic"]["own"].get("second", -1.0))
+                if second >= 0:
+                    self._keep_pace(platform, second, float(nodes["answers"]["own"].get("slowest", 0.0)))
+        except ExopError:  # it opens still, has just ended, or is being changed: there is another look
             return -1.0
-        return float(nodes["traffic"]["own"].get("second", -1.0))
+        return second
+
+    def _keep_pace(self, platform: Any, second: float, slowest: float) -> None:
+        """Let the traffic go slower when the answers take too long: a setting of the source that runs."""
+        speed = self.pace.look(second, slowest)
+        if speed is not None:
+            edit = {"node": "traffic", "edit": "configure", "settings": {"speed": str(speed)}}
+            platform.plan_edits(APPLICATION, [edit]).carry_out()
+            self.pace.slow_down(second, speed, slowest)

@@ -67,29 +67,31 @@ def draw_mesh(mesh: Mesh, picture: Path) -> Path:
     """Draw the slets from left to right as the data flows; Spark's in their own colour. Returns *picture*."""
     places = _places(mesh)
     figure, axis = plt.subplots(figsize=(14, 5))
-    for name, followers in successors(mesh, lambda _channel: True).items():
-        for follower in followers:
-            (x0, y0), (x1, y1) = places[name], places[follower]
-            arrow = {
-                "arrowstyle": "-|>",
-                "color": "#777777",
-                "shrinkA": 34,
-                "shrinkB": 38,
-                "connectionstyle": "arc3,rad=.06",
-            }
-            axis.annotate("", (x1, y1), (x0, y0), arrowprops=arrow)
+    boxes = {}
     for name, (x, y) in places.items():
         slet = mesh.nodes[name].slet
         spark = "spark" in slet.factory.__module__
         color = SPARK if spark else COLORS[str(slet.role)]
         box = {"boxstyle": "round,pad=0.5", "facecolor": color, "edgecolor": "#555555"}
         text = name.replace("_", "\n") + ("\n(Spark)" if spark else "")
-        axis.text(x, y, text, ha="center", va="center", fontsize=9, bbox=box)
+        boxes[name] = axis.text(x, y, text, ha="center", va="center", fontsize=9, bbox=box)
+    for name, followers in successors(mesh, lambda _channel: True).items():
+        for follower in followers:
+            ends = {"patchA": boxes[name].get_bbox_patch(), "patchB": boxes[follower].get_bbox_patch()}
+            style = {
+                "arrowstyle": "-|>",
+                "color": "#777777",
+                "connectionstyle": "arc3,rad=.06",
+                "shrinkA": 0,
+                "zorder": 1,
+            }
+            axis.annotate("", places[follower], places[name], arrowprops=style | ends | {"shrinkB": 1})
     axis.set_xlim(-0.6, max(x for x, _ in places.values()) + 0.6)
     axis.set_ylim(min(y for _, y in places.values()) - 0.7, max(y for _, y in places.values()) + 0.7)
     axis.axis("off")
     axis.set_title(f"The mesh of {mesh.name}: α green, π blue, ω red; on Spark orange")
     figure.tight_layout()
+    figure.canvas.draw()  # a box gets its size when its text is drawn: arrows end at it from then on
     figure.savefig(picture, dpi=120)
     plt.close(figure)
     return picture

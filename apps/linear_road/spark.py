@@ -64,7 +64,7 @@ positions = query(
     POSITIONS,
     inputs={"tuples": Input(TUPLES, sample=_sample(TUPLES))},
     out=REPORTS,
-    trigger=0.4,
+    trigger=0.8,
     boundary=60.0,
 )
 

@@ -120,8 +120,11 @@ class Traffic(Slet, name="traffic"):
     def _clock(self, second: int) -> Clock:
         """The clock of the run; it starts with the first tuple, and goes on from where it is when *speed* changes."""
         clock = self.position.clock
-        if clock is None or clock.speed != self.speed:
-            clock = self.position.clock = Clock(self.now(), second, self.speed)
+        if clock is None:
+            clock = Clock(self.now(), second, self.speed)
+        elif clock.speed != self.speed:
+            clock = clock.at(self.speed, self.now())
+        self.position.clock = clock
         if clock is not self._announced:
             self._announced = clock
             self.clock.push(clock)

@@ -7,8 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-#: What makes an output fail, in the order it is told.
-MISTAKES = ("missing", "extra", "repeated", "wrong", "late", "before its question")
+#: What makes an answer wrong, and what makes an output fail, in the order it is told.
+WRONG = ("missing", "extra", "repeated", "wrong", "before its question")
+MISTAKES = (*WRONG[:-1], "late", WRONG[-1])
 NAMES = {0: "toll notices", 1: "accident alerts", 2: "balances", 3: "expenditures"}
 
 
@@ -34,8 +35,13 @@ class TypeVerdict:
 
     @property
     def passed(self) -> bool:
-        """Nothing is wrong with this type."""
+        """Nothing is wrong with this type, and nothing late."""
         return not any(self.counts[mistake] for mistake in MISTAKES)
+
+    @property
+    def right(self) -> bool:
+        """Nothing is wrong with this type; answers may be late."""
+        return not any(self.counts[mistake] for mistake in WRONG)
 
     def response(self) -> dict[str, float] | None:
         """Median, 99th percentile and maximum of the response times in seconds."""
@@ -69,6 +75,16 @@ class Verdict:
         return not self.unreadable and all(verdict.passed for verdict in self.types.values())
 
     @property
+    def right(self) -> bool:
+        """Every answer is there, once and right; it may be late."""
+        return not self.unreadable and all(verdict.right for verdict in self.types.values())
+
+    @property
+    def late(self) -> int:
+        """How many answers came later than their limit."""
+        return sum(verdict.counts["late"] for verdict in self.types.values())
+
+    @property
     def exit_code(self) -> int:
         """0: all is right; 1: something is not; 2: lines of the output could not be read."""
         return 2 if self.unreadable else int(not self.passed)
@@ -77,6 +93,8 @@ class Verdict:
         """The whole verdict as plain values, for `--json`."""
         return {
             "passed": self.passed,
+            "right": self.right,
+            "late": self.late,
             "input": {"rows": self.rows, "rejected": self.rejected, "examples": self.rejected_examples},
             "unreadable": {"count": len(self.unreadable), "examples": self.unreadable[: self.show]},
             "types": {str(kind): verdict.facts() for kind, verdict in self.types.items()},
@@ -91,8 +109,15 @@ class Verdict:
         if self.unreadable:
             lines.append(f"output: {len(self.unreadable)} lines are no answers")
             lines += [f"    {example}" for example in self.unreadable[: self.show]]
-        verdict_line = "every answer is there, once, right and in time" if self.passed else "differences"
-        return "\n".join([*lines, f"VERDICT: {verdict_line}"])
+        return "\n".join([*lines, f"VERDICT: {self._line()}"])
+
+    def _line(self) -> str:
+        if self.passed:
+            return "every answer is there, once, right and in time"
+        if self.right:
+            answered = sum(len(verdict.delays) for verdict in self.types.values())
+            return f"every answer is there, once and right; {self.late:,} of {answered:,} are late"
+        return "differences"
 
 
 def _type_text(title: str, verdict: TypeVerdict) -> list[str]:

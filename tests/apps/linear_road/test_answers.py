@@ -66,6 +66,23 @@ def test_emit_is_time_plus_wall_seconds_since_the_question_was_due(tmp_path, spe
     assert (tmp_path / "out.csv").read_text() == "0,7,120,121.250,0,0\n"
 
 
+def test_a_question_was_due_by_the_clock_of_its_own_time(tmp_path):
+    """After a change of speed, the response times of what was asked before are counted by the clock of before."""
+    first = Clock(start=1000.0, first=0, speed=10.0)
+    slower = first.at(5.0, wall=1009.95)
+    slowest = slower.at(1.0, wall=1020.0)
+    assert (slower, slowest) == (Clock(1010.0, 100, 5.0), Clock(1020.2, 151, 1.0))
+    with sink(tmp_path / "out.csv", now=1021.2) as answers:
+        for clock in (first, slower, slowest, slowest):  # a source that goes on elsewhere tells its clock again
+            answers.clock(clock)
+        answers.tolls(of(NOTICES, (90, 1, 0, 0), (100, 2, 0, 0), (150, 3, 0, 0), (152, 4, 0, 0)))
+        assert answers.metrics()["slowest"] == pytest.approx(12.2)
+        answers.tolls(of(NOTICES, (200, 5, 0, 0)))
+        assert answers.metrics()["slowest"] == 0.0
+    told = [float(line.split(",")[3]) - float(line.split(",")[2]) for line in (tmp_path / "out.csv").open()]
+    assert told == pytest.approx([12.2, 11.2, 1.2, 0.0, 0.0])
+
+
 def test_an_answer_is_in_the_file_when_the_call_returns(tmp_path):
     """Emit means out: nothing waits in a buffer."""
     with sink(tmp_path / "out.csv") as answers:

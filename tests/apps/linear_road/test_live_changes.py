@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from apps import linear_road as package
+from apps.linear_road import pace
 from apps.linear_road.builder import linear_road
 from apps.linear_road.faulty import faulty_positions
 from apps.linear_road.generate import generate
@@ -23,8 +24,9 @@ def test_the_faulty_version_differs_from_the_right_one():
     assert faulty_positions(asked).num_rows == positions(asked).num_rows + 1
 
 
-def test_the_operator_replaces_while_the_traffic_flows(tmp_path):
-    """The commands are given when their time has come, and what has come of each is told."""
+def test_the_operator_replaces_and_slows_down_while_the_traffic_flows(tmp_path, monkeypatch):
+    """The commands are given when their time has come, and what has come of each is told; so is another speed."""
+    monkeypatch.setattr(pace, "COMFORTABLE", 1e-9)
     traffic, history = tmp_path / "traffic.csv", tmp_path / "history.csv"
     generate(Settings(xways=1, minutes=4, seed=3), traffic, history, Progress())
     with Platform(control=True) as platform:
@@ -37,19 +39,21 @@ def test_the_operator_replaces_while_the_traffic_flows(tmp_path):
             ),
             LiveChange(0.2, "made", ("replace", NODE, "linear_road:faulty_positions")),
         ]
-        operator = Operator(os.getpid(), 240, changes)
+        operator = Operator(os.getpid(), 240, pace.Pace(10.0), changes)
         operator.start()
-        operator._thread.join(60)
+        assert operator.done.wait(60)
+        assert platform.mesh("linear-road").node("traffic").settings["speed"] == operator.pace.speed < 10
         assert platform.mesh("linear-road").node("positions").slet.name == "faulty_positions"
         platform.remove("linear-road")
+        operator.leave()
     assert operator.right, operator.report()
     assert "positions was not replaced" in changes[0].said
-    assert "revision 2 runs" in operator.report()
+    assert "linear-road: revision" in operator.report()
 
 
 def test_what_ends_otherwise_is_told():
     """A change that failed, or was never given, makes the demo fail."""
-    operator = Operator(1, 60, replacements())
+    operator = Operator(1, 60, pace.Pace(12.0), replacements())
     assert not operator.right
     assert "had ended before" in operator.report()
     operator.changes[0].code, operator.changes[0].said = 1, "exop: something"

@@ -163,8 +163,8 @@ def test_a_successor_goes_on_at_every_cut(tmp_path, monkeypatch, speed):
         assert rejects.read_text() == kept
 
 
-def test_a_new_speed_goes_on_from_where_the_clock_is(tmp_path):
-    """A successor with another speed starts the clock anew at the next tuple, and tells it."""
+def test_a_new_speed_holds_from_the_first_second_that_is_not_due_yet(tmp_path):
+    """Another speed changes when the coming seconds are due, and the clock is told before the first of them."""
     wall, position = Wall(), Position()
     path = write(tmp_path / "in.csv", line(0), line(1), line(2))
     for item in source(path, wall, position):
@@ -172,8 +172,21 @@ def test_a_new_speed_goes_on_from_where_the_clock_is(tmp_path):
             break
     traffic = source(path, wall, position, speed=2.0)
     assert released(traffic) == ["1", "<1", "1", "<2"]
-    assert traffic.clock.items == [Clock(1000.0, 1, 2.0)]
-    assert wall.time == pytest.approx(1000.5)
+    assert traffic.clock.items == [Clock(1001.0, 1, 2.0)]
+    assert wall.time == pytest.approx(1001.5)
+
+
+def test_a_slower_speed_forgives_no_delay(tmp_path):
+    """Seconds that are overdue when the speed changes leave at once, and were due when the old clock says."""
+    wall, position = Wall(), Position()
+    path = write(tmp_path / "in.csv", *(line(second, second) for second in range(6)))
+    items = source(path, wall, position, speed=2.0)
+    next(item for item in items if item is not None)
+    wall.time += 1.75  # through second 3 all is due
+    traffic = source(path, wall, position, speed=0.5)
+    assert released(traffic) == ["<0", "1 2 3", "<3", "4", "<4", "5", "<5"]
+    assert traffic.clock.items == [Clock(1002.0, 4, 0.5)]
+    assert wall.time == pytest.approx(1004.0)
 
 
 def test_a_missing_input_is_told_when_the_source_opens(tmp_path):
