@@ -3,7 +3,8 @@
 A slet may define any of these; all but `prepare_checkpoint` and `flush` are called while the stream runs:
 
     flush()                      hand on what is buffered; everything stands still
-    prepare_checkpoint(number)   what came up to now belongs to this checkpoint; everything stands still
+    prepare_checkpoint(number)   what came up to now belongs to this checkpoint; everything stands still; the number
+                                 is that of the call before until a checkpoint was committed, then the next one
     sync()                       bring to the disk what the memento counts as written
     commit_checkpoint(number)    the checkpoint is there: put out what belongs to it
 """

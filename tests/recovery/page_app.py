@@ -1,0 +1,97 @@
+"""A durable application with the sink of a page of the documentation; `python -m tests.recovery.page_app FOLDER`."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from exop import Application, Memento, Platform, Slet, hookimpl, input_port, slet
+from exop.stock.files import Position
+from tests.docs.snippets import ROOT, snippets
+
+NAME = "page"
+PACE = threading.Event()
+SIZE = 2000
+
+
+def page_sink() -> Any:
+    """The class `WriteLots` of the page, made of the text that stands there."""
+    page = ROOT / "docs" / "how-to" / "write-a-sink.md"
+    (text,) = [one for one in snippets(page) if "class WriteLots(" in one.text]
+    module = types.ModuleType("write_a_sink")
+    sys.modules[module.__name__] = module
+    exec(compile(text.source, str(page), "exec"), vars(module))
+    return module.WriteLots
+
+
+WriteLots = page_sink()
+
+
+@slet
+def numbers(position: Position) -> Iterator[int]:
+    """Emit 0, 1, 2, …, slowly enough that some checkpoints are tried meanwhile."""
+    while position.number < SIZE:
+        position.number += 1
+        yield position.number - 1
+        if position.number % 10 == 0:
+            PACE.wait(0.001)
+
+
+class Seen(Memento):
+    """How many items have come."""
+
+    items: int = 0
+
+
+class Refuse(Slet):
+    """Let every checkpoint come to nothing that does not have all items."""
+
+    seen: Seen
+
+    @input_port
+    def item(self, item: int) -> None:
+        """Count an item."""
+        self.seen.items += 1
+
+    def sync(self) -> None:
+        """Refuse to bring anything to the disk before the end; the first checkpoint is taken before anything moves."""
+        if 0 < self.seen.items < SIZE:
+            raise OSError("the disk is full")
+
+
+class Offered:
+    """A plugin: what is started again by itself needs a name."""
+
+    @hookimpl
+    def register_slets(self) -> list[Any]:
+        """The slets above."""
+        return [numbers, WriteLots, Refuse]
+
+
+def main() -> int:
+    """Let it live until it has finished."""
+    folder = Path(sys.argv[1])
+    (folder / "lots").mkdir(exist_ok=True)
+    platform = Platform(state=folder / "state", control=False)
+    platform.plugins.register("page", Offered())
+    with platform:
+        assert not platform.failed_to_restart, platform.failed_to_restart
+        if NAME not in platform.applications():
+            app = Application(NAME, plugins=platform.plugins)
+            app.durable(every=0.005)
+            source = app.add("numbers", numbers)
+            app.add("lots", WriteLots, item=source, folder=folder / "lots")
+            app.add("refuse", Refuse, item=source)
+            platform.apply(app.build())
+        platform.wait(NAME)
+    return 0
+
+
+if __name__ == "__main__":
+    from tests.recovery.page_app import main as run  # mementos must be of a module, not of a script
+
+    sys.exit(run())
