@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from exop.errors import ExopError, PlanError, PluginError, StateError
+from exop.errors import ComponentFailed, ExopError, PlanError, PluginError, StateError, UnknownName
 from exop.hooks import Plugins
 from exop.model.mesh import Mesh
 from exop.model.properties import HOST, KIND, NAME
@@ -18,6 +19,7 @@ from exop.model.spec import SletSpec
 from exop.registry import ServiceRegistry
 from exop.runtime.catalog import Catalog
 from exop.runtime.manager import ComponentManager
+from exop.runtime.shown import described
 from exop.runtime.status import application_status
 from exop.wiring import Applications, Requests, WiringController
 
@@ -71,7 +73,7 @@ class Platform(Requests):
         self._server: ControlServer | None = None
         self._bundles: Bundles | None = None
         self._making = threading.Lock()
-        self.failed_to_restart: dict[str, ExopError] = {}
+        self._restarting = threading.Lock()
         self.restarted: dict[str, str] = {}
         self._running = False
 
@@ -163,6 +165,30 @@ class Platform(Requests):
                 self._bundles = Bundles(ground)
         return self._bundles
 
+    @property
+    def failed_to_restart(self) -> Mapping[str, ExopError]:
+        """The stored applications that could not be started again, and why; the others run."""
+        return self._applications.lost
+
+    def restart(self, application: str) -> None:
+        """Try again to start an application that could not be started again with the platform.
+
+        Raises:
+            UnknownName: there is no such application here.
+            ExopError: it still cannot.
+        """
+        with self._restarting:
+            store = self._applications.store
+            if store is None or application not in self.failed_to_restart:
+                place = f"the platform {self.name!r}"
+                known = self.failed_to_restart
+                raise UnknownName(place=place, kind="application that is down", name=application, known=known)
+            self._load_plugins(store)
+            stored = {one.name: one for one in store.applications()}
+            self._restart_or_note(store, stored[application])
+            if application in self.failed_to_restart:
+                raise self.failed_to_restart[application]
+
     def slets(self) -> dict[str, SletSpec]:
         """The slets that plugins offer, by identity (`plugin:name`)."""
         return dict(self.catalog.slets)
@@ -210,31 +236,38 @@ class Platform(Requests):
 
     def _restart(self, store: Store) -> None:
         """Deploy what ran when the state directory was left; one that fails does not keep the others from starting."""
+        self._load_plugins(store)
+        for stored in store.applications():
+            if stored.active:
+                self._restart_or_note(store, stored)
+
+    def _load_plugins(self, store: Store) -> None:
         for name, folder in store.plugins().items():
             try:
                 self.load(folder)
             except PluginError as problem:
                 self.plugins.broken[name] = problem
-        for stored in store.applications():
-            if not stored.active:
-                continue
-            try:
-                self._restart_one(store, stored)
-            except ExopError as problem:
-                with suppress(StateError):  # it is so already, unless deploying it has changed that
-                    store.set_active(stored.name, active=True)
-                self.failed_to_restart[stored.name] = problem
+            else:
+                self.plugins.broken.pop(name, None)
+
+    def _restart_or_note(self, store: Store, stored: StoredApplication) -> None:
+        """Start an application again. Whatever its code raises keeps it down by name, and nothing else."""
+        try:
+            self._restart_one(store, stored)
+        except (Exception, SystemExit) as error:  # noqa: BLE001
+            problem = error if isinstance(error, ExopError) else None
+            if problem is None:
+                problem = ComponentFailed(node=stored.name, phase="being started again", problem=described(error))
+                problem.__cause__ = error
+            with suppress(StateError):  # it is so already, unless deploying it has changed that
+                store.set_active(stored.name, active=True)
+            self._applications.lost[stored.name] = problem
 
     def _restart_one(self, store: Store, stored: StoredApplication) -> None:
         """Deploy an application anew, or let it go on from its checkpoint, with the mesh that it had then."""
-        try:
-            snapshot = store.checkpoints.read(stored.name)
-            topology = snapshot.topology if snapshot is not None else stored.topology
-            mesh = Mesh.from_toml(topology, self.slets())
-        except ExopError as problem:
-            if store.checkpoints.has(stored.name):
-                self._applications.lost[stored.name] = problem
-            raise
+        snapshot = store.checkpoints.read(stored.name)
+        topology = snapshot.topology if snapshot is not None else stored.topology
+        mesh = Mesh.from_toml(topology, self.slets())
         if snapshot is not None:
             self._applications.recover(mesh, snapshot)
             self.restarted[stored.name] = "goes on from its checkpoint"

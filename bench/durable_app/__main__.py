@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sqlite3
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 
 from exop import Platform
@@ -32,7 +30,7 @@ def main() -> int:
         for name, problem in platform.failed_to_restart.items():
             print(f"{name}: {problem}", file=sys.stderr)
             return 3
-        if not known(given.folder):
+        if not known(platform):
             start(platform, given)
         print(f"started {time.perf_counter() - begin:.4f}", flush=True)
         while NAME in platform.applications() and not platform.wait(NAME, given.changes or None):
@@ -40,10 +38,10 @@ def main() -> int:
         return 0
 
 
-def known(folder: Path) -> bool:
+def known(platform: Platform) -> bool:
     """It has been started before: killed after it had finished, it is not run once more."""
-    with closing(sqlite3.connect(folder / "state" / "platform.sqlite")) as database:
-        return database.execute("SELECT 1 FROM applications WHERE name = ?", (NAME,)).fetchone() is not None
+    store = platform._applications.store
+    return store is not None and any(one.name == NAME for one in store.applications())
 
 
 def start(platform: Platform, given: argparse.Namespace) -> None:

@@ -77,16 +77,9 @@ class Shelf:
             if not home.is_dir() or home.name.startswith("."):
                 continue
             try:
-                archive = checked({str(path): (home / path).read_bytes() for path in files_of(home)}, home.name)
-                if archive.manifest.key != home.name:
-                    cure = "uninstall it, and install it again"
-                    raise ArchiveRefused(archive=str(home), problem=f"it holds {archive.manifest.key}", cure=cure)
-            except (BundleError, KeyError, OSError) as problem:
-                error = problem if isinstance(problem, BundleError) else None
-                cure = f"remove the folder {home}, and install it again"
-                self.broken[home.name] = error or BundleError(
-                    bundle=home.name, problem=f"cannot be read: {problem}", cure=cure
-                )
+                archive = _read(home)
+            except BundleError as problem:
+                self.broken[home.name] = problem
                 continue
             yield archive, home
 
@@ -124,6 +117,36 @@ class Shelf:
         """Let go of the folder; a temporary one goes."""
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def examined(folder: Path) -> tuple[list[str], list[str]]:
+    """The bundles in the folder of a platform that does not run, and what of them is damaged. Nothing is changed."""
+    whole, broken = [], []
+    for home in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if home.is_dir() and not home.name.startswith("."):
+            try:
+                _read(home)
+                whole.append(home.name)
+            except BundleError as problem:
+                broken.append(str(problem))
+    return whole, broken
+
+
+def _read(home: Path) -> Archive:
+    """The bundle in a folder.
+
+    Raises:
+        BundleError: it is damaged.
+    """
+    try:
+        archive = checked({str(path): (home / path).read_bytes() for path in files_of(home)}, home.name)
+    except (KeyError, OSError) as problem:
+        cure = f"remove the folder {home}, and install it again"
+        raise BundleError(bundle=home.name, problem=f"cannot be read: {problem}", cure=cure) from problem
+    if archive.manifest.key != home.name:
+        cure = "uninstall it, and install it again"
+        raise ArchiveRefused(archive=str(home), problem=f"it holds {archive.manifest.key}", cure=cure)
+    return archive
 
 
 @contextmanager

@@ -72,15 +72,21 @@ def remove(app: str, /, *, dry_run: DryRun = False, where: Where = HERE, json: J
 def resume(node: str, /, *, where: Where = HERE) -> int:
     """Let items into a suspended slet again; the item that it is suspended on is tried first.
 
+    An application that could not be started again with its platform is tried again.
+
     Exit code 1 if it fails again at once.
 
     Args:
-        node: APP.NODE.
+        node: APP.NODE; APP for an application that is down.
     """
     with find_application(node, where) as found:
+        if not found.node and found.application in found.platform.status()["failed_to_restart"]:
+            found.platform.restart(found.application)
+            print(f"{found.application}: started again")
+            return DONE
         if not found.node:
             raise BuilderError(
-                f"{node!r} names an application; write {node}.NODE, as `exop describe {node}` lists them"
+                f"{node!r} names an application that runs; write {node}.NODE, as `exop describe {node}` lists them"
             )
         place = f"{found.application}.{found.node}"
         before = _facts(found)

@@ -46,6 +46,7 @@ FAMILIES: Final = {
     "bundle": "Bundles: install, start, update, stop and uninstall code on a running platform.",
     "memento": "Show the state of a running node, export it, import it after an edit.",
     "item": "Look at failed items of a node, take them out, have them tried again.",
+    "state": "State directories: look for damage, accept what is there.",
 }
 
 COMMANDS: Final = (
@@ -180,4 +181,6 @@ COMMANDS: Final = (
         "check",
         "Look at the installation: Python, packages, Java, plugins, platforms; each thing missing with its cure.",
     ),
+    Command("state:check_state", ("state check",), "check"),
+    Command("state:accept_state", ("state accept",), "check"),
 )

@@ -49,12 +49,18 @@ def find_application(text: str, where: Where) -> Iterator[Found]:
         PeerUnreachable: no platform answers, or it runs on several and none was named.
     """
     with the_platform(where if where.on or where.state else Where(on=_address_of(text))) as platform:
-        known = platform.applications()
+        known = _known(platform)
         application, node = split(text, known)
         if not application:
             place = f"the platform {platform.name!r}"
             raise UnknownName(place=place, kind="application", name=text, known=known)
         yield Found(platform, application, node)
+
+
+def _known(platform: RemotePlatform) -> list[str]:
+    """The applications of a platform: those that run, and those that are down because they could not be started."""
+    status = platform.status()
+    return sorted({*status["applications"], *status["failed_to_restart"]})
 
 
 def runs(text: str, where: Where) -> bool:
@@ -104,7 +110,7 @@ def _applications() -> dict[str, list[str]]:
             continue
         try:
             with RemotePlatform(one.address) as platform:
-                found[str(one.address)] = platform.applications()
+                found[str(one.address)] = _known(platform)
         except RemotingError:
             continue  # it has ended between the two looks
     return found

@@ -81,7 +81,15 @@ def _upgraded(stored: StoredMemento, fields: dict[str, Any], kind: type[Memento]
     """Let the class take over the older one; without an `upgrade` it takes the fields that it still has."""
     upgrade = getattr(kind, "upgrade", None)
     if callable(upgrade):
-        made: Memento = upgrade(_old(stored, fields))
+        cure = f"mend {kind.__qualname__}.upgrade, or use the code that wrote it"
+        try:
+            made = upgrade(_old(stored, fields))
+        except Exception as error:
+            problem = f"{kind.__qualname__}.upgrade raised {type(error).__name__}: {error}"
+            raise StoredStateError(what=place, problem=problem, cure=cure) from error
+        if not isinstance(made, kind):
+            problem = f"{kind.__qualname__}.upgrade returned {made!r:.200}, which is no {kind.__qualname__}"
+            raise StoredStateError(what=place, problem=problem, cure=cure)
         return made
     if stored.kind.rpartition(":")[2] != kind.__qualname__:
         problem = f"it is a {stored.kind.rpartition(':')[2]}, and {kind.__qualname__} has no upgrade for it"

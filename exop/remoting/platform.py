@@ -237,6 +237,10 @@ class RemotePlatform:
         """Let items into a suspended node again; the one that it is suspended on is tried first."""
         self._client.call("resume", {"application": application, "node": node})
 
+    def restart(self, application: str) -> None:
+        """Try again to start an application that could not be started again with the platform."""
+        self._client.call("resume", {"application": application, "node": ""})
+
     @property
     def bundles(self) -> RemoteBundles:
         """What is installed there, as `Platform.bundles`: a folder travels as an archive, for the owner alone."""

@@ -25,6 +25,7 @@ class Served(Changing, Protocol):
     registry: ServiceRegistry
 
     def resume(self, application: str, node: str) -> None: ...
+    def restart(self, application: str) -> None: ...
     def end(self, application: str) -> None: ...
     def remove(self, application: str, timeout: float = 5.0) -> bool: ...
     def load(self, folder: str) -> str: ...
@@ -85,8 +86,11 @@ class Operations:
 
     @operation
     def resume(self, request: OfNode) -> None:
-        """Let items into a suspended component again; the one that it is suspended on is tried first."""
-        self._platform.resume(request.application, request.node)
+        """Let items into a suspended component again; without a node, start an application that is down."""
+        if request.node:
+            self._platform.resume(request.application, request.node)
+        else:
+            self._platform.restart(request.application)
 
     @operation
     def end(self, request: OfApplication) -> None:

@@ -40,7 +40,7 @@ class Applications:
     Attributes:
         changes: Who carries out plans, and knows what runs beside the applications.
         checkpoints: Who takes their checkpoints.
-        lost: Applications that could not be started again, with a checkpoint that is kept for them, and why.
+        lost: Applications that could not be started again, and why; a checkpoint of theirs is kept.
     """
 
     def __init__(self, host: str, catalog: Catalog, manager: ComponentManager, wiring: WiringController) -> None:
@@ -78,8 +78,15 @@ class Applications:
 
         Raises:
             UnknownName: no such application runs here.
+            StateError: it could not be started again.
         """
         found = self._running.get(application)
+        if found is None and application in self.lost:
+            raise StateError(
+                f"the application {application!r} is down, because it could not be started again "
+                f"({self.lost[application]}); mend that, and try again by `exop resume {application}`, or give it up "
+                f"by `exop remove {application}`"
+            )
         if found is None:
             place = f"the platform {self._host!r}"
             raise UnknownName(place=place, kind="application", name=application, known=self.names())
@@ -124,11 +131,11 @@ class Applications:
                 raise finished(mesh.name)
             mesh = resolved(mesh, self._catalog.slets, durable=self.store is not None)
             check_durable(mesh, has_state=self.store is not None)
-            if mesh.name in self.lost:
+            if mesh.name in self.lost and self.store is not None and self.store.checkpoints.has(mesh.name):
                 raise StateError(
                     f"the checkpoint of {mesh.name!r} is kept, because it could not be restored "
-                    f"({self.lost[mesh.name]}); repair that and start the platform again, or give it up by "
-                    f"`exop remove {mesh.name}`"
+                    f"({self.lost[mesh.name]}); mend that, and try again by `exop resume {mesh.name}`, or give it up "
+                    f"by `exop remove {mesh.name}`"
                 )
             if known is not None:
                 self.checkpoints.stop(mesh.name)
@@ -143,6 +150,7 @@ class Applications:
                 self._running.pop(mesh.name, None)
                 self._set_inactive(mesh.name)
                 raise
+            self.lost.pop(mesh.name, None)
             self.checkpoints.start(self._running[mesh.name])
             return mesh
 
@@ -156,11 +164,8 @@ class Applications:
             mesh = resolved(mesh, self._catalog.slets, durable=True).at(snapshot.revision)
             check_durable(mesh, has_state=True)
             self._tidy(snapshot)
-            try:
-                self._follow(self._deployer.deploy(mesh, snapshot, ready=self.checkpoints.tell), self._closings)
-            except ExopError as problem:
-                self.lost[mesh.name] = problem
-                raise
+            self._follow(self._deployer.deploy(mesh, snapshot, ready=self.checkpoints.tell), self._closings)
+            self.lost.pop(mesh.name, None)
             self._note(mesh)  # it is there already, unless another release has written it
             self.checkpoints.start(self._running[mesh.name])
             return mesh

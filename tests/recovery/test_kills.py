@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-import sqlite3
+from contextlib import closing
 
 import pytest
 
 from bench.kills import PASSED, Run, differences, killed_at_random, undisturbed
+from exop.runtime.store import Store
 
 SIZE = ("--to", "8000")
 
@@ -60,8 +61,8 @@ def test_what_has_finished_is_not_done_again(tmp_path, wanted):
     run = Run(tmp_path, SIZE)
     run.live()
     before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.is_file()}
-    with sqlite3.connect(tmp_path / "state" / "platform.sqlite") as database:
-        database.execute("UPDATE applications SET active = 1")
+    with closing(Store(tmp_path / "state")) as store:
+        store.set_active("durable", active=True)
     run.live()
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.is_file()} == before
     assert differences(run.output(), wanted) == 0

@@ -2,10 +2,8 @@
 
 import os
 import random
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -90,9 +88,9 @@ def test_the_stored_mesh_follows(tmp_path):
         platform.wait("pending")
 
         def stored() -> StoredApplication:
-            with closing(sqlite3.connect(tmp_path / "state" / "platform.sqlite")) as database:
-                row = database.execute("SELECT name, revision, topology, active FROM applications").fetchone()
-            return StoredApplication(*row)
+            store = platform._applications.store
+            assert store is not None
+            return store.applications()[0]
 
         eventually(lambda: stored().revision == 1 + 2 * len(POINTS), "the last revision in the store")
         found = stored()

@@ -95,8 +95,7 @@ def full(running: Platform, *, yes: bool = True) -> None:
     """Let the databases have no room for another page, or all there is."""
     store = running._applications.store
     assert store is not None
-    for database in (store._database, store.checkpoints._database):
-        database.execute(f"PRAGMA max_page_count = {1 if yes else 1 << 30}")
+    store.database.connection.execute(f"PRAGMA max_page_count = {1 if yes else 1 << 30}")
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -104,29 +103,31 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file() and path.name != "lock"}
 
 
-@pytest.mark.parametrize("file", ["platform.sqlite", "checkpoints.sqlite"])
-@pytest.mark.parametrize("damage", ["one byte", "garbage", "cut off", "overwritten", "a directory", "newer"])
+@pytest.mark.parametrize("file", ["platform.sqlite", "generation"])
+@pytest.mark.parametrize(
+    "damage", ["one byte", "garbage", "cut off", "overwritten", "a directory", "newer", "empty", "gone"]
+)
 def test_a_file_that_cannot_be_used_is_left_as_it_is(tmp_path: Path, file: str, damage: str) -> None:
     """The error names the file and says what to do; it is byte for byte what it was, and the lock is free again."""
     with platform(tmp_path) as running:
         running.apply(app(durable=1000.0).build())
         grows(running)
         running.checkpoint("app")
-    path = tmp_path / file
+    path = tmp_path / ("platform.sqlite" if damage == "newer" else file)
     whole = path.read_bytes()
-    if damage == "a directory":
+    if damage in ("a directory", "gone"):
         path.unlink()
-        path.mkdir()
+        if damage == "a directory":
+            path.mkdir()
     elif damage == "newer":
-        table = "UPDATE platform SET version = 99" if file == "platform.sqlite" else "PRAGMA user_version = 99"
         with closing(sqlite3.connect(path, isolation_level=None)) as database:
-            database.execute(table)
+            database.execute("UPDATE platform SET version = version + 1")
     else:
-        made = {"one byte": b"S", "garbage": os.urandom(4096), "cut off": whole[:1000]}
-        path.write_bytes(made.get(damage, whole[:4096] + b"\xff" * (len(whole) - 4096)))
+        made = {"one byte": b"S", "garbage": os.urandom(4096), "cut off": whole[: len(whole) // 2], "empty": b""}
+        path.write_bytes(made.get(damage, whole[: len(whole) // 2] + b"\xff" * (len(whole) // 2)))
     before = contents(tmp_path)
     for _ in range(2):
-        with pytest.raises(StateError, match=rf"{file} .*nothing was changed; "):
+        with pytest.raises(StateError, match=rf"{path.name}.* nothing was changed; "):
             platform(tmp_path).start()
     assert contents(tmp_path) == before
     if path.is_dir():
@@ -142,7 +143,7 @@ def test_the_command_line_says_it_in_one_line(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "platform.sqlite").write_bytes(b"S")
     assert main(["serve", "--state", str(tmp_path)]) == 2
     told = capsys.readouterr().err.strip()
-    assert "nothing was changed; move it away to start afresh" in told
+    assert "nothing was changed; restore the whole state directory from one copy, or move it away" in told
     assert "\n" not in told
 
 
@@ -179,13 +180,13 @@ def test_an_application_that_cannot_be_stored_is_not_deployed(tmp_path: Path) ->
     with platform(tmp_path) as running:
         mesh = app().build()
         full(running)
-        running._applications.store._database.execute(
+        running._applications.store.database.connection.execute(
             "CREATE TRIGGER x BEFORE INSERT ON applications BEGIN SELECT RAISE(ABORT, 'full'); END"
         )  # type: ignore[union-attr]
         with pytest.raises(StateError, match="could not be written"):
             running.apply(mesh)
         assert running.applications() == []
-        running._applications.store._database.execute("DROP TRIGGER x")  # type: ignore[union-attr]
+        running._applications.store.database.connection.execute("DROP TRIGGER x")  # type: ignore[union-attr]
         running.apply(mesh)
         grows(running)
 
@@ -194,7 +195,7 @@ def refusing(running: Platform, *, yes: bool) -> None:
     """Let the store refuse every change, as a full or read-only disk does."""
     store = running._applications.store
     assert store is not None
-    store._database.execute(f"PRAGMA query_only = {int(yes)}")
+    store.database.connection.execute(f"PRAGMA query_only = {int(yes)}")
 
 
 def test_a_change_that_cannot_be_stored_is_made_all_the_same(tmp_path: Path) -> None:
@@ -245,7 +246,7 @@ def test_a_memento_of_a_newer_version_in_a_checkpoint(tmp_path: Path, monkeypatc
     with platform(tmp_path) as running:
         running.apply(app(durable=1000.0).build())
         grows(running)
-    before = contents(tmp_path)["checkpoints.sqlite"]
+    before = contents(tmp_path)
     with monkeypatch.context() as older:
         older.setattr(Sent, "__memento_version__", 1)
         with platform(tmp_path) as running:
@@ -254,7 +255,7 @@ def test_a_memento_of_a_newer_version_in_a_checkpoint(tmp_path: Path, monkeypatc
             assert "of version 2 of Sent, the code here knows 1; nothing was changed; install the newer" in str(problem)
             with pytest.raises(StateError, match="is kept, because it could not be restored"):
                 running.apply(app(durable=1000.0).build())
-        assert contents(tmp_path)["checkpoints.sqlite"] == before
+        assert contents(tmp_path) == before
     with platform(tmp_path) as running:
         assert not running.failed_to_restart
         grows(running)

@@ -11,7 +11,8 @@ import pytest
 
 from exop import Application
 from exop.errors import StateError
-from exop.runtime.store import VERSION, Store
+from exop.runtime.state.tables import VERSION
+from exop.runtime.store import Store
 from exop.stock.slets import count_up, show
 
 
@@ -42,28 +43,6 @@ def test_applications_are_there_after_a_restart(directory):
     ]
     assert again.plugins() == {"weather": Path("/somewhere/weather")}
     again.close()
-
-
-def test_components_and_wiring_are_stored_with_their_application(directory):
-    """Configuration, activity and connections of every component: replaced with a revision, removed with the whole."""
-    store = Store(directory)
-    store.save(mesh(to=5), "one", active=True)
-    store.save(mesh(to=7).suspend("console"), "two", active=True)
-    store.close()
-    database = sqlite3.connect(directory / "platform.sqlite")
-    components = database.execute("SELECT node, settings, state FROM components ORDER BY node").fetchall()
-    assert [(node, state) for node, _, state in components] == [("console", "suspended"), ("numbers", "active")]
-    assert '"to": 7' in components[1][1]
-    wiring = database.execute("SELECT node, port, channel FROM wiring ORDER BY node").fetchall()
-    assert wiring == [("console", "item", "numbers"), ("numbers", "out", "numbers")]
-    database.close()
-    store = Store(directory)
-    store.forget("numbers")
-    store.close()
-    database = sqlite3.connect(directory / "platform.sqlite")
-    assert database.execute("SELECT count(*) FROM components").fetchone() == (0,)
-    assert database.execute("SELECT count(*) FROM wiring").fetchone() == (0,)
-    database.close()
 
 
 def test_activity_can_be_changed_alone(directory):
@@ -139,7 +118,7 @@ def test_somebody_elses_database_is_refused(directory):
 
 def test_a_refused_directory_is_not_kept_locked(directory):
     """After the cure the same directory can be used."""
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, mode=0o700)
     (directory / "platform.sqlite").write_bytes(b"no database at all, but long enough to be looked at")
     with pytest.raises(StateError):
         Store(directory)
@@ -190,3 +169,46 @@ def test_a_directory_is_the_owners_alone(directory):
     """What is stored may hold what others are not to see."""
     Store(directory).close()
     assert directory.stat().st_mode & 0o077 == 0
+    assert {path.name: path.stat().st_mode & 0o077 for path in directory.iterdir()} == {
+        "lock": 0,
+        "generation": 0,
+        "platform.sqlite": 0,
+    }
+
+
+@pytest.mark.parametrize("mode", [0o720, 0o702])
+def test_a_directory_that_others_may_write_to_is_refused(directory, mode):
+    """A row in it decides which code runs: the error names the directory and the cure, and changes nothing."""
+    Store(directory).close()
+    before = contents(directory)
+    directory.chmod(mode)
+    with pytest.raises(StateError, match=rf"others than its owner may write .*chmod go-w {directory}"):
+        Store(directory)
+    assert contents(directory) == before
+    directory.chmod(0o755)
+    Store(directory).close()
+
+
+@pytest.mark.parametrize("name", ["", "platform.sqlite", "generation", "engines"])
+def test_what_belongs_to_another_user_is_refused(directory, monkeypatch, name):
+    """The directory, or what is read of it: the error names it and both users."""
+    Store(directory).close()
+    (directory / "engines").mkdir(mode=0o700)
+    found = Path.lstat
+
+    def foreign(path):
+        known = found(path)
+        return os.stat_result((*known[:4], 4711, *known[5:])) if path == directory / name else known
+
+    monkeypatch.setattr(Path, "lstat", foreign)
+    with pytest.raises(StateError, match=rf"{name} belongs to the user with the id 4711, .*as the user {os.geteuid()}"):
+        Store(directory)
+
+
+def test_the_lock_cannot_be_taken_by_who_may_only_read(directory):
+    """The file is its owner's alone, also where the release before has made it readable for all."""
+    Store(directory).close()
+    (directory / "lock").chmod(0o644)
+    store = Store(directory)
+    assert (directory / "lock").stat().st_mode & 0o077 == 0
+    store.close()

@@ -18,6 +18,8 @@ FAILPOINTS: Final = {
     "checkpoint-released": "a checkpoint: the stream runs again, nothing is written yet",
     "checkpoint-writing": "a checkpoint: written, but not committed",
     "checkpoint-committed": "a checkpoint: committed",
+    "generation-written": "the state directory: a transaction is in the generation file, and not committed",
+    "generation-committed": "the state directory: a transaction is committed, and the generation file does not say so",
     "checkpoint-put-out": "a checkpoint: the sinks have put out what belongs to it",
     "rebind-before": "a change: the states are handed over, the old connections are still bound",
     "rebind-after": "a change: the new connections are bound, all drivers are parked still",

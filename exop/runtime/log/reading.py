@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from pathlib import Path
+
 from exop.logs import logger
 from exop.model.encoding import decode
+from exop.runtime.log.files import Files
 from exop.runtime.log.frames import Frame, one_behind
-from exop.runtime.log.segment import Segment
+from exop.runtime.log.segment import SUFFIX, Segment
 
 
 def looked_through(newest: Segment) -> dict[str, int]:
@@ -49,3 +53,28 @@ def frames_between(segment: Segment, start: int, end: int) -> list[tuple[Frame, 
     if reached < min(end, segment.end):
         raise segment.damaged(f"damaged at row {reached}")
     return wanted
+
+
+def examined(files: Files, folder: Path) -> tuple[int, int]:
+    """Read all of a log that is not open: from which offset to which it reaches. Nothing is changed.
+
+    Raises:
+        StoredStateError: it is damaged, but for a torn tail, which is cut off when the log is opened.
+        OSError: it cannot be read.
+    """
+    segments = [Segment(files, path) for path in sorted(folder.glob(f"*{SUFFIX}"))]
+    reached = [one.base for one in segments]
+    try:
+        for number, one in enumerate(segments):
+            for frame, _, _ in one.frames():
+                one.size, reached[number] = frame.end, frame.after
+        for (one, after), end in zip(pairwise(segments), reached, strict=False):
+            if end != after.base:
+                raise one.damaged(f"damaged at row {end}")
+        rest = segments[-1].rest(segments[-1].size)
+        if rest and one_behind(rest, 0) is not None:
+            raise segments[-1].damaged(f"damaged at byte {segments[-1].size}", segments[-1].size)
+    finally:
+        for one in segments:
+            one.close()
+    return segments[0].base, reached[-1]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 import sys
-from contextlib import closing
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -81,13 +79,15 @@ def kept(running: Platform) -> Any:
     return running.deployment("logs").channels["kept"]
 
 
-def stored(tmp_path: Path) -> dict[str, Any]:
+def stored(running: Platform) -> dict[str, Any]:
     """What the checkpoint holds of the channel."""
-    with closing(sqlite3.connect(tmp_path / "state" / "checkpoints.sqlite")) as database:
-        query = "SELECT content FROM parts WHERE kind = 'channel' AND name = 'kept'"
-        found = decode(database.execute(query).fetchone()[0])
-        assert isinstance(found, dict)
-        return found
+    store = running._applications.store
+    assert store is not None
+    snapshot = store.checkpoints.read("logs")
+    assert snapshot is not None
+    found = decode(snapshot.parts["channel", "kept"])
+    assert isinstance(found, dict)
+    return found
 
 
 def crash(running: Platform) -> None:
@@ -102,7 +102,7 @@ def test_a_checkpoint_holds_offsets_and_what_comes_again_is_not_appended_twice(t
         feed.append(list(range(100)))
         eventually(lambda: kept(running).end == 100)
         running.checkpoint("logs")
-        assert stored(tmp_path) == {"began": 0, "end": 100}
+        assert stored(running) == {"began": 0, "end": 100}
         feed.append(list(range(100, 200)))
         eventually(lambda: kept(running).end == 200)
         crash(running)

@@ -1,0 +1,137 @@
+"""What is in a state directory that no platform uses, and what of it is damaged; nothing is changed by looking."""
+
+from __future__ import annotations
+
+import fcntl
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from exop.errors import StateError, StoredStateError
+from exop.runtime.log.files import DISK
+from exop.runtime.log.reading import examined
+from exop.runtime.state.generation import GenerationFile
+from exop.runtime.state.inspection import accept, contents_of, inspect
+from exop.runtime.state.tables import FILE, opened
+
+
+def examine(directory: Path) -> dict[str, Any]:
+    """What is there, as plain data: `damage` lists what is damaged, each with the cure.
+
+    Raises:
+        StateError: there is no such directory, or a platform uses it.
+    """
+    with _unused(directory):
+        damage: list[str] = []
+        found: dict[str, Any] = {"directory": str(directory), "version": None, "generation": None, "noted": None}
+        try:
+            noted = GenerationFile(directory).read()
+            found["noted"] = vars(noted) if noted is not None else None
+            inspect(directory)
+        except StateError as problem:
+            damage.append(str(problem))
+        found["applications"] = _applications(directory, found, damage)
+        found["engines"] = [
+            {
+                "application": place.parent.parent.name,
+                "node": place.parent.name,
+                "place": place.name,
+                "bytes": _size(place),
+            }
+            for place in sorted((directory / "engines").glob("*/*/*"))
+        ]
+        found["logs"] = [_log(folder, damage) for folder in sorted({path.parent for path in directory.rglob("*.log")})]
+        return found | {"damage": damage}
+
+
+def take_as_it_is(directory: Path) -> int:
+    """Take the database for the newest state, whatever the generation file says; returns the generation it holds.
+
+    Raises:
+        StateError: there is none, it is damaged, or a platform uses the directory.
+    """
+    with _unused(directory):
+        return accept(directory).number
+
+
+def _unused(directory: Path) -> ExitStack:
+    """Keep platforms away while the block lasts.
+
+    Raises:
+        StateError: there is no such directory, or one is there already.
+    """
+    if not directory.is_dir():
+        raise StateError(f"there is no state directory {directory}; name the one that was given by --state DIR")
+    held = ExitStack()
+    path = directory / "lock"
+    if path.exists():
+        lock = held.enter_context(path.open())
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = lock.read().strip() or "unknown"
+            held.close()
+            raise StateError(
+                f"the state directory {directory} is in use by the platform with process id {holder}, and changes all "
+                f"the time; ask that one by `exop ps`, or stop it first"
+            ) from None
+    return held
+
+
+def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> list[dict[str, Any]]:
+    """The applications of a database that can be read, whether or not it is the newest."""
+    path = directory / FILE
+    try:
+        contents = contents_of(path)
+    except StateError:  # told by inspect() already
+        return []
+    if contents is None:
+        return []
+    found["version"] = 1 if contents.former else 2
+    if contents.former:
+        return []
+    found["generation"] = contents.generation.number
+    damage.extend(contents.damaged.values())
+    listed = []
+    with opened(path) as database:
+        query = (
+            "SELECT a.name, a.revision, a.active, c.number, c.taken FROM applications a "
+            "LEFT JOIN checkpoints c ON c.application = a.name ORDER BY a.name"
+        )
+        for name, revision, active, number, taken in database.execute(query).fetchall():
+            if name in contents.damaged:
+                continue
+            size = 0
+            query = "SELECT kind, name, sum, content FROM parts WHERE application = ?"
+            for kind, part, known, content in database.execute(query, (name,)):
+                size += len(content)
+                if zlib.crc32(content) != known:
+                    damage.append(f"the checkpoint of {name}: its {kind} {part!r} is damaged; {_CURE}{name}`")
+            checkpoint = None
+            if number is not None:
+                checkpoint = {"number": number, "taken": datetime.fromtimestamp(taken, UTC).isoformat(), "bytes": size}
+            listed.append({"name": name, "revision": revision, "active": bool(active), "checkpoint": checkpoint})
+    return listed
+
+
+def _log(folder: Path, damage: list[str]) -> dict[str, Any]:
+    start = end = None
+    try:
+        start, end = examined(DISK, folder)
+    except (StoredStateError, OSError) as problem:
+        damage.append(str(problem))
+    return {"folder": str(folder), "start": start, "end": end, "bytes": _size(folder)}
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in _files(folder))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file())
+
+
+_CURE = "restore the whole state directory from one copy, or give the application up by `exop remove "

@@ -1,0 +1,127 @@
+"""The tables of a state directory: their schema, the digests over their rows, how the file is opened and made."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+from exop.runtime.log.files import DISK
+from exop.runtime.state.generation import Generation, GenerationFile
+
+#: The version of the tables, and the one before, which is migrated; a directory of any other version is refused.
+VERSION: Final = 2
+FORMER: Final = 1
+FILE: Final = "platform.sqlite"
+#: The release before had a second file.
+FORMER_CHECKPOINTS: Final = "checkpoints.sqlite"
+#: Large pages halve what it costs to write states of megabytes.
+PAGE: Final = 65536
+SCHEMA: Final = """
+CREATE TABLE platform (version INTEGER NOT NULL, generation INTEGER NOT NULL, digest TEXT NOT NULL);
+CREATE TABLE digests (application TEXT PRIMARY KEY, digest TEXT NOT NULL);
+CREATE TABLE plugins (name TEXT PRIMARY KEY, folder TEXT NOT NULL);
+CREATE TABLE applications (
+    name TEXT PRIMARY KEY, revision INTEGER NOT NULL, topology TEXT NOT NULL, active INTEGER NOT NULL);
+CREATE TABLE checkpoints (
+    application TEXT PRIMARY KEY, number INTEGER NOT NULL, taken REAL NOT NULL,
+    revision INTEGER NOT NULL, topology TEXT NOT NULL, reasons TEXT NOT NULL);
+CREATE TABLE parts (
+    application TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, sum INTEGER NOT NULL, content BLOB NOT NULL,
+    PRIMARY KEY (application, kind, name));
+"""
+ROWS_OF_APPLICATION: Final = (
+    "SELECT * FROM applications WHERE name = ?",
+    "SELECT * FROM checkpoints WHERE application = ?",
+    "SELECT kind, name, sum FROM parts WHERE application = ? ORDER BY kind, name",
+)
+ROWS_OF_ALL: Final = (
+    "SELECT version, generation FROM platform",
+    "SELECT * FROM plugins ORDER BY name",
+    "SELECT * FROM digests ORDER BY application",
+)
+
+
+def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    """A connection without implicit transactions; text that is no UTF-8 is given as it is, for its digest to tell."""
+    address = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
+    database = sqlite3.connect(address, uri=True, check_same_thread=False, isolation_level=None)
+    database.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+    return database
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """Read a database as it is, with its -wal; what SQLite makes beside it for that is removed."""
+    made = [beside for end in ("-wal", "-shm") if not (beside := path.with_name(path.name + end)).exists()]
+    try:
+        with closing(connect(path, read_only=True)) as database:
+            yield database
+    finally:
+        for beside in made:
+            beside.unlink(missing_ok=True)
+
+
+def digest_of(database: sqlite3.Connection, queries: tuple[str, ...], *values: str) -> str:
+    """The digest over all that some queries find; empty if they find nothing."""
+    found = [database.execute(query, values).fetchall() for query in queries]
+    return blake2b(repr(found).encode("ascii", "backslashreplace"), digest_size=16).hexdigest() if any(found) else ""
+
+
+def seal(database: sqlite3.Connection, application: str) -> None:
+    """Put the digest of an application in the place of the one before its rows were changed."""
+    digest = digest_of(database, ROWS_OF_APPLICATION, application)
+    if digest:
+        database.execute("INSERT OR REPLACE INTO digests VALUES (?, ?)", (application, digest))
+    else:
+        database.execute("DELETE FROM digests WHERE application = ?", (application,))
+
+
+def advance(database: sqlite3.Connection) -> Generation:
+    """Give the running transaction its number and the digest over all."""
+    database.execute("UPDATE platform SET generation = generation + 1")
+    digest = digest_of(database, ROWS_OF_ALL)
+    (number,) = database.execute("UPDATE platform SET digest = ? RETURNING generation", (digest,)).fetchone()
+    return Generation(number, digest, committed=False)
+
+
+def build(directory: Path, *, former: bool) -> Generation:
+    """Make the database, with what the two files of the release before hold; it is there whole, or not at all.
+
+    Raises:
+        sqlite3.Error, OSError: it cannot be written.
+    """
+    path, unfinished = directory / FILE, directory / f"{FILE}.new"
+    unfinished.unlink(missing_ok=True)
+    unfinished.touch(mode=0o600)
+    with closing(connect(unfinished)) as database:
+        database.execute(f"PRAGMA page_size = {PAGE}")
+        database.executescript(f"BEGIN; {SCHEMA} INSERT INTO platform VALUES ({VERSION}, 0, ''); COMMIT;")
+        if former:
+            for name, file in (("former", path), ("held", directory / FORMER_CHECKPOINTS)):
+                database.execute(f"ATTACH ? AS {name}", (f"{file.absolute().as_uri()}?mode=ro",))
+        database.execute("BEGIN")
+        if former:
+            database.execute("INSERT INTO plugins SELECT name, folder FROM former.plugins")
+            database.execute(
+                "INSERT INTO applications SELECT name, revision, topology, active FROM former.applications"
+            )
+            for table in ("checkpoints", "parts"):
+                kept = "application IN (SELECT name FROM applications)"
+                database.execute(f"INSERT INTO {table} SELECT * FROM held.{table} WHERE {kept}")
+            for (name,) in database.execute("SELECT name FROM applications").fetchall():
+                seal(database, name)
+        generation = advance(database)
+        database.execute("COMMIT")
+    if path.exists():
+        with closing(connect(path)) as database:  # what its -wal holds must not be applied to its successor
+            database.execute("PRAGMA journal_mode = DELETE")
+    noted = GenerationFile(directory)
+    noted.write(generation)
+    noted.close()
+    unfinished.replace(path)
+    DISK.sync(directory)
+    return generation
