@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from exop.errors import MeshError, UnknownName
 from exop.model.checks import check, check_join
 from exop.model.mesh import ChannelSpec, Mesh, Node
+from exop.model.notebook import picture_of, size
 from exop.model.signature import OUT
 from exop.model.slet import spec_of
 from exop.model.spec import POLICIES, Policy, SletSpec
@@ -52,6 +53,12 @@ class Application:
         self._plugins = plugins
         self._catalog: Catalog | None = None
         self._kinds = {kind.kind: kind for kind in BUILT_IN}
+
+    def __repr__(self) -> str:
+        return f"<Application {self.name}: {size(self._mesh)}>"
+
+    def _repr_svg_(self) -> str:
+        return picture_of(self._mesh)
 
     @property
     def name(self) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from exop.errors import ComponentFailed, ExopError, PlanError, PluginError, StateError, UnknownName
 from exop.hooks import Plugins
 from exop.model.mesh import Mesh
+from exop.model.notebook import Figures
 from exop.model.properties import HOST, KIND, NAME
 from exop.model.spec import SletSpec
 from exop.registry import ServiceRegistry
@@ -199,8 +200,8 @@ class Platform(Requests):
             found = application_status(self.deployment(application))
             found |= self._applications.changes.beside.status(application)
             durability = self._applications.durability(application)
-            return found | ({"checkpoints": durability} if durability is not None else {})
-        return {
+            return Figures(found | ({"checkpoints": durability} if durability is not None else {}))
+        facts = {
             "platform": self.name,
             "pid": os.getpid(),
             "state": str(self.state) if self.state else None,
@@ -210,11 +211,12 @@ class Platform(Requests):
             "failed_to_restart": {name: str(error) for name, error in self.failed_to_restart.items()},
             "applications": {name: self.status(name) for name in self.applications()},
         }
+        return Figures(facts)
 
     def metrics(self, application: str) -> dict[str, Any]:
         """The figures of an application's components and channels."""
         status = self.status(application)
-        return {"nodes": {n: c["metrics"] for n, c in status["nodes"].items()}, "channels": status["channels"]}
+        return Figures(nodes={n: c["metrics"] for n, c in status["nodes"].items()}, channels=status["channels"])
 
     @property
     def plugins(self) -> Plugins:

@@ -69,8 +69,8 @@ def mesh(
     Args:
         app: An application that runs, or anything that `exop run` takes.
         parameters: NAME=VALUE for the builder of an application that does not run.
-        format: A Mermaid flow chart (the default), a DOT graph (for Graphviz), a topology file, or data. Dashed: a
-            queue that the wiring inserts.
+        format: A Mermaid flow chart (the default), a DOT graph (for Graphviz), an SVG image, a topology
+            file, or data. Dashed: a queue that the wiring inserts.
     """
     chosen = "json" if json else format
     deployed = not parameters and not params and runs(app, where)
@@ -78,7 +78,7 @@ def mesh(
     drawn = _running(app, where, toml=toml) if deployed else _not_running(app, parameters, params, load, toml=toml)
     if isinstance(drawn, str):
         print(drawn, end="")
-    elif chosen in ("mermaid", "dot"):
+    elif chosen in ("mermaid", "dot", "svg"):
         print(drawn.draw(chosen), end="")
     else:
         print_json(drawn.as_data())

@@ -29,7 +29,7 @@ Name: TypeAlias = Annotated[
     str | None, Parameter(name="--name", help="How this platform is called; the host's name by default.")
 ]
 OnFailure: TypeAlias = Literal["wait", "stop"]
-Picture: TypeAlias = Literal["mermaid", "dot", "toml", "json"]
+Picture: TypeAlias = Literal["mermaid", "dot", "svg", "toml", "json"]
 
 
 @Parameter(name="*")

@@ -12,6 +12,7 @@ from exop.errors import MeshError, UnknownName
 from exop.model.fields import check_memento
 from exop.model.lines import Line, inherited
 from exop.model.memento import Memento
+from exop.model.notebook import Pictured
 from exop.model.setting_edits import Settings
 from exop.model.slet import spec_of
 from exop.model.spec import Policy, SletSpec, unfit_bounds
@@ -124,8 +125,8 @@ class Node:
         return {port.name: self.ports[port.name] for port in self.slet.outputs if port.name in self.ports}
 
 
-@dataclass(frozen=True)
-class Mesh(Settings):
+@dataclass(frozen=True, repr=False)
+class Mesh(Settings, Pictured):
     """An application as a value. Every edit returns a new mesh; nothing happens until it is applied.
 
     `revision` is the one the platform gave this mesh when it was read; 0 for a mesh that never ran. `durable` is the

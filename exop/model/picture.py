@@ -1,4 +1,4 @@
-"""The picture of a mesh: as Mermaid, as DOT, as plain data. Drawn from a mesh, or from what a platform says of one."""
+"""The picture of a mesh, or of what a platform says of one: as Mermaid, as DOT, as SVG, as plain data."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, Final, Literal
 
 from exop.model.mesh import DIRECT, Mesh
 
-Format = Literal["mermaid", "dot"]
+Format = Literal["mermaid", "dot", "svg"]
 
 #: By role: the letter of the paper, the brackets of Mermaid, the shape of DOT, the colour.
-_ROLES: Final = {
+ROLES: Final = {
     "alpha": ("α", '(["', '"])', "cds", "#d5f0d5"),
     "pi": ("π", '["', '"]', "box", "#dce8fa"),
     "omega": ("ω", '[["', '"]]', "box3d", "#fae0cc"),
 }
-_CHANNEL: Final = "#f2f2f2"
+CHANNEL: Final = "#f2f2f2"
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,11 @@ class Picture:
         }
 
     def draw(self, form: Format) -> str:
-        """The picture as text of another program."""
+        """The picture as text of another program, or as SVG."""
+        if form == "svg":
+            from exop.model.svg import to_svg
+
+            return to_svg(self)
         return to_mermaid(self) if form == "mermaid" else to_dot(self)
 
     def _producers(self, channel: str) -> list[tuple[str, str]]:
@@ -128,7 +132,7 @@ def to_mermaid(picture: Picture) -> str:
     ids = _ids(picture)
     lines = ["flowchart LR"]
     for name, node in picture.nodes.items():
-        letter, opening, closing, _, _ = _ROLES[node.role]
+        letter, opening, closing, _, _ = ROLES[node.role]
         label = f"{letter} {_mermaid(name)}<br/><small>{_mermaid(node.slet)}</small>"
         lines.append(f"  {ids[name]}{opening}{label}{closing}:::{node.role}")
     for channel in picture.drawn():
@@ -138,9 +142,9 @@ def to_mermaid(picture: Picture) -> str:
         text = _mermaid(", ".join(part for part in (link.label, "queue" if link.queued else "") if part))
         arrow = "-.->" if link.queued else "-->"
         lines.append(f"  {ids[link.source]} {arrow}{f'|{text}|' if text else ''} {ids[link.target]}")
-    for role, (_, _, _, _, colour) in _ROLES.items():
+    for role, (_, _, _, _, colour) in ROLES.items():
         lines.append(f"  classDef {role} fill:{colour},stroke:#555,color:#111")
-    lines.append(f"  classDef channel fill:{_CHANNEL},stroke:#999,color:#111")
+    lines.append(f"  classDef channel fill:{CHANNEL},stroke:#999,color:#111")
     return "\n".join(lines) + "\n"
 
 
@@ -149,12 +153,12 @@ def to_dot(picture: Picture) -> str:
     ids = _ids(picture)
     lines = [f"digraph {_quoted(picture.name)} {{", "  rankdir=LR", '  node [fontname="sans-serif", style=filled]']
     for name, node in picture.nodes.items():
-        letter, _, _, shape, colour = _ROLES[node.role]
+        letter, _, _, shape, colour = ROLES[node.role]
         label = _quoted(f"{letter} {name}\n{node.slet}")
         lines.append(f'  {ids[name]} [label={label}, shape={shape}, fillcolor="{colour}"]')
     for channel in picture.drawn():
         label = _quoted(f"{channel}\n{picture.channels[channel]}")
-        lines.append(f'  {ids[f"channel {channel}"]} [label={label}, shape=cylinder, fillcolor="{_CHANNEL}"]')
+        lines.append(f'  {ids[f"channel {channel}"]} [label={label}, shape=cylinder, fillcolor="{CHANNEL}"]')
     for link in picture.links():
         text = ", ".join(part for part in (link.label, "queue" if link.queued else "") if part)
         style = ", ".join([*([f"label={_quoted(text)}"] if text else []), *(["style=dashed"] if link.queued else [])])

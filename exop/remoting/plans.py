@@ -11,6 +11,7 @@ from exop.errors import PlanError
 from exop.model.marks import marks_of, without_marks
 from exop.model.memento import Memento
 from exop.model.mesh import Mesh
+from exop.model.notebook import as_text, picture_of
 from exop.model.resolve import resolved
 from exop.model.shadow import Shadow, as_shadow
 from exop.model.written import written
@@ -36,6 +37,16 @@ class RemotePlan:
 
     def __str__(self) -> str:
         return self.planned.text
+
+    def __repr__(self) -> str:
+        planned = self.planned
+        steps = ", ".join(f"{step.verb} {step.node}" for step in planned.steps)
+        none = "no node changes" if self else "nothing to do"
+        return f"<RemotePlan {planned.application} rev {planned.revision}: {steps or none}>"
+
+    def _repr_html_(self) -> str:
+        changed = {step.node for step in self.planned.steps}
+        return (picture_of(self.mesh, changed) if self.mesh is not None else "") + as_text(str(self))
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""

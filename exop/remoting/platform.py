@@ -13,6 +13,7 @@ from exop.hooks import Plugins
 from exop.model.marks import without_marks
 from exop.model.memento import Memento
 from exop.model.mesh import Mesh
+from exop.model.notebook import Figures
 from exop.remoting.bundles_client import RemoteBundles
 from exop.remoting.client import ControlClient
 from exop.remoting.finding import find_platforms
@@ -83,14 +84,13 @@ class RemotePlatform:
 
     def status(self, application: str | None = None) -> dict[str, Any]:
         """What runs there, or one application."""
-        if application is None:
-            return dict(self._client.call("status"))
-        return dict(self._client.call("application", {"application": application}))
+        call = self._client.call
+        return Figures(call("application", {"application": application}) if application is not None else call("status"))
 
     def metrics(self, application: str) -> dict[str, Any]:
         """The figures of an application's components and channels."""
         status = self.status(application)
-        return {"nodes": {n: c["metrics"] for n, c in status["nodes"].items()}, "channels": status["channels"]}
+        return Figures(nodes={n: c["metrics"] for n, c in status["nodes"].items()}, channels=status["channels"])
 
     def applications(self) -> list[str]:
         """The names of the applications that are deployed."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from exop.model.notebook import Figures
+
 
 @dataclass(frozen=True)
 class Totals:
@@ -48,7 +50,7 @@ def run_report(status: Mapping[str, Any], outcome: str, error: Mapping[str, Any]
         error: What it failed with.
     """
     totals, seconds = Totals.of(status), status["running_s"]
-    return {
+    report = {
         "outcome": outcome,
         "application": status["name"],
         "seconds": seconds,
@@ -57,3 +59,4 @@ def run_report(status: Mapping[str, Any], outcome: str, error: Mapping[str, Any]
         **({"error": dict(error)} if error is not None else {}),
         **{part: status[part] for part in ("nodes", "replaced", "channels", "inserted")},
     }
+    return Figures(report)

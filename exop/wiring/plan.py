@@ -11,6 +11,7 @@ from exop.errors import PlanError, SettingError
 from exop.model.diff import Difference, SettingChange, difference, setting_changes
 from exop.model.handover import HandOver, hand_over
 from exop.model.mesh import ChannelSpec, Mesh, Node
+from exop.model.notebook import as_text, picture_of
 from exop.model.shadow import Shadow, as_shadow
 from exop.model.slet import Slet
 
@@ -89,6 +90,14 @@ class Plan:
         ]
         lines = [str(step) for step in self.steps] + channels + list(self.notes)
         return "\n".join([head, *(f"  {line}" for line in lines)])
+
+    def __repr__(self) -> str:
+        steps = ", ".join(f"{step.verb} {step.node}" for step in self.steps)
+        none = "no node changes" if self else "nothing to do"
+        return f"<Plan {self.after.name} rev {self.before.revision}: {steps or none}>"
+
+    def _repr_html_(self) -> str:
+        return picture_of(self.after, {step.node for step in self.steps}) + as_text(str(self))
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""

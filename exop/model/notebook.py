@@ -1,0 +1,118 @@
+"""How values show themselves in a notebook: meshes and plans as pictures, figures as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from exop.logs import clean
+
+if TYPE_CHECKING:
+    from exop.model.mesh import Mesh
+
+#: The figures of a node that a table shows, by heading; times are quantiles of samples.
+_COUNTS: Final = {"in": "items_in", "out": "items_out", "errors": "errors", "busy s": "busy_s"}
+#: `html.escape` would bring a table of 2 231 entities to everybody who imports a mesh.
+_ESCAPED: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_CELL: Final = "text-align:right;font-variant-numeric:tabular-nums"
+
+
+class Pictured:
+    """A mesh in a notebook: a picture, and one line where there is no room for it."""
+
+    def __repr__(self: Mesh) -> str:  # type: ignore[misc]
+        revision = f" rev {self.revision}" if self.revision else ""
+        return f"<Mesh {self.name}{revision}: {size(self)}>"
+
+    def _repr_svg_(self: Mesh) -> str:  # type: ignore[misc]
+        return picture_of(self)
+
+
+def picture_of(mesh: Mesh, marked: Collection[str] = ()) -> str:
+    """The picture of a mesh as SVG; the nodes that are *marked* stand out."""
+    # Drawn only where somebody looks: nothing of this is imported with a mesh.
+    from exop.model.picture import Picture
+    from exop.model.svg import to_svg
+
+    return to_svg(Picture.of_mesh(mesh), marked)
+
+
+def size(mesh: Mesh) -> str:
+    """How many slets and channels there are, in words."""
+    parts = [(len(mesh.nodes), "slet"), (len(mesh.channels), "channel")]
+    return ", ".join(f"{number} {word}{'' if number == 1 else 's'}" for number, word in parts)
+
+
+def as_text(text: str) -> str:
+    """Text of several lines as HTML."""
+    body = "\n".join(map(_text, text.split("\n")))
+    return f"<pre>{body}</pre>"
+
+
+class Figures(dict[str, Any]):
+    """Plain data that a notebook shows as tables: what `status()`, `metrics()` and `Application.run()` return."""
+
+    def _repr_html_(self) -> str:
+        parts = [f"<b>{_text(self._title())}</b>"] if self._title() else []
+        if "nodes" in self:
+            parts.append(_nodes(self["nodes"]))
+            parts.append(_channels({**self.get("channels", {}), **self.get("inserted", {})}))
+        elif "applications" in self:
+            rows = [[name, one["state"], len(one["nodes"])] for name, one in self["applications"].items()]
+            parts.append(_table(("application", "state", "nodes"), rows))
+        else:
+            parts.append(_table(("", ""), [[name, value] for name, value in self.items()]))
+        return "".join(parts)
+
+    def _title(self) -> str:
+        """The application or platform with its state, and the totals of a run."""
+        found = [str(self[key]) for key in ("application", "name", "platform", "outcome", "state") if self.get(key)]
+        totals = [f"{_number(self[key])} {key}" for key in ("items", "errors", "dead", "skipped") if key in self]
+        return ", ".join([": ".join(found), *totals] if found else totals)
+
+
+def _nodes(nodes: Mapping[str, Any]) -> str:
+    """The figures of nodes: of a status with their states, of metrics alone."""
+    rows = []
+    for name, node in nodes.items():
+        figures = node.get("metrics", node)
+        sampled = figures.get("sampled", ())
+        counts = [f"{'~' if key in sampled else ''}{_number(figures[key])}" for key in _COUNTS.values()]
+        times = figures["latency_ms"] or figures["service_ms"]
+        quantiles = [f"~{times[one]:.3g}" if one in times else "" for one in ("p50", "p99")]
+        rows.append([name, node.get("state", ""), node.get("slet", ""), *counts, *quantiles])
+    return _table(("node", "state", "slet", *_COUNTS, "p50 ms", "p99 ms"), rows)
+
+
+def _channels(channels: Mapping[str, Any]) -> str:
+    """The channels that have figures of their own."""
+    rows = []
+    for name, channel in channels.items():
+        own = {key: one for key, one in channel.items() if isinstance(one, (int, float))}
+        if own:
+            rows.append([name, channel["kind"], ", ".join(f"{key} {_number(one)}" for key, one in own.items())])
+    return _table(("channel", "kind", "figures"), rows) if rows else ""
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Rows under their headings; columns without any value are left out."""
+    held = [[_text(_number(cell) if isinstance(cell, (int, float)) else str(cell)) for cell in row] for row in rows]
+    used = [place for place in range(len(head)) if any(row[place] for row in held) or not held]
+    right = {place for place in used if all(not row[place].strip("~0123456789.,e+-") for row in held)}
+    titles = "".join(f"<th>{_text(head[place])}</th>" for place in used)
+    lines = [
+        "".join(f'<td style="{_CELL if place in right else "text-align:left"}">{row[place]}</td>' for place in used)
+        for row in held
+    ]
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f"<table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def _text(text: str) -> str:
+    return clean(text).translate(_ESCAPED)

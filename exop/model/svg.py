@@ -1,0 +1,264 @@
+"""The picture of a mesh as SVG: complete in itself, without another program, script, font or network."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from itertools import pairwise
+from typing import Final
+
+from exop.logs import clean
+from exop.model.picture import CHANNEL, ROLES, Link, Picture
+
+#: Sizes in pixels: of a box and of the free space around it, and how much room a passing arrow takes.
+HEIGHT: Final = 44
+GAP_X, GAP_Y, PASS = 56, 22, 20
+MARGIN: Final = 14
+TIP: Final = 8
+#: Names beyond this are cut; the whole name is the tooltip.
+LONGEST: Final = 30
+MARKED: Final = "#c0392b"
+STYLE: Final = 'style="max-width:100%;height:auto" font-family="system-ui, sans-serif"'
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A place in the picture: a box, or (without a name) the way of an arrow between two boxes."""
+
+    name: str
+    column: int
+    between: tuple[str, str] = ("", "")
+
+
+@dataclass
+class Layout:
+    """Columns from left to right as the items flow, and in each column the rows from top to bottom.
+
+    Attributes:
+        columns: The spots of each column, in their order.
+        routes: The spots that each arrow to the right touches, both ends included.
+        back: The arrows that lead to the left, or to where they come from: one at least in every cycle.
+    """
+
+    columns: list[list[Spot]] = field(default_factory=list)
+    routes: dict[tuple[str, str], list[Spot]] = field(default_factory=dict)
+    back: list[tuple[str, str]] = field(default_factory=list)
+
+
+def lay_out(names: Sequence[str], arrows: Collection[tuple[str, str]]) -> Layout:
+    """Place what has *names* so that arrows lead to the right and cross as little as is easily had."""
+    column = _columns(names, arrows)
+    layout = Layout([[] for _ in range(max(column.values(), default=-1) + 1)])
+    spots = {name: Spot(name, column[name]) for name in names}
+    for name in names:
+        layout.columns[column[name]].append(spots[name])
+    for source, target in dict.fromkeys(arrows):
+        if column[target] <= column[source]:
+            layout.back.append((source, target))
+            continue
+        passed = [Spot("", at, (source, target)) for at in range(column[source] + 1, column[target])]
+        for spot in passed:
+            layout.columns[spot.column].append(spot)
+        layout.routes[source, target] = [spots[source], *passed, spots[target]]
+    _untangle(layout)
+    return layout
+
+
+def _columns(names: Sequence[str], arrows: Collection[tuple[str, str]]) -> dict[str, int]:
+    """The column of each name: behind all that lead to it; where a cycle is entered, the first name begins it."""
+    before: dict[str, set[str]] = {name: set() for name in names}
+    after: dict[str, set[str]] = {name: set() for name in names}
+    for source, target in arrows:
+        if source != target:
+            before[target].add(source)
+            after[source].add(target)
+    waits = {name: len(found) for name, found in before.items()}
+    ready = deque(name for name in names if not waits[name])
+    left = dict.fromkeys(names)
+    column: dict[str, int] = {}
+    while left:
+        name = ready.popleft() if ready else next(iter(left))
+        if name not in left:
+            continue
+        del left[name]
+        column[name] = max((column[other] + 1 for other in before[name] if other in column), default=0)
+        for follower in after[name]:
+            waits[follower] -= 1
+            if not waits[follower]:
+                ready.append(follower)
+    return column
+
+
+def _untangle(layout: Layout) -> None:
+    """Sort each column by the middle of what its spots are joined with, forwards and backwards, twice."""
+    before: dict[Spot, list[Spot]] = {}
+    after: dict[Spot, list[Spot]] = {}
+    for route in layout.routes.values():
+        for left, right in pairwise(route):
+            before.setdefault(right, []).append(left)
+            after.setdefault(left, []).append(right)
+    for joined, columns in ((before, layout.columns), (after, layout.columns[::-1])) * 2:
+        for column in columns:
+            row = {spot: number / len(one) for one in layout.columns for number, spot in enumerate(one)}
+            column.sort(
+                key=lambda spot, row=row: (  # type: ignore[misc]
+                    sum(row[one] for one in joined[spot]) / len(joined[spot]) if spot in joined else row[spot]
+                )
+            )
+
+
+def to_svg(picture: Picture, marked: Collection[str] = ()) -> str:
+    """Draw a mesh; the nodes that are *marked* stand out."""
+    boxes = [*picture.nodes, *(f"channel {name}" for name in picture.drawn())]
+    links: dict[tuple[str, str], list[Link]] = {}
+    for link in picture.links():
+        links.setdefault((link.source, link.target), []).append(link)
+    layout = lay_out(boxes, links)
+    places = _placed(layout, {name: _width(picture, name) for name in boxes}, links)
+    parts = [*_arrows(layout, places, links), *(_box(picture, name, places[name], name in marked) for name in boxes)]
+    width = max((place.right for place in places.values()), default=MARGIN) + MARGIN
+    height = max((place.y + HEIGHT / 2 for place in places.values()), default=MARGIN) + MARGIN
+    height += PASS * len(layout.back)
+    size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" {STYLE}>',
+            f"<title>{_text(picture.name)}</title>",
+            f'<rect width="{width:.0f}" height="{height:.0f}" fill="#fff"/>',
+            *parts,
+            "</svg>\n",
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a box is: its left and right edge, and its middle from top to bottom."""
+
+    left: float
+    right: float
+    y: float
+
+    @property
+    def middle(self) -> float:
+        """Its middle from left to right."""
+        return (self.left + self.right) / 2
+
+
+def _placed(
+    layout: Layout, widths: Mapping[str, float], links: Mapping[tuple[str, str], list[Link]]
+) -> dict[str | Spot, Place]:
+    """The places of all boxes by name, and of passing arrows by their spot."""
+    heights = [sum((HEIGHT if spot.name else PASS) + GAP_Y for spot in column) for column in layout.columns]
+    middle = max(heights, default=0) / 2 + MARGIN - GAP_Y / 2
+    places: dict[str | Spot, Place] = {}
+    x = float(MARGIN)
+    for number, (column, height) in enumerate(zip(layout.columns, heights, strict=True)):
+        width = max(widths.get(spot.name, 0.0) for spot in column)
+        y = middle - (height - GAP_Y) / 2
+        for spot in column:
+            own, tall = (widths[spot.name], HEIGHT) if spot.name else (width, PASS)
+            begin = x + (width - own) / 2
+            places[spot.name or spot] = Place(begin, begin + own, y + tall / 2)
+            y += tall + GAP_Y
+        arriving = [
+            found
+            for key, found in links.items()
+            if key in layout.routes and layout.routes[key][-1].column == number + 1
+        ]
+        x += width + GAP_X + 0.8 * max((_long(_label(found)) for found in arriving), default=0)
+    return places
+
+
+def _arrows(
+    layout: Layout, places: Mapping[str | Spot, Place], links: Mapping[tuple[str, str], list[Link]]
+) -> Iterator[str]:
+    for key, route in layout.routes.items():
+        stops = [places[spot.name or spot] for spot in route]
+        d = f"M{stops[0].right:.1f} {stops[0].y:.1f}"
+        last = stops[-1].left - TIP + 1
+        for here, there in pairwise(stops):
+            end = last if there is stops[-1] else there.left
+            bend = (end - here.right) / 2
+            d += f" C{here.right + bend:.1f} {here.y:.1f} {end - bend:.1f} {there.y:.1f} {end:.1f} {there.y:.1f}"
+            d += "" if there is stops[-1] else f" H{there.right:.1f}"
+        x, y = stops[-1].left, stops[-1].y
+        yield _arrow(links[key], d, f"M{x - TIP:.1f} {y - 4:.1f} L{x:.1f} {y:.1f} L{x - TIP:.1f} {y + 4:.1f} z")
+        yield _caption(links[key], (stops[-2].right + last) / 2, (stops[-2].y + y) / 2)
+    lowest = max((place.y for place in places.values()), default=0.0) + HEIGHT / 2
+    for number, (source, target) in enumerate(layout.back, 1):
+        here, there, low = places[source], places[target], lowest + PASS * number - 4
+        x, y = there.middle - 10, there.y + HEIGHT / 2
+        d = f"M{here.middle + 10:.1f} {here.y + HEIGHT / 2:.1f} V{low:.1f} H{x:.1f} V{y + TIP - 1:.1f}"
+        yield _arrow(
+            links[source, target], d, f"M{x - 4:.1f} {y + TIP:.1f} L{x:.1f} {y:.1f} L{x + 4:.1f} {y + TIP:.1f} z"
+        )
+        yield _caption(links[source, target], (here.middle + there.middle) / 2, low)
+
+
+def _arrow(links: list[Link], line: str, tip: str) -> str:
+    dashes = ' stroke-dasharray="5 4"' if any(link.queued for link in links) else ""
+    return f'<path d="{line}" fill="none" stroke="#666" stroke-width="1.3"{dashes}/><path d="{tip}" fill="#666"/>'
+
+
+def _caption(links: list[Link], x: float, y: float) -> str:
+    style = 'font-size="10" fill="#555" text-anchor="middle" paint-order="stroke" stroke="#fff" stroke-width="4"'
+    label = _label(links)
+    return f'<text x="{x:.1f}" y="{y - 3:.1f}" {style}>{_text(label)}</text>' if label else ""
+
+
+def _label(links: list[Link]) -> str:
+    texts = [link.label for link in links] + ["queue" for link in links if link.queued]
+    return _cut(", ".join(dict.fromkeys(text for text in texts if text)))
+
+
+def _box(picture: Picture, name: str, place: Place, marked: bool) -> str:
+    title, under, fill = _words(picture, name)
+    round_ = 4 if name in picture.nodes else HEIGHT / 2
+    frame = f'stroke="{MARKED}" stroke-width="2.5"' if marked else 'stroke="#555" stroke-width="1"'
+    size = (
+        f'x="{place.left:.1f}" y="{place.y - HEIGHT / 2:.1f}" width="{place.right - place.left:.1f}" height="{HEIGHT}"'
+    )
+    middle = f'x="{place.middle:.1f}" text-anchor="middle"'
+    return (
+        f"<g><title>{_text(f'{title}: {under}')}</title>"
+        f'<rect {size} rx="{round_:g}" fill="{fill}" {frame}/>'
+        f'<text {middle} y="{place.y - 3:.1f}" font-size="13" fill="#111">{_text(_cut(title))}</text>'
+        f'<text {middle} y="{place.y + 13:.1f}" font-size="10" fill="#444">{_text(_cut_before(under))}</text></g>'
+    )
+
+
+def _words(picture: Picture, name: str) -> tuple[str, str, str]:
+    """The two lines of a box, and its colour."""
+    node = picture.nodes.get(name)
+    if node is None:
+        channel = name.removeprefix("channel ")
+        return clean(channel), clean(picture.channels[channel]), CHANNEL
+    letter, *_, colour = ROLES[node.role]
+    return clean(f"{letter} {name}"), clean(node.slet), colour
+
+
+def _width(picture: Picture, name: str) -> float:
+    title, under, _ = _words(picture, name)
+    return max(_long(_cut(title)) * 1.3, _long(_cut_before(under)), 44) + 22
+
+
+def _long(text: str) -> float:
+    """About how long a text of size 10 is; fonts differ."""
+    return sum(10.0 if unicodedata.east_asian_width(letter) in "WF" else 5.8 for letter in text)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def _cut_before(text: str) -> str:
+    """The end of a slet's identity, which tells more than its beginning."""
+    return text if len(text) <= LONGEST else f"…{text[1 - LONGEST :]}"
+
+
+def _text(text: str) -> str:
+    return escape(clean(text))
