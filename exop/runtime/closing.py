@@ -1,13 +1,23 @@
-"""What a slet does at its end, whatever it raises: it hands on what it has buffered, and is closed."""
+"""Slets that buffer what they write: flushed for a memento, made visible now and then, closed at the end."""
 
 from __future__ import annotations
 
 import threading
-from typing import Any
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from exop.errors import ComponentFailed
+from exop.logs import logger
+from exop.model.lifecycle import State
 from exop.runtime.shown import described
 from exop.runtime.unwind import Unwind
+
+if TYPE_CHECKING:
+    from exop.runtime.component import Component
+
+#: Seconds between two calls of `make_visible` while items come.
+VISIBLE_WITHIN = 1.0
 
 
 def flush_slet(node: str, instance: Any) -> None:
@@ -44,3 +54,47 @@ def close_slet(node: str, instance: Any) -> None:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise
         raise ComponentFailed(node=node, phase="closing", problem=described(error)) from error
+
+
+class Visibility:
+    """Calls `make_visible()` of the slets that define it: when their stream rests, and every second while items come.
+
+    One thread of the application does so for all its slets, beside the stream, so that items cost nothing more.
+
+    Args:
+        clock: Tells the time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: dict[str, tuple[int, int, float]] = {}
+        self._failing: dict[str, str] = {}
+
+    def look(self, components: Iterable[Component]) -> None:
+        """Look at all slets once; called about every 50 ms."""
+        now, seen = self._clock(), {}
+        for component in components:
+            hook = getattr(component.instance, "make_visible", None)
+            if not callable(hook):
+                continue
+            runner = component.runner
+            done = runner.count + runner.rows if runner is not None else 0
+            before, visible, since = self._seen.get(component.id, (done, 0, now))
+            if (done == before != visible) or now - since >= VISIBLE_WITHIN:
+                self._call(component, hook)
+                visible, since = done, now
+            seen[component.id] = done, visible, since
+        self._seen = seen
+
+    def _call(self, component: Component, hook: Callable[[], object]) -> None:
+        """Call the hook; an error is logged when it begins, and the next item or checkpoint meets it anyway."""
+        try:
+            hook()
+        except Exception as error:  # noqa: BLE001 (whatever a slet raises, the thread goes on)
+            problem = described(error)
+            running = component.status in (State.ACTIVE, State.SUSPENDED, State.FAILED)
+            if running and self._failing.get(component.id) != problem:
+                self._failing[component.id] = problem
+                logger("exop.runtime").warning("output is not visible yet", node=component.id, problem=problem)
+        else:
+            self._failing.pop(component.id, None)

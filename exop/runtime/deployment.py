@@ -16,6 +16,7 @@ from exop.model.mesh import Mesh
 from exop.model.spec import Role
 from exop.runtime.channel import Channel, ControlMerge
 from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.closing import Visibility
 from exop.runtime.component import Component
 from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.drivers.engine import EngineDriver
@@ -295,13 +296,14 @@ class Deployment:
         yield from self.inserted.values()
 
     def _sample(self) -> None:
-        watchdog = Watchdog()
+        watchdog, visibility = Watchdog(), Visibility()
         while not self._sampling.wait(SAMPLING) and not self.finished.is_set():
             drivers = self.drivers()
             for driver in drivers:
                 if not driver.attention:
                     driver.measure_next()
             watchdog.look(self.components, drivers)
+            visibility.look(list(self.components.values()))
         watchdog.look(self.components, self.drivers())  # who has hung goes on now
 
 

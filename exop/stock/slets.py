@@ -33,7 +33,7 @@ def pass_on(item: Any) -> Any:
 @slet
 def show(item: Any) -> None:
     """Print every item on a line of its own."""
-    print(item)  # noqa: T201 (that is what it is for)
+    print(item, flush=True)  # noqa: T201 (that is what it is for)
 
 
 class Written(Memento):
@@ -43,7 +43,7 @@ class Written(Memento):
 
 
 class WriteLines(Slet, name="write_lines"):
-    """Write every item as a line of a text file.
+    """Write every item as a line of a text file; others can read it within a second.
 
     What the file held before is cut off with the first line, or at the end of the stream. A successor, or the same slet
     after a crash, goes on where the memento ends: what stands behind that place is cut off, so that nothing is there
@@ -67,7 +67,9 @@ class WriteLines(Slet, name="write_lines"):
         """Take one item."""
         if not self._placed:
             self._place()
-        if not isinstance(item, EndOfStream):
+        if isinstance(item, EndOfStream):
+            self._file.flush()
+        else:
             self.written.size += self._file.write(f"{item}\n".encode(self.encoding))
 
     def _place(self) -> None:
@@ -81,6 +83,10 @@ class WriteLines(Slet, name="write_lines"):
 
     def flush(self) -> None:
         """Hand everything to the file, so that a checkpoint counts nothing that could still be lost with us."""
+        self._file.flush()
+
+    def make_visible(self) -> None:
+        """Let others read the lines that are buffered; the file has a lock of its own against `item`."""
         self._file.flush()
 
     def sync(self) -> None:

@@ -4,6 +4,8 @@ import pytest
 
 from exop import Platform, Slet, input_port
 from exop.errors import ComponentFailed
+from exop.model.lifecycle import State
+from exop.runtime.closing import Visibility
 from tests.change.tools import chain, changed, end, endless, grows, plain, whole, writing
 from tests.rig import threads_leave
 
@@ -81,3 +83,51 @@ def test_a_slet_that_cannot_flush_is_replaced_without_its_state():
         assert platform.mesh("app").node("b").slet.name == "plain"
         end(platform, "app")
     whole(seen)
+
+
+class Component:
+    """As much of a component as visibility looks at: how far it has come, and how often it was made visible."""
+
+    id, status = "app/sink#1", State.ACTIVE
+
+    def __init__(self) -> None:
+        self.instance = self.runner = self
+        self.count = self.rows = self.calls = 0
+        self.error: Exception | None = None
+
+    def make_visible(self) -> None:
+        """Count the call, or fail."""
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+
+
+def test_output_is_made_visible_when_the_stream_rests():
+    """Once after items have come; an idle stream is not looked after again within the second."""
+    sink, visibility = Component(), Visibility(lambda: 5.0)
+    for count, calls in ((0, 0), (3, 0), (3, 1), (3, 1), (4, 1), (4, 2), (4, 2)):
+        sink.count = count
+        visibility.look([sink])
+        assert sink.calls == calls
+
+
+def test_output_is_made_visible_every_second_while_items_come():
+    """Also where the stream never rests."""
+    now = 0.0
+    sink, visibility = Component(), Visibility(lambda: now)
+    for tick in range(100):
+        now, sink.rows = tick * 0.05, tick
+        visibility.look([sink])
+    assert sink.calls == 4
+
+
+def test_output_that_cannot_be_made_visible_is_logged_once(capsys):
+    """The thread goes on with the others, and tells again when it has gone well in between."""
+    now = 0.0
+    bad, good, visibility = Component(), Component(), Visibility(lambda: now)
+    good.id = "app/sink#2"
+    for number, error in enumerate((OSError("full"), OSError("full"), None, OSError("full"))):
+        now, bad.error = number * 2.0, error
+        visibility.look([bad, good])
+    assert good.calls == 3
+    assert capsys.readouterr().err.count("output is not visible yet") == 2

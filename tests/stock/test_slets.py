@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from exop import Application, EndOfStream
+from exop import Application, EndOfStream, Platform
 from exop.hooks import Plugins
 from exop.model.slet import spec_of
 from exop.stock import register_channels, register_slets
 from exop.stock.slets import STOCK, WriteLines, Written, count_up, pass_on, read_lines, show
 from exop.testing import check_source, feed
+from tests.change.tools import Tap
+from tests.rig import PATIENCE, eventually
 
 
 def test_counting():
@@ -33,6 +35,26 @@ def test_writing_lines(tmp_path):
     path = tmp_path / "out.txt"
     feed(WriteLines, ["a", 1, "ß"], path=path)
     assert path.read_text(encoding="utf-8") == "a\n1\nß\n"
+
+
+@pytest.mark.parametrize("kind", ["direct", "queue"])
+def test_lines_can_be_read_while_the_stream_rests(tmp_path, kind):
+    """The source waits for its next item, and the file has all lines of before; at the end it is complete."""
+    tap, path = Tap(), tmp_path / "out.txt"
+    app = Application("resting")
+    between = app.channel("between", kind=kind)
+    app.add("source", tap.source(), out=between)
+    app.add("write", WriteLines, item=between, path=path)
+    with Platform() as platform:
+        platform.apply(app.build())
+        for count in (3, 4):
+            tap.let(count)
+            wanted = [str(number + 1) for number in range(3 if count == 3 else 7)]
+            eventually(lambda wanted=wanted: path.exists() and path.read_text().splitlines() == wanted)
+        tap.let(1)
+        tap.shut()
+        assert platform.wait("resting", PATIENCE)
+        assert len(path.read_text().splitlines()) == 8
 
 
 def test_they_come_by_the_public_door():
