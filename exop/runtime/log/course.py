@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from exop.logs import logger
 from exop.model.encoding import encode
 from exop.runtime.convert import cut, to_items, weight
 from exop.runtime.log.disk import DiskLog
+
+#: So many rows are read from the log at once: reading begins at a place that may be far before the row that is wanted.
+_AHEAD: Final = 1000
 
 
 class Course:
@@ -24,6 +27,8 @@ class Course:
     def __init__(self, log: DiskLog, offset: int) -> None:
         self.next = offset
         self._log = log
+        self._read: list[Any] = []
+        self._first = offset
 
     @property
     def over(self) -> bool:
@@ -37,13 +42,22 @@ class Course:
             StateError: the log cannot be read, or not be cut.
         """
         known = min(weight(batch), self._log.end - self.next)
-        there = [row for piece in self._log.read(self.next, self.next + known) for row in to_items(piece)]
+        there = self._rows(known)
         given = to_items(cut(batch, 0, known))
         same = next((n for n in range(known) if encode(there[n]) != encode(given[n])), known)
         self.next += same
         if same < known:
             self.leave()
         return cut(batch, same, weight(batch))
+
+    def _rows(self, count: int) -> list[Any]:
+        """The next rows of the log."""
+        if not self._first <= self.next <= self._first + len(self._read) - count:
+            end = min(self._log.end, self.next + max(count, _AHEAD))
+            self._read = [row for piece in self._log.read(self.next, end) for row in to_items(piece)]
+            self._first = self.next
+        begin = self.next - self._first
+        return self._read[begin : begin + count]
 
     def leave(self) -> None:
         """The stream does not give the rest of these rows again: take them back."""

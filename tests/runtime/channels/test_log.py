@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from exop import EndOfStream
 from exop.errors import MeshError, NotStorable, StateError, StoredStateError
 from exop.runtime.channels.log import LogChannel
+from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.memory import OffsetLog
 from exop.runtime.unwind import Unwind
 from tests.rig import PATIENCE, eventually
@@ -148,6 +149,23 @@ def test_what_comes_once_more_after_a_crash_is_not_appended_twice(disk, batches)
     assert log.seen == [item for batch in batches for item in batch]
     assert channel.replay(0) == [0, 1, *log.seen]
     assert disk().replay(0) == [0, 1, *log.seen]
+
+
+def test_a_long_replay_reads_the_log_in_large_pieces(disk, monkeypatch):
+    """Rows that come once more one by one do not each search the log for their own."""
+    channel, reads = disk(), []
+    entry = joined(channel, Log())
+    held = channel.capture()
+    entry.push_batch(list(range(2500)))
+    channel = disk()
+    channel.restore(held)
+    read = DiskLog.read
+    monkeypatch.setattr(DiskLog, "read", lambda log, *ends: reads.append(ends) or read(log, *ends))
+    entry = joined(channel, Log())
+    for item in range(2600):
+        entry.push(item)
+    assert len(reads) <= 3
+    assert channel.replay(0) == list(range(2600))
 
 
 def test_a_stream_that_takes_another_course_is_what_the_log_has_then(disk, capsys):
