@@ -1,5 +1,7 @@
 """Fixtures of the whole test-suite."""
 
+import signal
+
 import pytest
 from hypothesis import settings
 
@@ -8,6 +10,10 @@ from tests.rig import Rig, threads_leave
 # Every run tries the same examples, and a slow moment of the machine fails none of them.
 settings.register_profile("exop", deadline=None, derandomize=True)
 settings.load_profile("exop")
+
+# A suite that runs in the background ignores Ctrl-C, and its children would: what they do with it is tested.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -8,20 +8,21 @@ from typing import Any
 
 import pytest
 
+from exop import Platform
 from exop.cli import main
 from tests.cli.line import PACKAGE
-from tests.cli.shell import applications, eventually, facts, lines, running
+from tests.cli.shell import applications, eventually, facts, lines
 
 
 @pytest.fixture
 def line(tmp_path: Path) -> Iterator[Path]:
-    """An application that runs on a platform in another process; the file that it writes."""
+    """An application on a platform that is reached over its socket; the file that it writes."""
     folder = tmp_path / "line"
     folder.mkdir()
     (folder / "__init__.py").write_text(PACKAGE)
     output = tmp_path / "out"
-    with running("serve", "--load", folder, "--name", "served", stdout=None, stderr=None):
-        eventually(lambda: facts("ps"))
+    with Platform(name="served", control=True) as platform:
+        platform.load(folder)
         assert main(["apply", str(folder), f"output={output}"]) == 0
         eventually(lambda: len(lines(output)) > 5)
         yield output

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from exop.cli import main
-from tests.cli.shell import applications, eventually, exop, facts, lines, running
+from tests.cli.shell import applications, eventually, exop_process, facts, lines, running
 from tests.cli.test_editing import as_json, line, told
 
 __all__ = ["line"]
@@ -43,7 +43,7 @@ def test_the_position_of_a_source(line: Path, tmp_path: Path, capsys: pytest.Cap
 
 def test_msgpack_and_pipes(line: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a file it goes to stdout; `--format msgpack` is the other form, and comes in as well."""
-    assert json.loads(exop("memento", "export", "line.tag").stdout)["memento"] == "line:Seen"
+    assert json.loads(exop_process("memento", "export", "line.tag").stdout)["memento"] == "line:Seen"
     found = as_json(capsys, "memento", "export", "line.tag", tmp_path / "state", "--format", "msgpack")
     assert found["format"] == "msgpack"
     assert "revision 2 runs" in told(capsys, "memento", "import", "line.tag", tmp_path / "state")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from exop import Platform
 from exop.cli.proving import Proof
 from exop.errors import BuilderError, PlanError
 from tests.cli.line import PACKAGE
@@ -32,14 +33,14 @@ def tag_wrong(item: int, seen: Seen, *, label: str = "a", limit: int = 0) -> str
 
 @pytest.fixture
 def line(tmp_path: Path):
-    """An application that runs on a platform in another process; the file that it writes."""
+    """An application on a platform that is reached over its socket; the file that it writes."""
     folder = tmp_path / "line"
     folder.mkdir()
     package = PACKAGE.replace("return [numbers, tag,", "return [tag_too, tag_wrong, numbers, tag,")
     (folder / "__init__.py").write_text(package + TWINS)
     output = tmp_path / "out"
-    with running("serve", "--load", folder, "--name", "served", stdout=None, stderr=None):
-        eventually(lambda: facts("ps"))
+    with Platform(name="served", control=True) as platform:
+        platform.load(folder)
         done = exop("apply", folder, f"output={output}")
         assert done.returncode == 0, done.stderr
         eventually(lambda: len(lines(output)) > 5)
