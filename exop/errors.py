@@ -10,6 +10,7 @@
   x BuilderError              an application builder was called wrongly, or gave no application
   x PlanError                 the change could not be made; the old mesh runs on
     + StaleMesh                 someone else applied first: read the mesh again
+    + StillOpening              the slets of the application are being opened; it can be changed when it runs
     + MementoError              the successor cannot take over the state
     + NotRebuildable            the log does not give the successor its state
     + ComponentFailed           a component could not be opened, or failed while it ran
@@ -135,6 +136,16 @@ class StaleMesh(PlanError):
         "{application!r} was changed meanwhile (this mesh is revision {revision}, the running one {current}); "
         "read it again with platform.mesh({application!r}) and repeat the edit, or give the `exop` command again"
     )
+
+
+class StillOpening(PlanError):
+    """The slets are being opened: `application`, `host`, `opened`, `total`, `waiting` (for which, since when)."""
+
+    template = (
+        "{application!r} is still opening on the platform {host!r}: {opened} of {total} slets are open{waiting}; "
+        "try again when it runs, `exop ps` shows how far it is"
+    )
+    defaults: ClassVar[Mapping[str, Any]] = {"waiting": ""}
 
 
 class MementoError(PlanError):

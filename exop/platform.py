@@ -19,6 +19,7 @@ from exop.model.properties import HOST, KIND, NAME
 from exop.model.spec import SletSpec
 from exop.registry import ServiceRegistry
 from exop.runtime.catalog import Catalog
+from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
 from exop.runtime.shown import described
 from exop.runtime.status import application_status
@@ -77,6 +78,7 @@ class Platform(Requests):
         self._restarting = threading.Lock()
         self.restarted: dict[str, str] = {}
         self._running = False
+        self._starter: int | None = None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -98,18 +100,22 @@ class Platform(Requests):
             from exop.runtime.store import Store
 
             self._applications.store = Store(self.state)
-        self._running = True
+        self._running, self._starter = True, threading.get_ident()
         try:
             self._register_services()
             if self.state is not None and (self.state / "bundles").is_dir():
                 self.bundles.restore()
-            if self._applications.store is not None:
-                self._restart(self._applications.store)
-            if self._control:
+            store = self._applications.store
+            stored = self._to_restart(store) if store is not None else []
+            if self._control:  # others see how far the opening is
                 self._serve()
+            for one in stored:
+                self._restart_or_note(one)
         except BaseException:
             self.close()
             raise
+        finally:
+            self._starter = None
         for _ in self.plugins.ask("platform_started", platform=self):
             pass
         return self
@@ -186,7 +192,7 @@ class Platform(Requests):
                 raise UnknownName(place=place, kind="application that is down", name=application, known=known)
             self._load_plugins(store)
             stored = {one.name: one for one in store.applications()}
-            self._restart_or_note(store, stored[application])
+            self._restart_or_note(stored[application])
             if application in self.failed_to_restart:
                 raise self.failed_to_restart[application]
 
@@ -196,6 +202,9 @@ class Platform(Requests):
 
     def status(self, application: str | None = None) -> dict[str, Any]:
         """What runs here, in plain data: the platform, or one application with its components and channels."""
+        opening = dict(self.components.openings.deployments)
+        if application in opening:
+            return application_status(opening[application])
         if application is not None:
             found = application_status(self.deployment(application))
             found |= self._applications.changes.beside.status(application)
@@ -209,7 +218,8 @@ class Platform(Requests):
             "bundles": self._bundles.states() if self._bundles is not None else {},
             "broken_plugins": {name: str(error) for name, error in self.plugins.broken.items()},
             "failed_to_restart": {name: str(error) for name, error in self.failed_to_restart.items()},
-            "applications": {name: self.status(name) for name in self.applications()},
+            "applications": {name: application_status(one) for name, one in opening.items()}
+            | {name: self.status(name) for name in self.applications() if name not in opening},
         }
         return Figures(facts)
 
@@ -230,18 +240,23 @@ class Platform(Requests):
     def _check_running(self) -> None:
         if not self._running:
             raise PlanError("the platform is not running; use `with Platform() as platform:`, or call start()")
+        if self._starter not in (None, threading.get_ident()):
+            raise PlanError(
+                f"the platform {self.name!r} is opening what ran in {self.state}; try again when it runs, `exop ps` "
+                f"shows how far it is"
+            )
 
     def _register_services(self) -> None:
         """The platform's services stand in the registry like any other."""
         for interface, service in (("ComponentManager", self.components), ("WiringController", self.wiring)):
             self.registry.register(interface, service, {KIND: "platform", HOST: self.name, NAME: interface})
 
-    def _restart(self, store: Store) -> None:
-        """Deploy what ran when the state directory was left; one that fails does not keep the others from starting."""
+    def _to_restart(self, store: Store) -> list[StoredApplication]:
+        """What ran when the state directory was left; from now on it is shown as opening."""
         self._load_plugins(store)
-        for stored in store.applications():
-            if stored.active:
-                self._restart_or_note(store, stored)
+        found = [one for one in store.applications() if one.active]
+        self.components.openings.deployments.update({one.name: Deployment(Mesh(one.name)) for one in found})
+        return found
 
     def _load_plugins(self, store: Store) -> None:
         for name, folder in store.plugins().items():
@@ -252,8 +267,10 @@ class Platform(Requests):
             else:
                 self.plugins.broken.pop(name, None)
 
-    def _restart_or_note(self, store: Store, stored: StoredApplication) -> None:
+    def _restart_or_note(self, stored: StoredApplication) -> None:
         """Start an application again. Whatever its code raises keeps it down by name, and nothing else."""
+        store = self._applications.store
+        assert store is not None
         try:
             self._restart_one(store, stored)
         except (Exception, SystemExit) as error:  # noqa: BLE001
@@ -264,6 +281,8 @@ class Platform(Requests):
             with suppress(StateError):  # it is so already, unless deploying it has changed that
                 store.set_active(stored.name, active=True)
             self._applications.lost[stored.name] = problem
+        finally:
+            self.components.openings.deployments.pop(stored.name, None)
 
     def _restart_one(self, store: Store, stored: StoredApplication) -> None:
         """Deploy an application anew, or let it go on from its checkpoint, with the mesh that it had then."""

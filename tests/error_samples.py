@@ -34,6 +34,13 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
             "read it again with platform.mesh('lr') and repeat the edit, or give the `exop` command again"
         ),
     ),
+    "StillOpening": (
+        {"application": "lr", "host": "edge-1", "opened": 4, "total": 5, "waiting": ", tolls since 12 s"},
+        (
+            "'lr' is still opening on the platform 'edge-1': 4 of 5 slets are open, tolls since 12 s; try again when "
+            "it runs, `exop ps` shows how far it is"
+        ),
+    ),
     "MementoError": (
         {"node": "averages", "old": "Speeds", "new": "Medians", "problem": "they have no field in common"},
         (

@@ -33,7 +33,7 @@ def replace_all(ground: Ground, old: Collection[str], new: str) -> dict[str, lis
             plan = ground.applications.plan(mesh)
             plans.append(plan)
             replaced |= {f"{application}.{step.node}": [str(one) for one in step.settings] for step in plan.steps}
-    ground.applications.apply_together(plans)
+    ground.applications.changes.together(plans)
     return replaced
 
 

@@ -116,7 +116,8 @@ def _apply(
     from exop.cli.outcome import code_is_there, show_and_make
 
     name = _name_in(topology)
-    if name in platform.applications() and platform.status(name)["state"] != "finished":
+    running = platform.status()["applications"].get(name)
+    if running is not None and running["state"] != "finished":
         with code_is_there():
             planned = platform.plan_topology(topology, proof=proof)
         return show_and_make(planned, dry_run=dry_run, json=json, timeout=timeout)

@@ -6,8 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from exop.cli.beside import beside_lines
-from exop.cli.text import columns, number, pairs, seconds
-from exop.cli.troubles import application_troubles, held_nodes, pending_lines, troubles
+from exop.cli.text import columns, number, pairs
+from exop.cli.troubles import (
+    application_troubles,
+    held_nodes,
+    lasts,
+    opening_lines,
+    pending_lines,
+    state_text,
+    troubles,
+)
 
 
 def as_text(facts: Mapping[str, Any]) -> list[str]:
@@ -58,7 +66,7 @@ def _settings(settings: list[dict[str, Any]], title: str = "settings") -> list[s
 
 
 def _application_text(facts: Mapping[str, Any]) -> list[str]:
-    title = f"{facts['name']}  {facts['state']} for {seconds(facts['running_s'])}{held_nodes(facts)}"
+    title = f"{facts['name']}  {state_text(facts)} for {lasts(facts)}{held_nodes(facts)}"
     title += f"  on {facts['platform']}  revision {facts['revision']}"
     if facts.get("last_change"):
         title += f"  (the last change stood still for {facts['last_change']['paused_ms']:.3g} ms)"
@@ -78,7 +86,7 @@ def _application_text(facts: Mapping[str, Any]) -> list[str]:
     pending = list(pending_lines(facts))
     parts += ["\n".join(pending)] if pending else []
     parts += [f"a driver has crashed: {name}: {error}" for name, error in facts["crashed"].items()]
-    wrong = [*application_troubles(facts), *beside_lines(facts)]
+    wrong = [*opening_lines(facts), *application_troubles(facts), *beside_lines(facts)]
     return [*parts, "\n".join(wrong)] if wrong else parts
 
 

@@ -10,15 +10,19 @@ from exop.cli.beside import beside_lines
 from exop.cli.options import HERE, Json, Load, Params, Picture, Where
 from exop.cli.peers import find_application, running, runs, the_platform
 from exop.cli.report import DONE
-from exop.cli.text import columns, number, print_json, seconds
-from exop.cli.troubles import application_troubles, held_nodes, pending_lines
+from exop.cli.text import columns, number, print_json
+from exop.cli.troubles import application_troubles, held_nodes, lasts, opening_lines, pending_lines, state_text
 
 if TYPE_CHECKING:
     from exop.model.picture import Picture as Drawing
 
 
 def ps(*, json: Json = False) -> int:
-    """List the running platforms of this user and their applications."""
+    """List the running platforms of this user and their applications.
+
+    While an application opens (an engine may take a minute), its state is `opening 4 of 5`, and what is waited for
+    stands below; `--json` has it as `opening`.
+    """
     platforms = _platforms()
     if json:
         print_json(platforms)
@@ -29,7 +33,8 @@ def ps(*, json: Json = False) -> int:
         print(columns(head, [row for one in platforms for row in _rows(one)]))
         for one in platforms:
             for status in one.get("applications", {}).values():
-                for line in (*application_troubles(status), *beside_lines(status), *pending_lines(status)):
+                told = (opening_lines, application_troubles, beside_lines, pending_lines)
+                for line in (line for lines in told for line in lines(status)):
                     print(line)
     return DONE
 
@@ -140,8 +145,8 @@ def _rows(platform: dict[str, Any]) -> list[list[str]]:
         [
             *begin,
             name,
-            status["state"] + held_nodes(status),
-            seconds(status["running_s"]),
+            state_text(status) + held_nodes(status),
+            lasts(status),
             str(len(status["nodes"])),
             number(Totals.of(status).items),
             platform["address"],

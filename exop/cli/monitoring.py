@@ -13,6 +13,7 @@ from exop.cli.options import HERE, Json, Where
 from exop.cli.peers import find_application, the_platform
 from exop.cli.report import DONE, FAILED
 from exop.cli.text import columns, print_json
+from exop.cli.troubles import state_text
 from exop.errors import RemotingError
 from exop.logs import clean
 
@@ -107,7 +108,7 @@ def not_running(status: Mapping[str, Any]) -> Iterator[str]:
         if failed:
             yield f"{name}: {', '.join(failed)}"
         elif one["state"] not in _READY and not one["crashed"]:
-            yield f"{name}: {one['state']}"
+            yield f"{name}: {state_text(one)}"
 
 
 def figures_of(status: Mapping[str, Any]) -> dict[str, Any]:

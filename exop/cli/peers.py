@@ -58,7 +58,7 @@ def find_application(text: str, where: Where) -> Iterator[Found]:
 
 
 def _known(platform: RemotePlatform) -> list[str]:
-    """The applications of a platform: those that run, and those that are down because they could not be started."""
+    """The applications of a platform: those that run or open, and those that could not be started again."""
     status = platform.status()
     return sorted({*status["applications"], *status["failed_to_restart"]})
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from exop.cli.beside import beside_lines
 from exop.cli.figures import waiting
+from exop.cli.troubles import opening_lines, state_text
 from exop.runtime.report import Totals
 
 Sort: TypeAlias = Literal["mesh", "node", "in", "out", "busy", "latency", "queued", "errors"]
@@ -87,7 +88,7 @@ class Rates:
         rows = [self._row(status, node, span) for node in status["nodes"]]
         made = Section(
             application=name,
-            state=status["state"],
+            state=state_text(status),
             revision=status["revision"],
             running_s=now,
             items=totals.items,
@@ -134,6 +135,7 @@ def _per(count: float, span: float) -> float:
 
 def _notes(status: Status) -> Iterator[str]:
     """What waits for somebody, and what is to happen."""
+    yield from opening_lines(status)
     for name, node in status["nodes"].items():
         place = f"{status['name']}.{name}"
         if "error" in node:

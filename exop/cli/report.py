@@ -25,6 +25,7 @@ _FAILURES: Final = (
     errors.OperationFailed,
     errors.LifecycleError,
     errors.PlatformBusy,
+    errors.StillOpening,
     errors.ConnectionLost,
     errors.CallTimeout,
     errors.ChannelClosed,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from exop.cli.stopping import Stopping
+from exop.cli.view import opening_facts
 from exop.errors import ExopError
 from exop.logs import logger
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 #: How often the applications are looked at, in seconds.
 TICK: Final = 0.2
+#: How often it is logged how far an opening is.
+OPENING_EVERY: Final = 5.0
 
 
 @dataclass
@@ -28,6 +32,7 @@ class Keeper:
     platform: Platform
     stopping: Stopping
     _states: dict[str, str] = field(default_factory=dict)
+    _told: float = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -43,7 +48,11 @@ class Keeper:
         Raises:
             StateError, AddressInUse: it cannot start here.
         """
-        self.platform.start()
+        with ThreadPoolExecutor(1, thread_name_prefix="exop bring up") as pool:
+            starting = pool.submit(self.platform.start)
+            while not wait([starting], TICK).done:
+                self.look()
+            starting.result()
         for folder in list(folders):
             self.platform.load(folder)
         state = str(self.platform.state) if self.platform.state else None
@@ -62,20 +71,24 @@ class Keeper:
 
     def look(self) -> None:
         """Log what has changed since the last look."""
-        deployed = self.platform.applications()
-        for name in [name for name in self._states if name not in deployed]:
-            del self._states[name]
-            self._log.info("removed", application=name)
-        for name in deployed:
-            try:
-                status = self.platform.status(name)
-            except ExopError:
-                continue  # removed between the two calls: the next look tells it
-            if status["state"] != self._states.get(name):
+        try:
+            found = self.platform.status()["applications"]
+        except ExopError:
+            return  # one was removed between two calls: the next look tells it
+        for name in [name for name in self._states if name not in found]:
+            if self._states.pop(name) != "opening":  # else it could not be opened, and who asked for it is told
+                self._log.info("removed", application=name)
+        due = time.monotonic() - self._told >= OPENING_EVERY
+        for name, status in found.items():
+            if status["state"] != self._states.get(name) or (due and status["state"] == "opening"):
                 self._states[name] = status["state"]
                 self._tell(name, status)
 
     def _tell(self, name: str, status: dict[str, Any]) -> None:
+        if "opening" in status:
+            self._told = time.monotonic()
+            self._log.info("opening", application=name, **opening_facts(status["opening"]))
+            return
         failed = {node: one["error"] for node, one in status["nodes"].items() if "error" in one}
         if failed or status["crashed"]:
             cure = f"exop describe {name}; exop resume {name}.NODE"

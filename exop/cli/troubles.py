@@ -34,6 +34,23 @@ def troubles(facts: Mapping[str, Any], place: str) -> list[str]:
     return lines
 
 
+def state_text(status: Mapping[str, Any]) -> str:
+    """The state of an application, and while it opens, how far that is."""
+    opening = status.get("opening")
+    return f"opening {opening['opened']} of {opening['total']}" if opening is not None else str(status["state"])
+
+
+def lasts(status: Mapping[str, Any]) -> str:
+    """For how long an application has run, or has been opening."""
+    return seconds(status["opening"]["seconds"] if "opening" in status else status["running_s"])
+
+
+def opening_lines(status: Mapping[str, Any]) -> Iterator[str]:
+    """The slets for which the opening of an application waits."""
+    for node, waited in status.get("opening", {}).get("waiting", {}).items():
+        yield f"{status['name']}.{node}: is being opened for {seconds(waited)}"
+
+
 def held_nodes(status: Mapping[str, Any]) -> str:
     """The nodes of an application into which no items are let, to be said behind its state; nothing if there are none.
 

@@ -26,8 +26,8 @@ class View(Protocol):
 
     every: float
 
-    def opening(self, application: str, states: Mapping[str, str]) -> None:
-        """The slets are being opened; their states so far."""
+    def opening(self, application: str, facts: Mapping[str, Any]) -> None:
+        """The slets are being opened; *facts* tell how far that is, as `opening` in the status."""
         ...
 
     def running(self, status: Mapping[str, Any]) -> None:
@@ -44,7 +44,7 @@ class Quiet:
 
     every = LOG_EVERY
 
-    def opening(self, application: str, states: Mapping[str, str]) -> None:
+    def opening(self, application: str, facts: Mapping[str, Any]) -> None:
         """Nothing."""
 
     def running(self, status: Mapping[str, Any]) -> None:
@@ -61,14 +61,10 @@ class Log:
 
     def __init__(self) -> None:
         self._figures = Figures()
-        self._ready: set[str] = set()
 
-    def opening(self, application: str, states: Mapping[str, str]) -> None:
-        """A line for every few slets that have become ready."""
-        ready = {name for name, state in states.items() if state not in ("created", "opening")}
-        if ready - self._ready:
-            self._ready |= ready
-            self._info("opening", application=application, ready=f"{len(ready)} of {len(states)}")
+    def opening(self, application: str, facts: Mapping[str, Any]) -> None:
+        """One line with what is open, and what is waited for."""
+        self._info("opening", application=application, **opening_facts(facts))
 
     def running(self, status: Mapping[str, Any]) -> None:
         """One line with the totals, and what the slets say of themselves."""
@@ -120,14 +116,13 @@ class Live:
         )
         self._display.start()
 
-    def opening(self, application: str, states: Mapping[str, str]) -> None:
+    def opening(self, application: str, facts: Mapping[str, Any]) -> None:
         """Which slets are not ready yet."""
         from rich.text import Text
 
-        waited = [name for name, state in states.items() if state in ("created", "opening")]
-        ready = len(states) - len(waited)
-        tail = f": waiting for {', '.join(waited)}" if waited else ""
-        self._show(Text(f"{application}: opening, {ready} of {len(states)} slets are ready{tail}"))
+        told = opening_facts(facts)
+        tail = f": waiting for {told['waiting']}" if "waiting" in told else ""
+        self._show(Text(f"{application}: opening, {told['ready']} slets are ready{tail}"))
 
     def running(self, status: Mapping[str, Any]) -> None:
         """The table of now."""
@@ -162,6 +157,12 @@ class Live:
 
     def _show(self, content: Any) -> None:
         self._display.update(content, refresh=True)
+
+
+def opening_facts(facts: Mapping[str, Any]) -> dict[str, str]:
+    """How far an opening is, in words: what is ready, and what is waited for, if anything is."""
+    waited = ", ".join(f"{node} ({seconds(since)})" for node, since in facts["waiting"].items())
+    return {"ready": f"{facts['opened']} of {facts['total']}"} | ({"waiting": waited} if waited else {})
 
 
 def choose_view(*, quiet: bool) -> View:

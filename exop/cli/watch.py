@@ -14,8 +14,6 @@ from exop.cli.stopping import Stopping
 from exop.cli.view import View
 from exop.errors import ComponentFailed, UnknownName
 from exop.logs import is_json, logger
-from exop.model.filter import where
-from exop.model.properties import APPLICATION, KIND, NAME, STATE
 from exop.runtime.report import Totals
 from exop.runtime.shown import described, shown
 
@@ -68,7 +66,9 @@ class Watch:
                     told = True
                     say(f"{self.application}: it ends as soon as its slets are open; Ctrl-C again kills it")
                 if time.monotonic() - shown >= self.view.every / 2:
-                    self.view.opening(self.application, self._states())
+                    status = self.platform.status()["applications"].get(self.application, {})
+                    if "opening" in status:
+                        self.view.opening(self.application, status["opening"])
                     shown = time.monotonic()
             self.stopping.patience = patience
             return running.result()
@@ -174,7 +174,3 @@ class Watch:
             return self.platform.status(self.application)
         except UnknownName:
             return last
-
-    def _states(self) -> dict[str, str]:
-        found = self.platform.registry.find(None, where({KIND: "slet", APPLICATION: self.application}))
-        return {str(one.properties[NAME]): str(one.properties[STATE]) for one in found}

@@ -94,7 +94,7 @@ class RemotePlatform:
 
     def applications(self) -> list[str]:
         """The names of the applications that are deployed."""
-        return sorted(self.status()["applications"])
+        return sorted(name for name, one in self.status()["applications"].items() if one["state"] != "opening")
 
     def services(self, query: str = "") -> Iterator[dict[str, Any]]:
         """The services that a filter fits: `id`, `interfaces`, `properties`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -47,6 +48,7 @@ class Component:
         pullers: The drivers by which an engine pulls.
         ended: The input ports whose stream has ended.
         hushed: Changes of the state are told later, by `announce`: the streams stand still meanwhile.
+        entered: When its opening began, by the monotonic clock.
         over: The slet had ended when the checkpoint was taken that it goes on from.
         tap: What listens to it; asked when the ways into it are compiled.
         watch: Looks at what comes while settings are pending; `None` when there are none.
@@ -64,6 +66,7 @@ class Component:
         self.metrics = ComponentMetrics()
         self.trouble = Trouble()
         self.error: BaseException | None = None
+        self.entered = 0.0
         self.merge = ControlMerge()
         self.driver: Driver | None = None
         self.runner: Driver | None = None
@@ -125,6 +128,7 @@ class Component:
 
     def enter(self) -> None:
         """Open the slet; it is ready when this returns."""
+        self.entered = time.monotonic()
         self.on(Event.OPEN)
         try:
             if self.tie is not None:

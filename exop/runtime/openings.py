@@ -11,10 +11,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
 
+from exop.errors import StillOpening
+from exop.model.lifecycle import State
 from exop.model.slet import Slet
 from exop.model.spec import SletSpec
 from exop.runtime.component import Component
+
+if TYPE_CHECKING:
+    from exop.runtime.deployment import Deployment
 
 
 @dataclass(frozen=True)
@@ -26,9 +32,14 @@ class Opening:
 
 
 class Openings:
-    """The last opening of each slet on one platform."""
+    """The applications that are being opened on one platform, and the last opening of each slet.
+
+    Attributes:
+        deployments: What is being opened, or waits for its turn, by the name of the application.
+    """
 
     def __init__(self) -> None:
+        self.deployments: dict[str, Deployment] = {}
         self._last: dict[str, Opening] = {}
 
     def enter(self, component: Component) -> None:
@@ -38,9 +49,36 @@ class Openings:
         spent = Opening(time.perf_counter() - begin, time.thread_time() - computed)
         self._last[component.spec.identity] = spent
 
+    def check(self, application: str, host: str) -> None:
+        """Refuse what needs an application that runs.
+
+        Raises:
+            StillOpening: its slets are being opened.
+        """
+        deployment = self.deployments.get(application)
+        if deployment is not None:
+            told = progress(deployment)
+            waiting = "".join(f", {node} since {seconds:.0f} s" for node, seconds in told["waiting"].items())
+            opened, total = told["opened"], told["total"]
+            raise StillOpening(application=application, host=host, opened=opened, total=total, waiting=waiting)
+
     def last(self, spec: SletSpec) -> Opening | None:
         """What opening this slet took the last time; `None` if it was never opened here."""
         return self._last.get(spec.identity)
+
+
+def progress(deployment: Deployment) -> dict[str, Any]:
+    """How far an opening is: how many slets are open, of how many, and which are being opened for how many seconds."""
+    now, components = time.monotonic(), deployment.components
+    begun = [one.entered for one in components.values() if one.entered]
+    return {
+        "seconds": round(now - min(begun, default=now), 1),
+        "opened": sum(one.status not in (State.CREATED, State.OPENING) for one in components.values()),
+        "total": len(components),
+        "waiting": {
+            name: round(now - one.entered, 1) for name, one in components.items() if one.status is State.OPENING
+        },
+    }
 
 
 def opens(spec: SletSpec) -> bool:

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from exop.model.items import CONTROL
+from exop.model.lifecycle import State
 from exop.model.lines import Line
 from exop.runtime.channel import Channel
 from exop.runtime.channels.queue import QueueChannel
@@ -13,6 +14,7 @@ from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.lines import Watch
 from exop.runtime.metrics import quantiles
+from exop.runtime.openings import progress
 from exop.runtime.ports import DrivenOutput
 from exop.runtime.shown import described, shown
 
@@ -26,6 +28,7 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
         "revision": mesh.revision,
         "last_change": {"revision": change[0], "paused_ms": round(change[1] * 1e3, 3)} if change else None,
         "state": state_of(deployment),
+        **({"opening": progress(deployment)} if deployment.started is None else {}),
         "running_s": round(time.monotonic() - deployment.started, 3) if deployment.started else 0.0,
         "nodes": {name: component_status(one) for name, one in deployment.components.items()},
         "channels": {
@@ -47,7 +50,9 @@ def _replaced(deployment: Deployment) -> list[dict[str, Any]]:
 
 
 def state_of(deployment: Deployment) -> str:
-    """`finished`, `crashed`, `suspended` (a slet waits for help), `hangs` (an item takes too long), `running`."""
+    """`opening`, `running`, `finished`, `crashed`, `suspended` (a slet waits for help), `hangs` (in an item)."""
+    if deployment.started is None:
+        return "opening"
     if deployment.finished.is_set():
         return "finished"
     if deployment.crashed():
@@ -127,6 +132,8 @@ def component_figures(component: Component) -> dict[str, Any]:
     if spec.own_driver:
         figures["items_out"] = sum(port.rows for port in component.outputs.values() if isinstance(port, DrivenOutput))
         figures["sampled"] = [name for name in figures["sampled"] if name != "items_out"]
+    if component.status in (State.CREATED, State.OPENING):  # nothing can be asked of it yet
+        return figures
     own = plain(component.metrics.own.ask(component.instance))
     return figures | ({"own": own} if own else {})
 

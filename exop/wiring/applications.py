@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -78,8 +79,10 @@ class Applications:
 
         Raises:
             UnknownName: no such application runs here.
+            StillOpening: its slets are being opened.
             StateError: it could not be started again.
         """
+        self._manager.openings.check(application, self._host)
         found = self._running.get(application)
         if found is None and application in self.lost:
             raise StateError(
@@ -245,7 +248,13 @@ class Applications:
         Raises:
             ComponentFailed: a slet is suspended on an item, or an engine broke, and nobody has repaired it.
         """
-        done = self.get(application).wait(timeout)
+        begin = time.monotonic()
+        if application in self._manager.openings.deployments:
+            if not self._turns[application].acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+                return False
+            self._turns[application].release()
+        left = None if timeout is None else timeout - (time.monotonic() - begin)
+        done = self.get(application).wait(left)
         if done and self.store is not None and self.checkpoints.end_is_stored(application):
             self._set_inactive(application)
         return done
@@ -267,15 +276,6 @@ class Applications:
     def _undeploy(self, deployment: Deployment) -> None:
         with deployment.changing:
             self._deployer.undeploy(deployment)
-
-    def apply_together(self, plans: Sequence[Plan]) -> list[Mesh]:
-        """Make changes of different applications, all or nothing; returns the meshes that run then.
-
-        Raises:
-            StaleMesh: one of the applications was changed after its plan was made.
-            PlanError: one of them could not be made; everything is as it was, in all of them.
-        """
-        return self.changes.together(plans)
 
     @property
     def deployed(self) -> Mapping[str, Deployment]:
@@ -303,9 +303,11 @@ class Applications:
         """Take charge of a deployment that runs, and note it when it has come to its end, whoever waits for that."""
         with self._turn:
             if self._closings != closings:
+                self._manager.openings.deployments.pop(deployment.name, None)
                 self._deployer.undeploy(deployment)
                 raise PlanError(f"the platform was closed while {deployment.name} was opened")
             self._running[deployment.name] = deployment
+            self._manager.openings.deployments.pop(deployment.name, None)
         deployment.over = partial(self._note_end, deployment)
         Aftermath(deployment, self._wiring, self._note_running)
         deployment.check_finished()

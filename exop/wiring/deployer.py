@@ -34,7 +34,7 @@ class Deployer:
         """Create, connect, open and start everything; the sources start when every slet is ready.
 
         With a *snapshot* everything goes on where it was when that was taken. *ready* is called when everything is
-        open, and nothing moves yet.
+        open, and nothing moves yet. The caller takes the deployment out of `openings` when it is in charge of it.
 
         Raises:
             MeshError: the mesh cannot be.
@@ -52,11 +52,13 @@ class Deployer:
             undo.append(lambda: self._discard_inserted(deployment))
             self._bind(deployment, snapshot)
             undo.append(deployment.stop)
+            self._manager.openings.deployments[mesh.name] = deployment
             deployment.open(self._manager.openings.enter)
             if ready is not None:
                 ready(deployment)
             deployment.start()
         except BaseException:
+            self._manager.openings.deployments.pop(mesh.name, None)
             while undo:
                 undo.pop()()
             raise

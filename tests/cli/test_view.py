@@ -14,6 +14,8 @@ from exop.cli.view import Live, Log, Quiet, choose_view, print_summary
 from exop.logs import set_up
 from exop.runtime.report import Totals
 
+OPENING = {"opened": 1, "total": 2, "seconds": 61.0, "waiting": {"b": 61.0}}
+
 
 def node(role: str, items: int, **more: Any) -> dict[str, Any]:
     """The status of a node: a source that has put out *items*, or another that has taken them in."""
@@ -118,21 +120,22 @@ def test_live_opening() -> None:
     """While slets open, those that are waited for are named."""
     screen = io.StringIO()
     view = Live(Console(file=screen, force_terminal=True, width=120))
-    view.opening("app", {"a": "ready", "b": "opening"})
+    view.opening("app", OPENING)
     view.close()
-    assert "app: opening, 1 of 2 slets are ready: waiting for b" in screen.getvalue()
+    assert "app: opening, 1 of 2 slets are ready: waiting for b (1 min 01 s)" in screen.getvalue()
 
 
 def test_log_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    """Not on a terminal there is one line now and then, with what sources and sinks have to say of themselves."""
+    """Not on a terminal there is a line now and then, also while slets open, with what sources and sinks tell."""
     set_up()
     view = choose_view(quiet=False)
     assert isinstance(view, Log)
-    view.opening("app", {"a": "ready", "b": "opening"})
-    view.opening("app", {"a": "ready", "b": "opening"})
+    view.opening("app", OPENING)
+    view.opening("app", OPENING)
     view.running(status(2.0, 1000))
-    opening, running = capsys.readouterr().err.splitlines()
-    assert "1 of 2" in opening
+    opening, again, running = capsys.readouterr().err.splitlines()
+    assert "ready='1 of 2' waiting='b (1 min 01 s)'" in opening
+    assert opening.split(" ", 1)[1] == again.split(" ", 1)[1]
     for part in ("running", "application=app", "items=1000", "rate=500", "queued=10", "sink.written=5"):
         assert part in running
     assert "sink.late" not in running

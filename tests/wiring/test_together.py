@@ -65,7 +65,7 @@ def test_all_of_them():
     """Each has its new slet, with its state, and a revision more."""
     with Platform() as platform:
         deployments = run(platform, "a", "b", "c")
-        for mesh in platform._applications.apply_together(plans(platform, "a", "b", "c")):
+        for mesh in platform._applications.changes.together(plans(platform, "a", "b", "c")):
             assert mesh.revision == 2
         for one in deployments:
             eventually(lambda one=one: one.components["check"].state.number > 1000)
@@ -79,7 +79,7 @@ def test_or_none():
         deployments = run(platform, "a", "b", "c")
         deployments[2].components["check"].state.number = -1
         with pytest.raises(MementoError, match="ValueError: no"):
-            platform._applications.apply_together(plans(platform, "a", "b", "c"))
+            platform._applications.changes.together(plans(platform, "a", "b", "c"))
         for one in deployments[:2]:
             seen = one.components["check"].state.number
             eventually(lambda one=one, seen=seen: one.components["check"].state.number > seen + 1000)
@@ -97,10 +97,10 @@ def test_a_stale_plan_or_a_removed_application_stops_all():
         made = plans(platform, "a", "b")
         platform.apply(platform.mesh("b").suspend("check"))
         with pytest.raises(StaleMesh):
-            platform._applications.apply_together(made)
+            platform._applications.changes.together(made)
         made = plans(platform, "a", "b")
         platform.remove("b")
         with pytest.raises(PlanError, match="b was removed meanwhile"):
-            platform._applications.apply_together(made)
+            platform._applications.changes.together(made)
         assert platform.mesh("a").revision == 1
         assert len(platform.registry.find("Slet", "(node=check)")) == 1

@@ -1,0 +1,197 @@
+"""While an application opens, which may take a minute: what others see of it, and what they are told."""
+
+import json
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exop import Platform
+from exop.cli import main
+from exop.cli.serving import Keeper
+from exop.cli.stopping import Stopping
+from exop.errors import ComponentFailed, PlanError, StillOpening
+from exop.logs import set_up
+from exop.remoting.platform import connect
+from tests.cli.shell import eventually
+from tests.rig import PATIENCE, Gate
+
+SLOW = '''
+"""A sink that opens when the test lets it."""
+from exop import Application, Slet, hookimpl, input_port
+from exop.stock.slets import count_up, pass_on
+from tests.rig import Gate
+
+GATE = Gate(closed=False)
+FAILS = []
+
+
+class Engine(Slet):
+    """Takes its time."""
+
+    def __enter__(self):
+        GATE.pass_through()
+        if FAILS:
+            raise RuntimeError("no engine here")
+
+    def metrics(self):
+        raise AssertionError("it is asked before it is open")
+
+    @input_port
+    def item(self, item: int) -> None:
+        """Take."""
+
+
+def slow(*, to: int = 3) -> Application:
+    """Count into an engine."""
+    app = Application("slow")
+    app.add("engine", Engine, item=app.add("pass", pass_on, item=app.add("numbers", count_up, to=to)))
+    return app
+
+
+@hookimpl
+def register_slets():
+    return [Engine]
+
+
+@hookimpl
+def register_builders():
+    return [slow]
+'''
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Path:
+    """A package folder with an application that opens slowly."""
+    folder = tmp_path / "slow"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(SLOW)
+    return folder
+
+
+@pytest.fixture
+def gate(slow: Path) -> Iterator[Gate]:
+    """Keeps its engine from opening, until it is opened."""
+    Platform(control=False).load(slow)
+    gate = sys.modules["slow"].GATE = Gate()
+    yield gate
+    gate.open()
+
+
+@contextmanager
+def opening(folder: Path, gate: Gate) -> Iterator[tuple[Platform, Any]]:
+    """A platform on which the application is being opened by another thread."""
+    with Platform(name="there", control=True) as platform, ThreadPoolExecutor(1) as pool:
+        platform.load(folder)
+        mesh = sys.modules["slow"].slow().build()
+        applied = pool.submit(platform.apply, mesh)
+        gate.somebody_waits()
+        eventually(lambda: platform.status("slow")["opening"]["opened"] == 2)
+        try:
+            yield platform, applied
+        finally:
+            gate.open()
+
+
+def test_others_see_how_far_it_is(slow: Path, gate: Gate, capsys: pytest.CaptureFixture[str]) -> None:
+    """`ps`, `describe`, `top` and the status tell what is open, what is waited for, and since when."""
+    with opening(slow, gate) as (platform, applied):
+        found = platform.status()["applications"]["slow"]
+        assert (found["state"], found["nodes"]["engine"]["state"]) == ("opening", "opening")
+        assert (found["opening"]["opened"], found["opening"]["total"]) == (2, 3)
+        assert list(found["opening"]["waiting"]) == ["engine"]
+        assert platform.applications() == []
+        assert main(["health"]) == 1
+        assert capsys.readouterr().out == "not ready: slow: opening 2 of 3\n"
+        for command, said in {
+            ("ps",): "slow         opening 2 of 3  ",
+            ("describe", "slow"): "slow  opening 2 of 3 for ",
+            ("top", "--once", "--every", "0.01"): "slow  opening 2 of 3  ",
+        }.items():
+            assert main(list(command)) == 0
+            out = capsys.readouterr().out
+            assert said in out
+            assert "slow.engine: is being opened for " in out
+        gate.open()
+        applied.result(PATIENCE)
+        assert main(["ps", "--json"]) == 0
+        assert "opening" not in json.loads(capsys.readouterr().out)[0]["applications"]["slow"]
+
+
+def test_commands_say_that_it_is_opening(slow: Path, gate: Gate, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also a second apply: exit code 1, what is waited for, what to do; and not that there is no such application."""
+    with opening(slow, gate) as (platform, _):
+        for command in (
+            ["end", "slow"],
+            ["resume", "slow.engine"],
+            ["configure", "slow.numbers", "to=4"],
+            ["item", "list", "slow.engine"],
+            ["mesh", "slow", "--format", "toml"],
+            ["remove", "slow"],
+            ["apply", "./slow", "to=5"],
+        ):
+            assert main(command) == 1, command
+            err = capsys.readouterr().err
+            assert "exop: 'slow' is still opening on the platform 'there': 2 of 3 slets are open, engine since " in err
+        with pytest.raises(StillOpening, match="try again when it runs"):
+            platform.mesh("slow")
+
+
+def test_who_waits_for_it_waits_for_its_opening(slow: Path, gate: Gate) -> None:
+    """In the same process and from another one: for its end, or until the time is up."""
+    with opening(slow, gate) as (platform, applied), connect("there") as remote, ThreadPoolExecutor(2) as pool:
+        assert not platform.wait("slow", 0)
+        assert not remote.wait("slow", 0)
+        assert remote.applications() == []
+        waiting = [pool.submit(one.wait, "slow", PATIENCE) for one in (platform, remote)]
+        gate.open()
+        assert applied.result(PATIENCE).revision == 1
+        assert [one.result(PATIENCE) for one in waiting] == [True, True]
+
+
+def test_an_opening_that_fails_is_over(slow: Path, gate: Gate, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody sees it as opening any more."""
+    sys.modules["slow"].FAILS.append(True)
+    with opening(slow, gate) as (platform, applied):
+        gate.open()
+        with pytest.raises(ComponentFailed, match="no engine here"):
+            applied.result(PATIENCE)
+        assert platform.status()["applications"] == {}
+        assert main(["end", "slow"]) == 2
+        assert "has no application 'slow'" in capsys.readouterr().err
+
+
+def test_a_platform_that_starts_again_shows_what_it_opens(
+    slow: Path, gate: Gate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It answers meanwhile and logs how far it is; what runs there already can be asked for, changes have to wait."""
+    gate.open()
+    with Platform(state=tmp_path / "state", control=False) as before:
+        before.load(slow)
+        before.apply(sys.modules["slow"].slow(to=10**9).build())
+    closed = sys.modules["slow"].GATE = Gate()
+    set_up()
+    platform = Platform(state=tmp_path / "state", name="there")
+    with Keeper(platform, Stopping()) as keeper, ThreadPoolExecutor(1) as pool:
+        started = pool.submit(keeper.start, [])
+        closed.somebody_waits()
+        said = ""
+
+        def logged() -> bool:
+            nonlocal said
+            said += capsys.readouterr().err
+            return "opening" in said
+
+        eventually(logged)
+        with connect(tmp_path / "state") as remote:
+            eventually(lambda: remote.status("slow")["opening"]["opened"] == 2)
+            for refused in (remote.bundles.list, lambda: remote.apply_topology("[application]\nname='other'")):
+                with pytest.raises((PlanError, StillOpening)):
+                    refused()
+            closed.open()
+            started.result(PATIENCE)
+            assert remote.status("slow")["state"] == "running"
