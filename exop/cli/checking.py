@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from exop.cli.options import Json, Load, Params
 from exop.cli.report import DONE, FAILED
 from exop.cli.text import columns, print_json
+from exop.errors import ExopError, MeshError
+
+if TYPE_CHECKING:
+    from exop.model.mesh import Mesh, Node
+    from exop.model.ports import PortType
 
 
-def check(app: str, /, *parameters: str, params: Params = (), load: Load = (), json: Json = False) -> int:
+def check(
+    app: str,
+    /,
+    *parameters: str,
+    deep: Annotated[bool, Parameter(help="Let engines analyse their queries, too; Spark is started for it.")] = False,
+    params: Params = (),
+    load: Load = (),
+    json: Json = False,
+) -> int:
     """Build an application and check it without running it: slets, types, wiring, plugins.
 
-    Prints what would be deployed, and which queues the wiring would insert, and why.
+    Prints what would be deployed, and which queues the wiring would insert, and why. With --deep also the nodes whose
+    queries were analysed: a column that is not there, or a mode that cannot be, is found before anything runs.
 
     Args:
         app: Anything that `exop run` takes.
         parameters: NAME=VALUE for the builder.
     """
-    facts = checked(app, parameters, params, load)
+    facts = checked(app, parameters, params, load, deep=deep)
     if json:
         print_json(facts)
         return DONE
@@ -33,6 +50,8 @@ def check(app: str, /, *parameters: str, params: Params = (), load: Load = (), j
     if facts["inserted"]:
         print("queues that the wiring inserts:")
         print(columns(("place", "because"), list(facts["inserted"].items()), "  "))
+    if "analysed" in facts:
+        print(f"analysed: {', '.join(facts['analysed']) or 'nothing; no slet of it can be'}")
     for note in facts["notes"]:
         print(f"note: {note}")
     return DONE
@@ -57,7 +76,7 @@ def doctor(*, json: Json = False) -> int:
     return FAILED if any(one.verdict == "broken" for one in findings) else DONE
 
 
-def checked(app: str, parameters: tuple[str, ...], params: Params, load: Load) -> dict[str, Any]:
+def checked(app: str, parameters: tuple[str, ...], params: Params, load: Load, *, deep: bool = False) -> dict[str, Any]:
     """What would be deployed, as plain data.
 
     Raises:
@@ -80,7 +99,44 @@ def checked(app: str, parameters: tuple[str, ...], params: Params, load: Load) -
             f"`exop apply`)"
         )
     notes += [f"{problem}; it was left out" for problem in catalog.plugins.broken.values()]
-    return {**data, "notes": notes}
+    return {**data, **({"analysed": analysed(mesh)} if deep else {}), "notes": notes}
+
+
+def analysed(mesh: Mesh) -> list[str]:
+    """Let the slets that offer a `deep_check` check themselves; return the names of their nodes.
+
+    It gets the settings of its node, and by input port the type of what arrives. It raises if it finds a mistake, and
+    may return a function that is called after the last check, so that several nodes share an engine until then.
+
+    Raises:
+        ExopError: the first mistake, with the node's name in its notes.
+    """
+    found = []
+    with ExitStack() as afterwards:
+        for name, node in mesh.nodes.items():
+            check = getattr(node.slet.factory, "deep_check", None)
+            if check is None:
+                continue
+            try:
+                done = check(dict(node.settings), _arriving(mesh, node))
+            except ExopError as problem:
+                problem.add_note(f"in the node {name!r}")
+                raise
+            except Exception as problem:
+                raise MeshError(f"{name}: the deep check of {node.slet.identity} failed: {problem!r}") from problem
+            if done is not None:
+                afterwards.callback(done)
+            found.append(name)
+    return found
+
+
+def _arriving(mesh: Mesh, node: Node) -> dict[str, PortType]:
+    """By input port, the type of what is pushed into its channel, or else its own."""
+    types = {}
+    for port, channel in node.inputs().items():
+        pushed = [producer.slet.ports[out].type for producer, out in mesh.producers(channel)]
+        types[port] = pushed[0] if pushed else node.slet.ports[port].type
+    return types
 
 
 def _ports(ports: dict[str, str]) -> str:

@@ -8,7 +8,10 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from exop.cli import health, main
+from exop.cli.building import build
+from exop.cli.checking import analysed
 from exop.cli.health import Finding
+from exop.cli.loading import find_target, known_plugins
 from exop.errors import ExopError
 from exop.hooks import Plugins
 from exop.model.mesh import Mesh
@@ -172,3 +175,65 @@ def test_doctor_distrusts_a_run_directory(tmp_path: Path, capsys: pytest.Capture
 def test_findings_are_plain() -> None:
     """A finding is the same as data."""
     assert Finding("a", "b").as_data() == {"subject": "a", "fact": "b", "verdict": "ok", "cure": ""}
+
+
+DEEP = '''
+"""A query language of its own."""
+from exop import Application, Slet, input_port
+from exop.errors import MeshError
+from exop.stock.slets import count_up
+
+CALLS = []
+
+
+class Asked(Slet):
+    """Passes on what fits."""
+
+    query: str = "all"
+
+    @input_port
+    def item(self, item: int) -> int:
+        return item
+
+    @classmethod
+    def deep_check(cls, settings, inputs):
+        CALLS.append((settings["query"], inputs["item"].item))
+        if settings["query"] == "boom":
+            raise ZeroDivisionError("boom")
+        if settings["query"] != "all":
+            raise MeshError(f"{settings['query']!r} is no query; write 'all'")
+        return lambda: CALLS.append("done")
+
+
+def asked(*, query: str = "all") -> Application:
+    app = Application("asked")
+    first = app.add("first", Asked, item=app.add("numbers", count_up))
+    app.add("second", Asked, item=first, query=query)
+    return app
+'''
+
+
+def test_deep_checks_are_asked_with_settings_and_what_arrives(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--deep` lets slets check themselves, and lets go of what they share after the last; a mistake names its node."""
+    Path("deep.py").write_text(DEEP)
+    assert main(["check", "deep.py", "--deep"]) == 0
+    assert "analysed: first, second\n" in capsys.readouterr().out
+    monkeypatch.delitem(sys.modules, "deep", raising=False)
+    assert main(["check", "deep.py", "--deep", "query=none"]) == 2
+    error = capsys.readouterr().err
+    assert error == "exop: 'none' is no query; write 'all'\n  in the node 'second'\n"
+    assert main(["check", "deep.py", "--deep", "query=boom"]) == 2
+    assert "second: the deep check of " in capsys.readouterr().err
+    assert main(["check", "deep.py", "query=none"]) == 0
+
+
+def test_what_a_deep_check_gets() -> None:
+    """The settings of the node are complete; of each input it is told what is pushed into its channel."""
+    Path("deep.py").write_text(DEEP)
+    catalog = known_plugins()
+    target = find_target("deep.py", catalog)
+    assert analysed(build(target, [], catalog)) == ["first", "second"]
+    assert target.module is not None
+    assert [("all", int), ("all", int), "done", "done"] == target.module.CALLS

@@ -6,7 +6,7 @@
     + MasterRefused         a master that this process cannot or will not use
     + EngineLost            the Java process that carried the queries is gone
     + FeedClosed            the feed of a query was closed while somebody pushed or read
-    + QueryError            one query: `slet`, `port`, `query`, `condition`, `detail`
+    + QueryError            one query: `slet`, `port`, `query`, `position`, `condition`, `detail`
       . QueryRefused          Spark's analysis said no when the slet was opened
       . OutputMismatch        the query's columns are not those that the slet declares
       . QueryFailed           the query failed while it ran
@@ -55,17 +55,18 @@ class FeedClosed(SparkError):
 
 
 class QueryError(SparkError):
-    """One query went wrong: `slet`, `port`, `query` (its text), `condition` (Spark's name for it), `detail`."""
+    """One query went wrong: `slet`, `port`, `query`, `position` in it, `condition` (Spark's name for it), `detail`."""
 
     summary: ClassVar[str] = "the query went wrong"
 
     def compose(self) -> str:
-        """Name slet, port, Spark's inner condition and the query text, in this order."""
-        facts: dict[str, Any] = {"port": "", "condition": "", **self.facts}
+        """Name slet, port, Spark's inner condition, the position and the query text, in this order."""
+        facts: dict[str, Any] = {"port": "", "condition": "", "position": "", **self.facts}
         port = f", port {facts['port']!r}" if facts["port"] else ""
         condition = f" [{facts['condition']}]" if facts["condition"] else ""
+        position = f", at {facts['position']}" if facts["position"] else ""
         query = indent(str(facts["query"]).strip("\n"), "    ")
-        return f"{facts['slet']}{port}: {self.summary}{condition}: {facts['detail']}\n  in the query\n{query}"
+        return f"{facts['slet']}{port}: {self.summary}{condition}: {facts['detail']}\n  in the query{position}\n{query}"
 
 
 class QueryRefused(QueryError):

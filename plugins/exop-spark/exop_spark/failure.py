@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from .errors import EngineLost, QueryError, QueryFailed, SparkError
 
 _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)*)\]")
+#: As Spark's analysis and its parser write a position; they count columns from 0.
+_POSITION: Final = re.compile(r"\bline (\d+),? pos (\d+)\b")
 _PYTHON: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Warning|Exit|Interrupt)\b")
 #: Conditions that only say that something inside failed.
 _WRAPPERS: Final = frozenset({"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "FAILED_EXECUTE_UDF"})
@@ -57,7 +59,18 @@ def explained(
     detail = detail_of(text, condition)
     if not condition:
         detail = f"{type(error).__name__}: {detail}".removesuffix(": ")
-    return kind(slet=slet, port=_port(text, list(ports)), query=query, condition=condition, detail=detail)
+    facts = {"slet": slet, "query": query, "condition": condition, "detail": detail}
+    return kind(**facts, port=_port(text, list(ports)), position=_position(error, text))
+
+
+def _position(error: BaseException, text: str) -> str:
+    """Where the problem is: line and column of an SQL text, or the line of Python that made a DataFrame."""
+    found = _POSITION.search(text)
+    if found:
+        return f"line {found[1]}, column {int(found[2]) + 1}"
+    contexts: list[Any] = getattr(error, "getQueryContext", list)() or []
+    called = [one.callSite() for one in contexts if one.contextType().name == "DataFrame"]
+    return str(called[0]) if called else ""
 
 
 def _port(text: str, ports: list[str]) -> str:

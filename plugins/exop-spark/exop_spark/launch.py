@@ -112,7 +112,8 @@ def _home(java: Java, directory: Path) -> Path:
 
 def _quieten(context: Any) -> None:
     """Keep pyspark from printing what our errors say, and what the end of the Java process makes obvious."""
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     server = getattr(context, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda *_: _log.debug("the connection for accumulators broke", exc_info=True)

@@ -90,6 +90,23 @@ class Run:
         finally:
             self._known.set()
 
+    def analyse(self) -> None:
+        """Let Spark analyse the query without running it.
+
+        Raises:
+            QueryRefused: Spark's analysis says no.
+            OutputMismatch: the columns are not those declared.
+        """
+        session = self._engine.session()
+        try:
+            frame = self._analysed(session)
+            self._checked(frame)
+            self._streams(session, frame)
+        except Exception as error:
+            raise self._explained(error, QueryRefused) from error
+        finally:
+            self.stop()
+
     def ready(self) -> None:
         """Return when Spark has asked for rows.
 
@@ -217,6 +234,13 @@ class Run:
             raise OutputMismatch(slet=self.plan.name, query=self.plan.text, port="out", detail="; ".join(wrong))
         if not frame.isStreaming:
             raise QueryRefused(**self.plan.facts(), detail="it reads none of its input ports")
+
+    def _streams(self, session: SparkSession, frame: DataFrame) -> None:
+        """Let Spark check what it checks when a streaming query starts: whether the query can stream in this mode."""
+        jvm: Any = session._jvm
+        mode = jvm.org.apache.spark.sql.catalyst.streaming.InternalOutputModes.apply(self.plan.mode)
+        plan = frame._jdf.queryExecution().analyzed()
+        jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode)
 
     def _put_out(self, frame: DataFrame, batch: int) -> None:
         """Deliver one micro-batch; Spark calls this, and calls it again with the same number after a failure."""

@@ -92,6 +92,29 @@ class SparkSlet(Slet):
             raise
         return self
 
+    @classmethod
+    def deep_check(cls, settings: Mapping[str, Any], inputs: Mapping[str, Any]) -> Callable[[], None]:
+        """Let Spark analyse the query of a node without running it; Spark is kept until what is returned is called.
+
+        The query declares the columns of its inputs; the wiring has compared them with what arrives.
+
+        Raises:
+            SparkError: Spark refuses it, or cannot be started.
+        """
+        return cls(out=Nowhere(), **settings).analysed()
+
+    def analysed(self) -> Callable[[], None]:
+        """Do this for a slet that is not open."""
+        from .run import Run
+
+        share = lease(self.master)
+        try:
+            Run(self.plan(), share.engine, Tie(), Nowhere(), Standing()).analyse()
+        except BaseException:
+            share.release()
+            raise
+        return share.release
+
     def ready(self) -> None:
         """Return when Spark has asked for rows: a micro-batch may begin at once."""
         if self._run is not None:

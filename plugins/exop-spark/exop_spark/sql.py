@@ -73,6 +73,14 @@ def _inherits(before: Any, after: Any) -> str | None:
     return f"its {other[0]} is another one" if other else None
 
 
+def _deep_check(settings: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+    """Let Spark analyse the query; see `SparkSlet.deep_check`."""
+    from .slets import Nowhere
+
+    return make(out=Nowhere(), tie=Tie(), **settings).analysed()
+
+
+make.deep_check = _deep_check  # type: ignore[attr-defined]
 make.reopens = True  # type: ignore[attr-defined]
 make.keeps_own_state = _keeps_own_state  # type: ignore[attr-defined]
 make.inherits = _inherits  # type: ignore[attr-defined]

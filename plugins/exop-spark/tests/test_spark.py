@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from exop_spark.errors import EngineLost, MasterRefused, OutputMismatch, QueryFa
 from exop_spark.session import lease
 
 from exop import Application, EndOfStream, Platform, Punctuation, slet
+from exop.cli import main
 from exop.errors import PlanError
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -64,6 +66,13 @@ def windowed(**settings) -> type[SparkSlet]:
     """A query with windows of ten seconds."""
     inputs = {"rows": Input(ROWS, EventTime("time"))}
     return query("sums", WINDOWS, inputs=inputs, out=ROWS, **{"warm_up": 0, **settings})
+
+
+def nowhere(rows: Any) -> Any:
+    """A query of DataFrames that names a column which is not there."""
+    from pyspark.sql.functions import col
+
+    return rows.select("time", col("speed").alias("value"))
 
 
 def finish(opened: SparkSlet, out: Any) -> None:
@@ -217,23 +226,68 @@ def test_late_rows_are_counted(out):
 
 
 @pytest.mark.parametrize(
-    ("text", "condition", "hint"),
+    ("text", "condition", "hint", "place"),
     [
-        ("SELECT time, value FROM rowz", "TABLE_OR_VIEW_NOT_FOUND", "`rowz`"),
-        ("SELECT time, speed AS value FROM rows", "UNRESOLVED_COLUMN.WITH_SUGGESTION", "`speed`"),
-        ("SELECT time, value FROM rows WHERE (", "PARSE_SYNTAX_ERROR", "near"),
-        ("SELECT time, sum(value) AS value FROM rows GROUP BY time", "UNSUPPORTED_OPERATION", "watermark"),
+        ("SELECT time, value FROM rowz", "TABLE_OR_VIEW_NOT_FOUND", "`rowz`", "line 1, column 25"),
+        ("SELECT time,\n speed AS value FROM rows", "UNRESOLVED_COLUMN.WITH_SUGGESTION", "`speed`", "line 2, column 2"),
+        ("SELECT time, value FROM rows WHERE (", "PARSE_SYNTAX_ERROR", "near", "line 1, column 36"),
+        ("SELECT time, sum(value) AS value FROM rows GROUP BY time", "UNSUPPORTED_OPERATION", "watermark", ""),
+        (nowhere, "UNRESOLVED_COLUMN.WITH_SUGGESTION", "`speed`", f"{__file__}:{nowhere.__code__.co_firstlineno + 4}"),
     ],
 )
-def test_a_query_that_spark_refuses_is_told_when_it_is_opened(out, text, condition, hint):
-    """Slet, port, text and Spark's own condition are in the error."""
+def test_a_query_that_spark_refuses_is_told_when_it_is_checked_or_opened(out, text, condition, hint, place):
+    """Slet, port, text, position and Spark's own condition are in the error; analysing alone finds the same."""
     made = query("bad", text, inputs={"rows": ROWS}, out=ROWS, warm_up=0)
     with pytest.raises(QueryRefused) as caught:
-        made(out=out).__enter__()
+        made.deep_check({}, {})
     error = caught.value
     assert condition in error.condition
+    assert error.position == place
     assert re.search(rf"^bad, port 'rows': Spark refuses the query \[.*{hint}", str(error))
-    assert text in str(error)
+    assert (text if isinstance(text, str) else "nowhere(rows)").splitlines()[-1] in str(error)
+    with pytest.raises(QueryRefused) as caught:
+        made(out=out).__enter__()
+    assert str(caught.value) == str(error)
+
+
+SQUARES = """
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from exop import Application, slet
+
+
+@dataclass
+class Number:
+    n: int
+
+
+@slet
+def numbers() -> Iterator[Number]:
+    yield Number(1)
+
+
+def squares(*, query: str) -> Application:
+    app = Application("squares")
+    columns = {"columns": "n bigint", "out_columns": "n bigint"}
+    squared = app.add("squares", "spark:sql", rows=app.add("numbers", numbers), query=query, **columns)
+    app.add("shown", "stock:show", item=squared)
+    return app
+"""
+
+
+def test_check_deep_asks_spark(capsys, tmp_path, monkeypatch):
+    """`exop check --deep` names the node, the place and the query that Spark refuses; what it accepts is named, too."""
+    monkeypatch.chdir(tmp_path)
+    Path("squares.py").write_text(SQUARES)
+    assert main(["check", "squares.py", "query=SELECT n * n AS n FROM rows", "--deep"]) == 0
+    assert "analysed: squares\n" in capsys.readouterr().out
+    wrong = ["check", "squares.py", "query=SELECT m AS n FROM rows"]
+    assert main(wrong) == 0
+    assert main([*wrong, "--deep"]) == 2
+    told = capsys.readouterr().err
+    assert "in the query, at line 1, column 8" in told
+    assert told.endswith("  in the node 'squares'\n")
 
 
 def test_columns_that_are_not_declared_are_told_when_it_is_opened(out):
