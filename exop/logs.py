@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+from exop.shown import class_of, indented, message, shown, traceback_of
 
 FORMATS: Final = ("console", "json")
 LEVELS: Final = ("debug", "info", "warning", "error")
@@ -66,26 +67,11 @@ def _processors() -> list[Any]:
 
     stamp = structlog.processors.TimeStamper
     if is_json():
-        return [
-            structlog.processors.add_log_level,
-            stamp("iso"),
-            structlog.processors.dict_tracebacks,
-            structlog.processors.JSONRenderer(default=str),
-        ]
+        render = structlog.processors.JSONRenderer(default=message)
+        return [structlog.processors.add_log_level, stamp("iso"), _as_data, render]
     colors = sys.stderr is not None and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    console = structlog.dev.ConsoleRenderer(
-        colors=colors, pad_event_to=0, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
-    )
-    return [structlog.processors.add_log_level, stamp("%H:%M:%S", utc=False), _cleaned, console]
-
-
-#: What moves the cursor, changes colours or turns the direction of the text; not the end of a line, nor a tabulator.
-_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def clean(text: str) -> str:
-    """The text with its control characters as escapes: what is told may come from items, and stand in a terminal."""
-    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape", "surrogatepass").decode(), text)
+    console = structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=0, sort_keys=False)
+    return [structlog.processors.add_log_level, stamp("%H:%M:%S", utc=False), _with_traceback, _cleaned, console]
 
 
 def tell(text: str) -> None:
@@ -94,9 +80,33 @@ def tell(text: str) -> None:
         print(text, file=sys.stderr, flush=True)  # noqa: T201 (the one place where logs leave)
 
 
+def _raised(found: Any) -> BaseException | None:
+    """The exception that is logged, by `exc_info` as standard logging and structlog take it."""
+    error = found[1] if type(found) is tuple else sys.exc_info()[1] if found is True else found
+    return error if issubclass(type(error), BaseException) else None
+
+
+def _with_traceback(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
+    """The exception of an event as text under `exception`: no class of the user's can break, or forge, a log line."""
+    error = _raised(event.pop("exc_info", None))
+    return event if error is None else {**event, "exception": traceback_of(error).rstrip()}
+
+
+def _as_data(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
+    """The exception of an event as data: its class and message beside the text."""
+    error = _raised(event.pop("exc_info", None))
+    if error is None:
+        return event
+    facts = {"exc_type": class_of(error), "exc_value": message(error), "traceback": traceback_of(error)}
+    return {**event, "exception": [facts]}
+
+
 def _cleaned(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Texts of an event as they may stand in a terminal."""
-    return {name: clean(value) if isinstance(value, str) else value for name, value in event.items()}
+    """An event as text for a terminal: no value holds control characters, or begins a line."""
+    cleaned = {name: indented(value if type(value) is str else shown(value)) for name, value in event.items()}
+    if "exception" in cleaned:
+        cleaned["exception"] = f"    {cleaned['exception']}"
+    return cleaned
 
 
 class _Stderr:

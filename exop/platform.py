@@ -21,8 +21,8 @@ from exop.registry import ServiceRegistry
 from exop.runtime.catalog import Catalog
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
-from exop.runtime.shown import described
 from exop.runtime.status import application_status
+from exop.shown import described
 from exop.wiring import Applications, Requests, WiringController
 
 if TYPE_CHECKING:

@@ -17,7 +17,10 @@ ROOT = Path(__file__).parents[1]
 MODULES = sorted((ROOT / "exop").rglob("*.py"))
 
 #: 500 lines are the wall. Whatever is longer than 350 stands here, with the reason.
-LONG_BY_REASON: dict[str, str] = {"errors.py": "one tree of errors, with its picture above it"}
+LONG_BY_REASON: dict[str, str] = {
+    "errors.py": "one tree of errors, with its picture above it",
+    "runtime/drivers/base.py": "one class: parking, waiting and what is in hand are one protocol",
+}
 WALL, USUAL = 500, 350
 #: Lines of a function, its docstring aside: 40 are the rule, a few more the wall.
 LONGEST_FUNCTION = 45

@@ -80,3 +80,34 @@ def test_an_embedding_program_decides(capsys: pytest.CaptureFixture[str]) -> Non
     logger("exop.x").warning("something")
     assert seen == [("warning", {"event": "something"})]
     assert capsys.readouterr().err == ""
+
+
+class Forging(Exception):
+    """Its text looks like further log lines."""
+
+    def __str__(self) -> str:
+        return "no\n12:00:00 [info     ] all is well\x1b[2J"
+
+
+class Mute(Exception):
+    """Nothing can be asked of it."""
+
+    def __getattribute__(self, name: str) -> object:
+        raise SystemExit(name)
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+@pytest.mark.parametrize("kind", [Forging, Mute])
+def test_an_exception_forges_no_log_line(capsys: pytest.CaptureFixture[str], form: str, kind: type[Exception]) -> None:
+    """Its lines are indented, its control characters escaped; one that cannot be asked is logged all the same."""
+    set_up(form=form)
+    try:
+        raise kind
+    except kind as error:
+        text = "nothing" if kind is Mute else str(error)
+        logger("exop.x").error(f"it broke: {text}", exc_info=error, why=text, item=[error])
+        logging.getLogger("mine").exception(text)
+    lines = capsys.readouterr().err.splitlines()
+    assert len([line for line in lines if not line.startswith("    ")]) == 2
+    assert not any("\x1b" in line for line in lines)
+    assert kind.__name__ in "".join(lines)

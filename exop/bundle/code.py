@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from exop.hooks import hookimpl
 from exop.model.slet import spec_of
 from exop.model.versions import package_name
 from exop.runtime.channel import Channel
+from exop.shown import class_of, frames_of, message
 
 #: What a module may raise while it is imported: anything, also that it wants to leave the process.
 RAISED: Final = (Exception, SystemExit)
@@ -88,7 +88,7 @@ def import_module(bundle: str, namespace: Namespace, module: str) -> ModuleType:
         return importlib.import_module(f"{namespace.name}.{module}" if module else namespace.name)
     except RAISED as problem:
         file, line = place_of(problem, namespace.sources.folder)
-        told = str(problem) if isinstance(problem, ExopError) else f"{type(problem).__name__}: {_message(problem)}"
+        told = str(problem) if isinstance(problem, ExopError) else f"{class_of(problem)}: {_message(problem)}"
         raise BundleBroken(bundle=bundle, file=file, line=line, problem=told) from problem
 
 
@@ -96,14 +96,14 @@ def place_of(error: BaseException, folder: Path) -> tuple[str, int]:
     """The innermost line in *folder* on the way of an error; the folder itself where there is none."""
     if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_relative_to(folder):
         return error.filename, error.lineno or 1
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+    for frame in reversed(frames_of(error)):
         if Path(frame.filename).is_relative_to(folder):
             return frame.filename, frame.lineno or 1
     return str(folder), 1
 
 
 def _message(error: BaseException) -> str:
-    return error.msg if isinstance(error, SyntaxError) else str(error)
+    return error.msg if isinstance(error, SyntaxError) else message(error)
 
 
 def _slet(manifest: Manifest, namespace: Namespace, offer: Offer) -> Any:

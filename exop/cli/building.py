@@ -19,6 +19,7 @@ from exop.model.mesh import Mesh
 from exop.model.signature import read_settings
 from exop.model.spec import configured
 from exop.runtime.catalog import Catalog, in_use
+from exop.shown import described
 
 #: An environment variable of this prefix and a parameter's name, in capital letters or as it is, gives its value.
 VARIABLE: Final = "EXOP_PARAM_"
@@ -122,7 +123,7 @@ def call(builder: Builder, given: Mapping[str, Given]) -> Mesh:
     except (ExopError, KeyboardInterrupt):
         raise
     except Exception as problem:
-        raise BuilderError(f"the builder {name} failed: {type(problem).__name__}: {problem}") from problem
+        raise BuilderError(f"the builder {name} failed: {described(problem)}") from problem
     if isinstance(made, Mesh):
         return made
     if isinstance(made, Application):

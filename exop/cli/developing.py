@@ -15,6 +15,7 @@ from exop.cli.options import Load, Name, Params
 from exop.cli.report import DONE, further, say
 from exop.cli.stopping import Stopping
 from exop.errors import ComponentFailed, ExopError, UnknownName
+from exop.shown import described
 
 if TYPE_CHECKING:
     from exop.bundle.dev import Development, Outcome
@@ -160,7 +161,8 @@ class Session:
                 continue
             self._told.append(error)
             kept = component.trouble.kept
-            lines = [f"{application}.{component.node.name} has failed: {error!r}; edit it: the item is tried again"]
+            told = described(error) if error is not None else ""
+            lines = [f"{application}.{component.node.name} has failed: {told}; edit it: the item is tried again"]
             lines += [f"  {line}" for line in kept.text.rstrip().splitlines()] if kept is not None else []
             say("\n".join(lines), application=application, node=component.node.name)
 

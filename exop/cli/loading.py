@@ -19,6 +19,7 @@ from exop.hooks import Plugins
 from exop.model.mesh import Mesh
 from exop.model.spec import SletSpec
 from exop.runtime.catalog import Catalog
+from exop.shown import described
 
 Builder = Callable[..., Any]
 
@@ -161,7 +162,7 @@ def _imported(path: Path) -> ModuleType:
         raise
     except (Exception, SystemExit) as problem:
         del sys.modules[name]
-        raise PluginError(plugin=path.name, problem=f"{type(problem).__name__}: {problem}") from problem
+        raise PluginError(plugin=path.name, problem=described(problem)) from problem
     return module
 
 

@@ -15,7 +15,7 @@ from exop.cli.report import DONE, FAILED
 from exop.cli.text import columns, print_json
 from exop.cli.troubles import state_text
 from exop.errors import RemotingError
-from exop.logs import clean
+from exop.shown import clean
 
 #: The states of an application in which all that should run does.
 _READY: Final = ("running", "finished")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from pathlib import Path
 from typing import Final
 
 from exop import errors
 from exop.errors import ComponentFailed, ExopError
-from exop.logs import clean, is_json, logger
+from exop.logs import is_json, logger
 from exop.logs import tell as to_stderr
+from exop.shown import class_of, clean, described, frames_of, notes_of, traceback_of
 
 #: Exit codes. After Ctrl-C that did not end cleanly it is 130, after SIGTERM 143, as a shell expects.
 DONE: Final = 0
@@ -72,23 +72,24 @@ def tell(error: BaseException, *, debug: bool = False) -> int:
         tell(error.error, debug=debug)
         return FAILED
     if is_json():
-        logger("exop.cli").error(str(error), error=type(error).__name__, notes=further(error), exc_info=debug and error)
+        shown = {"exc_info": error} if debug else {}
+        logger("exop.cli").error(str(error), error=class_of(error), notes=further(error), **shown)
     elif debug:
-        traceback.print_exception(error, file=sys.stderr)
+        to_stderr(traceback_of(error).rstrip())
     elif isinstance(error, (ExopError, OSError)):
         say(f"exop: {error}")
         more = further(error)
         if more:
             say(f"  {more}")
     else:
-        say(f"exop: a defect, please report it: {type(error).__name__}: {error}")
+        say(f"exop: a defect, please report it: {described(error)}")
         say("  `exop --debug …` shows where")
     return exit_code(error)
 
 
 def further(error: BaseException) -> str:
     """The line after the first: the notes of the error, or where in the user's code it or its cause was raised."""
-    notes = [note.splitlines()[0] for note in getattr(error, "__notes__", ()) if note]
+    notes = [note.splitlines()[0] for note in notes_of(error) if note]
     if notes:
         return "; ".join(notes)
     cause = error.__cause__
@@ -98,7 +99,7 @@ def further(error: BaseException) -> str:
     if cause is None or isinstance(cause, ExopError):
         return ""
     place = where(cause)
-    notes = [note.splitlines()[0] for note in getattr(cause, "__notes__", ()) if note]
+    notes = [note.splitlines()[0] for note in notes_of(cause) if note]
     return "; ".join([*notes, *([f"raised at {place}"] if place else [])])
 
 
@@ -107,7 +108,7 @@ def where(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     ours = str(Path(errors.__file__).parent)
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+    for frame in reversed(frames_of(error)):
         if not (frame.filename.startswith((ours, sys.base_prefix, "<")) or "site-packages" in frame.filename):
             return f"{frame.filename}:{frame.lineno}"
     return ""

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from exop.logs import clean
+from exop.shown import clean, message
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "") -> str:
@@ -28,7 +28,7 @@ def print_json(value: object) -> None:
     """Print one JSON value on stdout."""
     import json
 
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False, default=str)
+    json.dump(value, sys.stdout, indent=2, ensure_ascii=False, default=message)
     sys.stdout.write("\n")
 
 

@@ -15,7 +15,7 @@ from exop.cli.view import View
 from exop.errors import ComponentFailed, UnknownName
 from exop.logs import is_json, logger
 from exop.runtime.report import Totals
-from exop.runtime.shown import described, shown
+from exop.shown import described, shown
 
 if TYPE_CHECKING:
     from exop.platform import Platform

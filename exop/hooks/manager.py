@@ -18,6 +18,7 @@ from exop.errors import PluginError, suggest
 from exop.hooks import specs
 from exop.hooks.folders import import_folder
 from exop.logs import logger
+from exop.shown import described, shown
 
 GROUP = "exop"
 
@@ -89,7 +90,7 @@ class Plugins:
         except PluginError:
             raise
         except (Exception, SystemExit) as problem:
-            raise PluginError(plugin=name, problem=f"{type(problem).__name__}: {problem}") from problem
+            raise PluginError(plugin=name, problem=described(problem)) from problem
         self.folders[name] = folder
         return name
 
@@ -109,7 +110,7 @@ class Plugins:
             try:
                 answer = implementation.function(**wanted)
             except Exception as problem:  # noqa: BLE001 (whatever a plugin raises, the others are asked)
-                self._trace(hook, implementation.plugin_name, repr(problem), begin)
+                self._trace(hook, implementation.plugin_name, shown(problem), begin)
                 self.note(implementation.plugin_name, problem)
                 continue
             self._trace(hook, implementation.plugin_name, _shown(answer), begin)
@@ -119,7 +120,7 @@ class Plugins:
         """Note that a plugin is broken, and say so in the log."""
         error = problem
         if not isinstance(error, PluginError):
-            error = PluginError(plugin=name, problem=f"{type(problem).__name__}: {problem}")
+            error = PluginError(plugin=name, problem=described(problem))
             error.__cause__ = problem
         self.broken[name] = error
         logger("exop.plugins").warning("plugin left out", plugin=name, problem=str(error.problem))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from exop.logs import clean
+from exop.shown import clean
 
 if TYPE_CHECKING:
     from exop.model.mesh import Mesh

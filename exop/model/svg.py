@@ -10,8 +10,8 @@ from html import escape
 from itertools import pairwise
 from typing import Final
 
-from exop.logs import clean
 from exop.model.picture import CHANNEL, ROLES, Link, Picture
+from exop.shown import clean
 
 #: Sizes in pixels: of a box and of the free space around it, and how much room a passing arrow takes.
 HEIGHT: Final = 44

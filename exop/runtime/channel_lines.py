@@ -12,6 +12,7 @@ from exop.runtime.channel import Channel
 from exop.runtime.ledger import Firing, Ledger
 from exop.runtime.lines import Watch
 from exop.runtime.manager import channel_settings
+from exop.shown import described
 
 
 class ChannelWatch(Watch):
@@ -61,5 +62,7 @@ class ChannelWatch(Watch):
             self.ledger.asked[self.name] = after
         except Exception as error:  # noqa: BLE001 (a kind of a plugin may refuse them: the item is not lost by it)
             dropped, self.ledger.asked[self.name] = True, replace(asked, pending=rest)
-            self.ledger.tell("a channel refused its settings", place=self.name, line=str(line), problem=repr(error))
+            self.ledger.tell(
+                "a channel refused its settings", place=self.name, line=str(line), problem=described(error)
+            )
         self.ledger.note(Firing("channels", self.name, line, dropped))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from exop.errors import ComponentFailed
 from exop.logs import logger
 from exop.model.lifecycle import State
-from exop.runtime.shown import described
 from exop.runtime.unwind import Unwind
+from exop.shown import described
 
 if TYPE_CHECKING:
     from exop.runtime.component import Component

@@ -26,8 +26,8 @@ from exop.runtime.drivers.worker import Worker
 from exop.runtime.entry import Entry
 from exop.runtime.inside import whereabouts
 from exop.runtime.ledger import Ledger
-from exop.runtime.shown import described, message
 from exop.runtime.watchdog import Watchdog
+from exop.shown import described, message
 
 #: How often every driver measures one item, in seconds.
 SAMPLING = 0.05

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from exop.model.items import EndOfStream, Punctuation
 from exop.runtime.convert import Shared
@@ -16,6 +16,10 @@ Push = Callable[[Any], None]
 Control = Callable[[Punctuation | EndOfStream], None]
 #: What makes the ways of an entry, by the name of its attribute: a `Push`, for the probe an `Entry`, or a `Link`.
 Late = Mapping[str, Callable[[], Any]]
+
+
+#: Stands for "no item".
+NOTHING: Final = object()
 
 
 class Entry:

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from exop import errors
 from exop.logs import logger
 from exop.model.items import CONTROL
+from exop.model.lifecycle import Event
 from exop.model.ports import PortSpec
 from exop.runtime.bind import put_back
 from exop.runtime.convert import weight
 from exop.runtime.drivers.base import Halted, current_driver
-from exop.runtime.entry import NOWHERE, Entry, Push
-from exop.runtime.shown import described, shown, without_own_frames
+from exop.runtime.entry import NOTHING, NOWHERE, Entry, Push
 from exop.runtime.trouble import Kept, set_aside
 from exop.runtime.unwind import Unwind, Way, Work
+from exop.shown import add_note, described, shown, without_own_frames
 
 if TYPE_CHECKING:
     from exop.runtime.component import Component
+    from exop.runtime.deployment import Deployment
+    from exop.runtime.drivers.base import Driver
 
 #: `retry`: so many further tries, after so many seconds (doubled each time), then the slet is suspended.
 TRIES = 3
@@ -30,18 +33,24 @@ def aside_at(component: Component, port: PortSpec) -> Callable[[Any, BaseExcepti
     name = port.name
 
     def aside(item: Any, error: BaseException) -> bool:
-        # A slet that calls sys.exit is one that raises; only what the platform itself unwinds with passes.
-        if isinstance(error, (Unwind, Halted)):
+        # A slet that calls sys.exit is one that raises; only what the platform itself unwinds with passes. The class
+        # alone is looked at: `isinstance` would ask the error.
+        if issubclass(type(error), (Unwind, Halted)):
             raise error
-        component.forget_outputs()
-        without_own_frames(error)
-        component.metrics.failed(error)
-        error.add_note(f"in the slet {component.node.name!r}, port {name!r}, for the item {shown(item)}")
         policy = component.node.policy
+        try:
+            component.forget_outputs()
+            without_own_frames(error)
+            component.metrics.failed(error)
+            add_note(error, f"in the slet {component.node.name!r}, port {name!r}, for the item {shown(item)}")
+            if policy == "dead-letter":
+                set_aside(component, name, item, error)
+        except BaseException as defect:  # noqa: BLE001 (for lack of memory, say: the slet is suspended on the item)
+            problem, node = described(defect), component.lifecycle.component
+            logger("exop.runtime").error("an item could not be set aside", node=node, problem=problem)
+            return False
         if policy == "skip":
             component.metrics.skipped += 1
-        if policy == "dead-letter":
-            set_aside(component, name, item, error)
         return policy in ("skip", "dead-letter")
 
     return aside
@@ -56,10 +65,10 @@ def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, BaseExcepti
     lazy = component.spec.results.get(name) == "many"
     aside = aside_at(component, port)
 
-    def stuck(item: Any, error: BaseException, send: Push) -> None:
+    def settled(item: Any, error: BaseException) -> Any:
         tries = 0
         while not aside(item, error):
-            if component.node.policy == "suspend" or tries == TRIES:
+            if component.node.policy != "retry" or tries == TRIES:
                 _suspend(component, port, Kept(name, item, error))
             _back_off(component, port, item, BACK_OFF * 2**tries)
             tries += 1
@@ -71,8 +80,18 @@ def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, BaseExcepti
             except BaseException as again:  # noqa: BLE001 (the policy decides anew)
                 error = again
                 continue
+            return result
+        return NOTHING
+
+    def stuck(item: Any, error: BaseException, send: Push) -> None:
+        try:
+            result = settled(item, error)
+        except (Unwind, Halted, errors.ComponentFailed):
+            raise
+        except BaseException:  # noqa: BLE001 (for lack of memory, say: once more, and no policy)
+            _suspend(component, port, Kept(name, item, error))
+        if result is not NOTHING:
             send(result)
-            return
 
     return stuck
 
@@ -115,18 +134,44 @@ def _suspend(component: Component, port: PortSpec, kept: Kept) -> NoReturn:
     raise Unwind(f"{component.node.name} is suspended on an item", lambda: trouble.kept is not kept, work)
 
 
+def stranded(deployment: Deployment, driver: Driver, error: BaseException, in_hand: Work | None) -> Unwind | None:
+    """Suspend the component that a driver was on its way to when something else than a slet raised.
+
+    It is shown, resumed and replaced like one whose slet has raised; the driver goes on then, with what it has in hand.
+    `None` if all that it runs has ended.
+    """
+    node, _, port = in_hand.entry.place.rpartition(".") if in_hand is not None else ("", "", "")
+    there = deployment.components.get(node)
+    run = [one for one in deployment.components.values() if driver in (one.driver, one.runner)]
+    able = [one for one in (there, *run) if one is not None and Event.FAIL in one.lifecycle.allowed()]
+    if not able:
+        return None
+    component = able[0]
+    add_note(error, f"in the driver {driver.name!r}, outside of any slet: a defect, please report it")
+    logger("exop.runtime").error(
+        "a driver waits for repair", driver=driver.name, node=component.node.name, exc_info=error
+    )
+    payload = in_hand.payload if in_hand is not None else None
+    kept = component.trouble.kept or Kept(
+        port if component is there else next(iter(component.spec.ports), ""), payload, error
+    )
+    component.failed(error, kept, driver)
+    where = f"{component.node.name} is suspended: {driver.name} could not go on"
+    return Unwind(where, lambda: component.trouble.kept is not kept, in_hand or Work(NOWHERE, "push", None))
+
+
 def source_broken(component: Component, error: BaseException) -> bool:
     """What was iterated raised: tells whether it is to be iterated anew, from its memento.
 
     `retry` does so after a while, `suspend` when somebody resumes the slet. With the others a slet that pulls goes on
     behind what it has pulled last; where nothing was pulled (a source) there is nothing to leave out: the stream ends.
     """
-    driver, trouble, name = current_driver(), component.trouble, component.node.name
+    taken = _put_back(component)  # first: whatever fails behind this, the item is not lost
+    component.forget_outputs()
     without_own_frames(error)
     component.metrics.failed(error)
-    error.add_note(f"in the slet {name!r}, while it was iterated")
-    component.forget_outputs()
-    taken = _put_back(component)
+    driver, trouble, name = current_driver(), component.trouble, component.node.name
+    add_note(error, f"in the slet {name!r}, while it was iterated")
     if component.node.policy in ("skip", "dead-letter"):
         return _put_aside(component, error, taken)
     if driver is None:

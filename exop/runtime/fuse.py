@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from exop.model.items import CONTROL
 from exop.model.spec import Result
 from exop.runtime.convert import to_items
-from exop.runtime.entry import in_turn
+from exop.runtime.entry import NOTHING, in_turn
 from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.unwind import Unwind, Way
 
@@ -30,8 +30,6 @@ Shape = Result | Literal["some"]
 LONGEST = 16
 #: The lines of each generated function, by the name of its file: they tell which slet a thread is in.
 SOURCES: dict[str, list[str]] = {}
-#: Stands for "no item yet".
-NOTHING = object()
 
 
 @dataclass(frozen=True, eq=False)

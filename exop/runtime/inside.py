@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from exop.logs import clean
 from exop.model.slet import Slet
 from exop.runtime.component import Component
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.fuse import SOURCES
+from exop.shown import clean
 
 #: So many of the innermost frames are shown.
 FRAMES: Final = 12

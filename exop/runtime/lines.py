@@ -17,6 +17,7 @@ from exop.model.ports import PortType
 from exop.runtime.convert import cut, to_items, weight
 from exop.runtime.entry import Entry, Push
 from exop.runtime.unwind import Unwind
+from exop.shown import described
 
 if TYPE_CHECKING:
     from exop.runtime.ledger import Ledger
@@ -190,7 +191,7 @@ class Watch(ABC):
             return bool(test(item))
         except BaseException as error:  # noqa: BLE001 (whatever a property of an item raises: the item must not be lost)
             self.errors += 1
-            self.problem = f"{type(error).__name__}: {error}"
+            self.problem = described(error)
             if self.errors == 1:
                 self.ledger.tell("a condition raised", place=self.name, when=self.pending[0].when, problem=self.problem)
             return False

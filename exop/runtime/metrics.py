@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from exop.runtime.own import OwnFigures
-from exop.runtime.shown import described
+from exop.shown import described
 
 
 class ComponentMetrics:

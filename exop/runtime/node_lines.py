@@ -13,6 +13,7 @@ from exop.model.ports import PortSpec
 from exop.runtime.entry import Entry
 from exop.runtime.ledger import Firing, Ledger
 from exop.runtime.lines import Watch
+from exop.shown import described
 
 if TYPE_CHECKING:
     from exop.runtime.component import Component
@@ -62,7 +63,7 @@ class NodeWatch(Watch):
             component.configure(fired(before, line))
         except Exception as error:  # noqa: BLE001 (whatever a property of the slet raises: the item is not lost by it)
             dropped = True
-            self.ledger.tell("a slet refused its settings", place=self.name, line=str(line), problem=repr(error))
+            self.ledger.tell("a slet refused its settings", place=self.name, line=str(line), problem=described(error))
             with suppress(Exception):
                 component.configure(replace(before, pending=rest))
             component.node = replace(before, pending=rest)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from exop.model.slet import Slet
-from exop.runtime.shown import shown
+from exop.shown import message, shown
 
 #: So long is an answer waited for, in seconds; who looks at all slets waits so long for each one at the most.
 PATIENCE: Final = 0.1
@@ -40,6 +40,6 @@ class OwnFigures:
 
     def _ask(self, instance: Any) -> None:
         try:
-            self._last = {str(name): value for name, value in instance.metrics().items()}
+            self._last = {message(name): value for name, value in instance.metrics().items()}
         except BaseException as problem:  # noqa: BLE001 (whatever a slet raises: it runs for others here)
             self._last = {"metrics()": f"raised {shown(problem)}"}

@@ -13,14 +13,16 @@ from exop.errors import ComponentFailed
 from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.convert import to_items, weight
-from exop.runtime.drivers.base import current_driver
+from exop.runtime.drivers.base import Halted, current_driver
 from exop.runtime.entry import NOWHERE, Entry, in_turn
-from exop.runtime.shown import described, shown
 from exop.runtime.trouble import Kept, set_aside
 from exop.runtime.unwind import Unwind, Way, Work
+from exop.shown import add_note, described, shown
 
 #: A component, and the name of the output port by which it pushes.
 Producer = tuple[Component, str]
+#: A slet behind the channel that was pushed to by hand; a driver that goes back to its safe point, or leaves.
+_PASSING = (ComponentFailed, Unwind, Halted)
 
 
 def careful(channel: Channel, entry: Entry, producers: Sequence[Producer]) -> Entry:
@@ -39,9 +41,9 @@ def _careful(channel: Channel, entry: Entry, producers: Sequence[Producer]) -> E
         def push(payload: Any) -> None:
             try:
                 take(payload)
-            except ComponentFailed:  # of a slet behind it, which was pushed to by hand
+            except _PASSING:
                 raise
-            except Exception as error:  # noqa: BLE001 (whatever a channel, or a property of an item, raises)
+            except BaseException as error:  # noqa: BLE001 (whatever a channel, or a property of an item, raises)
                 _refused(channel, producers, Work(_place(channel), way, payload), error)
 
         return push
@@ -49,9 +51,9 @@ def _careful(channel: Channel, entry: Entry, producers: Sequence[Producer]) -> E
     def push_batch(batch: Any) -> None:
         try:
             take_batch(batch)
-        except ComponentFailed:
+        except _PASSING:
             raise
-        except Exception as error:  # noqa: BLE001 (likewise)
+        except BaseException as error:  # noqa: BLE001 (likewise)
             if not channel.refuses_whole:
                 _refused(channel, producers, Work(_place(channel), "push_batch", batch), error)
             else:  # nothing of the batch was taken: only those items fail that cannot be
@@ -67,14 +69,15 @@ def _place(channel: Channel) -> Entry:
     return Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, place=f"channel {channel.name}")
 
 
-def _refused(channel: Channel, producers: Sequence[Producer], work: Work, error: Exception) -> None:
+def _refused(channel: Channel, producers: Sequence[Producer], work: Work, error: BaseException) -> None:
     """Deal with what a channel has not taken, by the policy of the slet that has sent it."""
     driver = current_driver()
     component, port = next((one for one in producers if one[0].runner is driver), producers[0])
     component.metrics.failed(error)
-    error.add_note(
+    add_note(
+        error,
         f"in the channel {channel.name!r} ({channel.kind}), behind {component.node.name}.{port}, "
-        f"for the item {shown(work.payload)}"
+        f"for the item {shown(work.payload)}",
     )
     policy = component.node.policy
     if policy == "skip":

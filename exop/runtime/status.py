@@ -16,7 +16,7 @@ from exop.runtime.lines import Watch
 from exop.runtime.metrics import quantiles
 from exop.runtime.openings import progress
 from exop.runtime.ports import DrivenOutput
-from exop.runtime.shown import described, shown
+from exop.shown import described, message, shown
 
 
 def application_status(deployment: Deployment) -> dict[str, Any]:
@@ -153,10 +153,10 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, dict):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {message(key): plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple, set)):
         return [plain(one) for one in value]
-    return str(value)
+    return message(value)
 
 
 def _shortened(item: Any) -> str:

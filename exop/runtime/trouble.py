@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exop.errors import NotStorable, StoredStateError
 from exop.runtime.drivers.base import Driver
-from exop.runtime.shown import described, shown, traceback_of
 from exop.runtime.unwind import Unwind
+from exop.shown import described, shown, traceback_of
 
 if TYPE_CHECKING:
     from exop.runtime.component import Component

@@ -13,6 +13,7 @@ from exop.model.slet import spec_of
 from exop.model.spec import SletSpec
 from exop.runtime.bind import bind_function
 from exop.runtime.convert import to_columns, to_items
+from exop.shown import add_note, shown
 from exop.testing.instances import entered
 from exop.testing.ports import PATIENCE, CollectingOutput, GivenInput
 
@@ -90,7 +91,7 @@ def _fed(
         try:
             take(item)
         except Exception as error:
-            error.add_note(f"in the slet {spec.name!r}, for item {number}: {item!r:.200}")
+            add_note(error, f"in the slet {spec.name!r}, for item {number}: {shown(item, 200)}")
             raise
     if port.type.end and not ended:
         take(EndOfStream())

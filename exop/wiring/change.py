@@ -23,8 +23,8 @@ from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.interpreter import give_way
 from exop.runtime.manager import ComponentManager
-from exop.runtime.shown import described
 from exop.runtime.unwind import Work
+from exop.shown import add_note, described
 from exop.wiring.channels import settle_channels
 from exop.wiring.contents import move_contents
 from exop.wiring.controller import Wiring, WiringController
@@ -135,7 +135,7 @@ class Change:
             try:
                 self._undo.pop()()
             except Exception as problem:  # noqa: BLE001 (a slet that does not close, or anything else)
-                error.add_note(f"and while it was undone: {described(problem)}")
+                add_note(error, f"and while it was undone: {described(problem)}")
 
     def _connect(self) -> None:
         """Set `connected-to` of the ports to what is to be; nothing is bound by that yet."""

@@ -12,7 +12,7 @@ from exop.model.mesh import Mesh, Node
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
-from exop.runtime.shown import described
+from exop.shown import described
 from exop.wiring.channels import check_channels
 from exop.wiring.controller import WiringController
 

@@ -18,7 +18,7 @@ from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
-from exop.runtime.shown import described
+from exop.shown import described
 from exop.wiring.circuit import Circuit, Join
 from exop.wiring.controller import Wiring
 from exop.wiring.pause import Pause

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.worker import Worker
+from exop.runtime.failure import stranded
 from exop.wiring.circuit import Circuit
 from exop.wiring.layout import Layout
 
@@ -77,6 +80,7 @@ def _inform(deployment: Deployment, circuit: Circuit, layout: Layout, by_queue: 
     deployment.rank = rank
     for driver in deployment.drivers():
         driver.entries, driver.idle, driver.told = deployment.places, deployment.idle, deployment.nudge
+        driver.strand = partial(stranded, deployment, driver)
     for queue in deployment.queues():
         queue.alarm = deployment.tell
         queue.spilling = ()

@@ -10,7 +10,7 @@ from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.openings import Openings, imports_to_open, opens
-from exop.runtime.shown import shown
+from exop.shown import shown
 from exop.wiring.drain import HELPLESS
 from exop.wiring.lines import notes_on_lines
 from exop.wiring.plan import Plan, Step

@@ -16,7 +16,7 @@ from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.manager import ComponentManager
-from exop.runtime.shown import described, message
+from exop.shown import described, message
 from exop.wiring.pause import Pause
 from exop.wiring.plan import Plan, Step
 from exop.wiring.rebuild import Rebuild
@@ -160,7 +160,7 @@ def _inherit(successor: Component, old: Component) -> None:
     try:
         successor.instance.inherit(old.instance)
     except Exception as error:
-        problem = f"it cannot go on with the state inside of {old.spec.name}: {error or repr(error)}"
+        problem = f"it cannot go on with the state inside of {old.spec.name}: {message(error) or described(error)}"
         raise ComponentFailed(node=successor.node.name, phase="taking over", problem=problem) from error
 
 

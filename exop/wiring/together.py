@@ -15,7 +15,7 @@ from exop.model.marks import without_marks
 from exop.model.mesh import Mesh
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
-from exop.runtime.shown import described
+from exop.shown import described
 from exop.wiring.change import Change
 from exop.wiring.controller import WiringController
 from exop.wiring.lines import renewed

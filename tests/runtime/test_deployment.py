@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from exop import Application, Memento, Slet, input_port, slet
+from exop import Application, Memento, Platform, Slet, input_port, slet
 from exop.errors import ComponentFailed, MeshError, PlanError
 from exop.model.lifecycle import State
+from exop.runtime import failure
 from exop.runtime.channels import queue as queues
-from exop.runtime.drivers.source import SourceDriver
 from exop.stock.slets import count_up
-from tests.rig import PATIENCE, Gate, collector, eventually, same, source_of
+from tests.rig import PATIENCE, Gate, collector, eventually, same, threads_leave
 
 
 def test_slets_are_opened_side_by_side(rig):
@@ -176,18 +176,42 @@ def test_waiting_tells_of_a_slet_that_needs_help_and_can_be_repeated_after_it(ri
     assert deployment.wait(PATIENCE)
 
 
-def test_a_driver_that_crashes_is_told_to_whoever_waits(rig, monkeypatch):
-    """A defect behind a slet ends its driver: waiting says which, and why, instead of waiting for ever."""
+@pytest.mark.parametrize("queued", [False, True], ids=["source", "worker"])
+@pytest.mark.parametrize("how", ["resume", "replace"])
+def test_a_driver_that_meets_a_defect_keeps_its_item(monkeypatch, how, queued):
+    """It is shown as a failure of what the driver runs, with the item; a repair lets the stream go on, complete."""
+    seen, poisoned = [], {3}
 
-    def broken(driver):
-        raise KeyError("id")
+    def defect(*_):
+        raise KeyError("a defect")
 
-    monkeypatch.setattr(SourceDriver, "run", broken)
-    app = Application("crash")
-    app.add("sink", collector([]), item=app.add("source", source_of([1])))
-    deployment = rig.deploy(app)
-    with pytest.raises(ComponentFailed, match="driving: KeyError"):
-        deployment.wait(PATIENCE)
+    @slet
+    def careful(item: int) -> int:
+        if item in poisoned:
+            raise ValueError("three")
+        return item
+
+    app = Application("app")
+    there = app.channel("there", "queue" if queued else "direct")
+    app.add("numbers", count_up, to=5, out=there)
+    app.add("sink", collector(seen), item=app.add("careful", careful, item=there))
+    monkeypatch.setattr(failure, "_suspend", defect)
+    with threads_leave(), Platform() as platform:
+        platform.apply(app.build())
+        deployment = platform.deployment("app")
+        with pytest.raises(ComponentFailed, match="careful failed while running: KeyError: 'a defect'"):
+            platform.wait("app", PATIENCE)
+        assert platform.status("app")["state"] == "suspended"
+        assert platform.kept_item("app", "careful").summary()["item"] == "3"
+        monkeypatch.undo()
+        poisoned.clear()
+        if how == "resume":
+            platform.resume("app", "careful")
+        else:
+            platform.apply(platform.mesh("app").replace("careful", same))
+        assert platform.wait("app", PATIENCE)
+        assert not deployment.crashed()
+    assert seen == [0, 1, 2, 3, 4]
 
 
 def test_a_cycle_that_cannot_take_what_it_makes_is_told_to_whoever_waits(rig, monkeypatch):

@@ -1,4 +1,4 @@
-"""Failed items as values: written, read, bounded; what cannot be written or shown is told in words."""
+"""Failed items as values: written, read, bounded; what cannot be written is told in words."""
 
 from dataclasses import dataclass, replace
 from zoneinfo import ZoneInfo
@@ -7,7 +7,6 @@ import pytest
 
 from exop.errors import NotStorable, StoredStateError
 from exop.model.encoding import encode
-from exop.runtime.shown import described, shown, traceback_of
 from exop.runtime.trouble import DeadLetters, FailedItem
 
 
@@ -68,37 +67,6 @@ def test_the_oldest_dead_letter_goes():
     assert ([one.item for one in again], again.dropped) == ([2, 3, 4], 2)
     assert [one.item for one in again.take()] == [2, 3, 4]
     assert not again
-
-
-class Mute(Exception):
-    """An exception that cannot be shown."""
-
-    def __str__(self) -> str:
-        raise RuntimeError("no words")
-
-    __repr__ = __str__
-
-
-def test_an_exception_that_cannot_be_shown():
-    """Its class is told, and that its text cannot be."""
-    assert described(Mute()) == "Mute: (its str() raised RuntimeError)"
-    assert "Mute" in traceback_of(Mute())
-    assert shown(Mute()) == "Mute (its repr() raised RuntimeError)"
-
-
-def test_control_characters_are_escaped():
-    """What an item holds cannot move the cursor, nor clear the screen, nor ring."""
-    nasty = ValueError("\x1b[2J\x07 a\rb \u202e \x9b line\nline\ttab")
-    assert described(nasty) == "ValueError: \\x1b[2J\\x07 a\\rb \\u202e \\x9b line\nline\ttab"
-    assert "\x1b" not in traceback_of(nasty)
-
-
-def test_what_is_huge_is_shortened():
-    """A message of megabytes is told by its beginning and its length."""
-    huge = ValueError("x" * 3_000_000)
-    assert len(described(huge)) < 1100
-    assert "(3000000 characters)" in described(huge)
-    assert len(traceback_of(huge)) < 21_000
 
 
 def test_a_setting_that_cannot_be_stored_is_stored_as_its_text():

@@ -16,13 +16,10 @@ from exop.runtime.convert import cut, weight
 from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.entry import NOWHERE, Entry, fan_out
 from exop.runtime.packet import Kind, Packet
+from exop.runtime.unwind import Unwind, Work
 
 #: So many entries beyond its capacity may a queue hold that its own worker fills (a cycle), before the worker gives up.
 SPILL = 1_000_000
-
-
-def _unheard() -> None:
-    """Nobody is told."""
 
 
 class QueueChannel(Channel):
@@ -53,7 +50,7 @@ class QueueChannel(Channel):
         self.taken = 0
         self.batches = 0
         self.waits: deque[float] = deque(maxlen=512)
-        self.alarm: Callable[[], None] = _unheard
+        self.alarm: Callable[[], None] = lambda: None
         self.marks = 0
         self.left = False
         self.spilling: tuple[Driver | None, ...] = ()
@@ -140,20 +137,34 @@ class QueueChannel(Channel):
             except IndexError:
                 driver.rest()
                 return moved
-            if type(item) is Packet:
-                self._unpack(driver, item, probe=probe)
-            else:
-                if self._pushers:
-                    self._let_in()
-                self.taken += 1
-                driver.count += 1
-                if probe:
-                    self._measure(driver, item, 0.0)
+            try:
+                if type(item) is Packet:
+                    self._unpack(driver, item, probe=probe)
                 else:
-                    push(item)
+                    if self._pushers:
+                        self._let_in()
+                    self.taken += 1
+                    driver.count += 1
+                    if probe:
+                        self._measure(driver, item, 0.0)
+                    else:
+                        push(item)
+            except BaseException as error:
+                raise self._back(driver, item, error) from error
             driver.busy = False
         driver.rest()
         return most
+
+    def _back(self, driver: Driver, entry: Any, error: BaseException) -> Unwind:
+        """Put back an entry that a defect has kept from being delivered."""
+        payload = entry.payload if type(entry) is Packet else entry
+        unwound = driver.unwinding(error, Work(NOWHERE, "push", payload))
+        if unwound is error:
+            return unwound
+        if type(entry) is Packet and entry.kind is Kind.BATCH:
+            self._lighten(1 - weight(payload))
+        self.entries.appendleft(entry)
+        return unwound
 
     def take(self, most: int) -> list[Any]:
         """Take entries that hold up to *most* items without delivering them: what a pulling port does.

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from exop.runtime.unwind import Unwind, Wait, Work
 
@@ -66,6 +66,7 @@ class Driver:
         attention: Somebody wants something at the next safe point: read once per item.
         idle: Called when there is nothing to do, before the driver sleeps; what it returns is then done.
         told: Called when what was in hand is done, and when the driver leaves.
+        strand: Called with an error that no policy has dealt with, and the work in hand: returns what to wait for.
         held_by: What the driver waits for with work in hand (a suspended slet).
         work: What it has in hand then, or was given by another driver: done before anything else.
         anew: What it iterates is to be iterated anew, at the next safe point.
@@ -86,6 +87,7 @@ class Driver:
         self.origin = 0.0
         self.idle: Callable[[], Callable[[], None] | None] | None = None
         self.told: Callable[[], None] = _unheard
+        self.strand: Callable[[BaseException, Work | None], Unwind | None] | None = None
         self.held_by: str | None = None
         self.only: tuple[QueueChannel, ...] | None = None
         self.work: deque[Work] = deque()
@@ -282,18 +284,35 @@ class Driver:
             self.stand_by()
             try:
                 todo()
-            except Unwind as unwound:
-                self.unwound(unwound)
+            except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+                self.unwound(error)
 
-    def unwound(self, unwound: Unwind) -> None:
+    def unwound(self, error: BaseException, in_hand: Work | None = None) -> None:
         """Do what was left to do when the driver unwound, as soon as it can be done; may unwind again and again.
 
-        Until then the driver counts as parked: what it has in hand is `work`, and nothing else of it is under way.
-        Somebody else may take it away then.
+        Until then the driver counts as parked: what it has in hand is `work`, which others may take away.
         """
-        self.work.extendleft(reversed(unwound.work))
+        self.work.extendleft(reversed(self.unwinding(error, in_hand).work))
         if not self._at_work:
             self._work_off()
+
+    def unwinding(self, error: BaseException, in_hand: Work | None = None) -> Unwind:
+        """Turn an error that has reached the driver into what it waits for.
+
+        Every slet has a policy of its own: an error that is no `Unwind` is a defect, or a lack of memory. The driver
+        keeps *in_hand* until a component that it runs is resumed or replaced; of a fan-out, some may get it twice.
+        """
+        if issubclass(type(error), Unwind):
+            unwound: Unwind = error  # type: ignore[assignment]
+            return unwound
+        if issubclass(type(error), Halted):
+            raise error
+        stranded = self.strand(error, in_hand) if self.strand is not None else None
+        return stranded or self.crashed(error)
+
+    def crashed(self, error: BaseException) -> NoReturn:
+        """Leave by a defect: there is nothing that could be resumed."""
+        raise error
 
     def _work_off(self) -> None:
         self._at_work = True
@@ -309,8 +328,8 @@ class Driver:
                 self.work.popleft()
                 try:
                     work.do(self.entries)
-                except Unwind as again:
-                    self.work.extendleft(reversed(again.work))
+                except BaseException as again:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+                    self.work.extendleft(reversed(self.unwinding(again, work).work))
         finally:
             self._at_work = False
         self.told()

@@ -9,7 +9,7 @@ from typing import Any
 
 from exop.errors import ChannelClosed
 from exop.runtime.drivers.base import Driver, Halted, acting_as
-from exop.runtime.unwind import Unwind, Work
+from exop.runtime.unwind import Work
 
 #: What sends a payload: called with it, and whether to take the instrumented way.
 Send = Callable[[Any, bool], None]
@@ -68,8 +68,8 @@ class EngineDriver(Driver):
                     self.probes += single
                     self.origin = time.perf_counter()
                 send(payload, probe)
-            except Unwind as unwound:
-                self.unwound(unwound)
+            except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+                self.unwound(error, work() if work is not None else None)
             finally:
                 self.rest()
 

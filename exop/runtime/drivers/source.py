@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
-from exop.model.items import CONTROL
+from exop.model.items import CONTROL, EndOfStream
 from exop.runtime.convert import weight
 from exop.runtime.drivers.base import Halted
 from exop.runtime.drivers.thread import ThreadDriver
@@ -61,7 +61,6 @@ class SourceDriver(ThreadDriver):
         self._batches = form == "batches"
         self._plain = form == "items" and flush is None
         self._pulls = pulls
-        self._defect = False
 
     def run(self) -> None:
         """Iterate until the source ends, or is told to end; then the end of the stream goes out."""
@@ -81,8 +80,8 @@ class SourceDriver(ThreadDriver):
             return
         try:
             self._finish()
-        except Unwind as unwound:
-            self.unwound(unwound)
+        except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+            self.unwound(error, Work(self.entry, "control", EndOfStream()))
 
     def iterate_anew(self) -> None:
         """Iterate the slet anew, from its memento, behind what it has yielded; the driver is parked outside of it."""
@@ -111,9 +110,7 @@ class SourceDriver(ThreadDriver):
         except Halted:  # how a slet that pulls is made to leave its pull
             if self.halting or self.retired:
                 raise
-        except BaseException as error:  # a source that calls sys.exit is one that raises
-            if self._defect:  # it came from what is behind the slet, where every slet has a policy of its own
-                raise
+        except BaseException as error:  # noqa: BLE001 (a source that calls sys.exit is one that raises)
             self.rest()
             again = self._broken(error)
             self.rest()
@@ -155,12 +152,9 @@ class SourceDriver(ThreadDriver):
                 elif item is not None:
                     self.count = count = count + 1
                     push(item)
-            except Unwind as unwound:
-                self.unwound(unwound)
+            except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+                self._unwound_with(item, error)
                 push = self.entry.push
-            except Exception:
-                self._defect = True
-                raise
             self.busy = between
             if self.attention and self._shall_leave():
                 return
@@ -178,14 +172,18 @@ class SourceDriver(ThreadDriver):
                         return
                     self.hand = None
                 self._send(item, probe=probe)
-            except Unwind as unwound:
-                self.unwound(unwound)
-            except Exception:
-                self._defect = True
-                raise
+            except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+                self._unwound_with(item, error)
             self.busy = self._pulls
             if self.attention and self._shall_leave():
                 return
+
+    def _unwound_with(self, item: Any, error: BaseException) -> None:
+        """Deal with what a push has raised: what the slet has yielded is in hand."""
+        in_hand = Work(self.entry, self._way(item), item) if item is not None else None
+        unwound = self.unwinding(error, in_hand)
+        self.hand = None
+        self.unwound(unwound)
 
     def _shall_leave(self) -> bool:
         if not self._pulls:

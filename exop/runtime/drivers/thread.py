@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from typing import NoReturn
 
 from exop.logs import logger
 from exop.runtime.drivers.base import Driver, Halted, be_driver
@@ -76,19 +77,39 @@ class ThreadDriver(Driver):
     def _main(self, run: Callable[[], None] | None = None) -> None:
         be_driver(self)
         try:
-            (run or self.run)()
-            while not self._leave():
-                self.busy = True
-                self.stand_by()
+            self._keep_running(run or self.run)
         except Halted:
             return
-        except BaseException as error:  # noqa: BLE001 (a slet's errors end in its policy: this is a defect, and shown)
-            self.crash = error
-            report_crash(self, error)
+        except BaseException as error:  # noqa: BLE001 (a defect, where nothing can be resumed any more)
+            self._note_crash(error)
         finally:
             self.left = True
             self.rest()
             self.told()
+
+    def _keep_running(self, run: Callable[[], None]) -> None:
+        """Run to the end; after a defect once more, as soon as somebody has repaired what the driver runs."""
+        while True:
+            try:
+                run()
+                while not self._leave():
+                    self.busy = True
+                    self.stand_by()
+            except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+                self.busy = True
+                self.unwound(error)
+            else:
+                return
+
+    def crashed(self, error: BaseException) -> NoReturn:
+        """Leave at once: neither the end of the stream, nor anything else, goes out any more."""
+        self._note_crash(error)
+        self.halt()
+        raise Halted
+
+    def _note_crash(self, error: BaseException) -> None:
+        self.crash = error
+        report_crash(self, error)
 
     def _leave(self) -> bool:
         """Leave, unless somebody has given it something to do meanwhile."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from exop.runtime.drivers.thread import ThreadDriver
-from exop.runtime.unwind import Unwind
 
 if TYPE_CHECKING:
     from exop.runtime.channels.queue import QueueChannel
@@ -47,8 +46,8 @@ class Worker(ThreadDriver):
     def _drain(self, queue: QueueChannel) -> int:
         try:
             return queue.drain(self, TURN)
-        except Unwind as unwound:
-            self.unwound(unwound)
+        except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+            self.unwound(error)
             return 1
 
     @property

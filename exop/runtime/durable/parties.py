@@ -19,6 +19,7 @@ from exop.errors import CheckpointError, NotCommitted
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable.failpoints import failpoint
+from exop.shown import described, message
 
 
 def tell(component: Component, *, on: bool) -> None:
@@ -68,7 +69,9 @@ def commit(deployment: Deployment, number: int) -> None:
         try:
             hook()
         except Exception as problem:  # noqa: BLE001 (whatever a slet raises; it is told, and tried again)
-            failed = NotCommitted(application=deployment.name, node=node, problem=str(problem) or repr(problem))
+            failed = NotCommitted(
+                application=deployment.name, node=node, problem=message(problem) or described(problem)
+            )
             failed.__cause__ = problem
     failpoint("checkpoint-put-out")
     if failed is not None:
@@ -80,7 +83,7 @@ def _call(deployment: Deployment, name: str, *given: Any) -> None:
         try:
             hook(*given)
         except Exception as problem:
-            told = f"{node}.{name}() raised {type(problem).__name__}: {problem}"
+            told = f"{node}.{name}() raised {described(problem)}"
             raise CheckpointError(application=deployment.name, problem=told, cure="repair that first") from problem
 
 

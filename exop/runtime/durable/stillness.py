@@ -10,7 +10,7 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.inside import whereabouts
-from exop.runtime.shown import described
+from exop.shown import described
 
 #: A source that has not yielded after so many seconds is a slow one.
 QUICK = 0.01

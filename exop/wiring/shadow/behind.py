@@ -14,6 +14,7 @@ from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.tap import independent
+from exop.shown import described
 from exop.wiring.controller import WiringController
 from exop.wiring.drain import Drain
 from exop.wiring.pause import Pause
@@ -128,7 +129,7 @@ class Behind:
             return independent(value)
         except Exception as error:  # noqa: BLE001 (an item that cannot be copied: the stream goes on without the copy)
             self.follower.give_up(
-                f"an item cannot be copied ({type(error).__name__}: {error}); "
+                f"an item cannot be copied ({described(error)}); "
                 f"if no slet alters the items that it gets or has put out, say Shadow(copy=False)"
             )
             return value

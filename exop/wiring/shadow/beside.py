@@ -13,6 +13,7 @@ from exop.model.handover import HandOver
 from exop.model.mesh import Mesh
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
+from exop.shown import described
 from exop.wiring.controller import WiringController
 from exop.wiring.plan import Plan
 from exop.wiring.shadow.allowed import replacements
@@ -195,4 +196,6 @@ class Beside:
         try:
             discard(deployment, self._manager, kept.component)
         except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes)
-            logger("exop.wiring").error("a predecessor did not close", node=f"{application}.{node}", error=repr(error))
+            logger("exop.wiring").error(
+                "a predecessor did not close", node=f"{application}.{node}", error=described(error)
+            )

@@ -11,6 +11,7 @@ from exop.model.items import CONTROL
 from exop.model.shadow import TRIFLE
 from exop.runtime.metrics import quantiles
 from exop.runtime.tap import PLAIN
+from exop.shown import class_of, described
 from exop.wiring.shadow.calls import Leaving
 from exop.wiring.shadow.streams import MOST, Difference, PortStreams, Side
 
@@ -133,8 +134,8 @@ class Comparison:
 
 
 def _kind(error: BaseException | None) -> str | None:
-    return None if error is None else type(error).__qualname__
+    return None if error is None else class_of(error)
 
 
 def _said(error: BaseException | None) -> str:
-    return "no error" if error is None else f"{type(error).__name__}: {error}"[:200]
+    return "no error" if error is None else described(error)[:200]

@@ -14,6 +14,7 @@ from exop.model.memento import Memento
 from exop.model.mesh import Mesh
 from exop.runtime.component import Component
 from exop.runtime.trouble import DeadLetters
+from exop.shown import class_of, message
 from exop.wiring.shadow.behind import Behind, as_far
 from exop.wiring.shadow.calls import Call
 from exop.wiring.shadow.taps import FollowerTap, without_tap
@@ -49,7 +50,7 @@ class Kept(Behind):
         """One that raises where its successor did not has lost an item: it cannot go on in its place."""
         if tap.error is not None and call.error is None and self.node.policy not in ("skip", "dead-letter"):
             error = tap.error
-            self.follower.give_up(f"it raised {type(error).__name__} for an item that its successor took: {error}")
+            self.follower.give_up(f"it raised {class_of(error)} for an item that its successor took: {message(error)}")
 
     def take_over(self) -> Memento | None:
         """Come back to where the successor is connected now, and as it is suspended."""

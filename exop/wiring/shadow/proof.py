@@ -13,7 +13,7 @@ from exop.model.shadow import Shadow
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
 from exop.runtime.node_lines import NodeWatch
-from exop.runtime.shown import described, message
+from exop.shown import described, message
 from exop.wiring.controller import WiringController
 from exop.wiring.lines import fired_beside
 from exop.wiring.plan import Plan, Step

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from exop.model.items import CONTROL
 from exop.runtime.convert import as_row
-from exop.runtime.shown import described, shown
+from exop.shown import described, shown
 from exop.wiring.shadow.equality import is_columns, same, same_kind
 
 #: So many differences are reported at most.

@@ -1,0 +1,156 @@
+"""Objects and exceptions of user code as text: whatever their classes do, the text is made, bounded and printable.
+
+An exception may be any object: `__str__`, `__repr__` and `__getattribute__` may raise, attributes may be read-only,
+causes may form a circle. Everything that reports on user code takes its text from here. Control characters are written
+as escapes, since the text may stand in a terminal.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+#: So many characters of an error's text, and of a traceback, are shown.
+MESSAGE: Final = 1000
+TRACEBACK: Final = 20_000
+#: Larger groups and longer chains of exceptions are not formatted; of deep recursion, the innermost frames are.
+MOST: Final = 200
+#: Files whose frames stand between a driver and a slet: the compiled ways, and the runtime.
+_CALLERS: Final = ("<fused ", str(Path(__file__).parent / "runtime"))
+
+#: What moves the cursor, changes colours or turns the direction of the text; not the end of a line, nor a tabulator.
+_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+#: Attributes as the interpreter itself reads them: nothing that a class defines runs.
+_READ: Final[dict[str, Callable[[BaseException], Any]]] = {
+    name: vars(BaseException)[name].__get__ for name in ("__cause__", "__context__", "__traceback__", "__dict__")
+}
+
+
+def clean(text: str) -> str:
+    """The text with its control characters as escapes."""
+    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def indented(text: str) -> str:
+    """The text with every line but the first indented: none of them looks like the line of another event."""
+    return clean(text).replace("\n", "\n    ")
+
+
+def class_of(thing: object) -> str:
+    """The name of the object's class."""
+    name: str = vars(type)["__name__"].__get__(type(thing))
+    return clean(name[:MOST])
+
+
+def shown(item: object, most: int = 500) -> str:
+    """The item's `repr()`, shortened; if that raises, its class."""
+    return _called(repr, item, most, f"{class_of(item)} ")
+
+
+def message(thing: object) -> str:
+    """The `str()` of an exception, or of anything else, shortened; if that raises, the text says so."""
+    return _called(str, thing, MESSAGE)
+
+
+def described(error: BaseException) -> str:
+    """The class of an exception and its message."""
+    return f"{class_of(error)}: {message(error)}"
+
+
+def add_note(error: BaseException, text: str) -> None:
+    """Add a note as `error.add_note()` does, also to an error whose attributes are read-only."""
+    notes = _READ["__dict__"](error).setdefault("__notes__", [])
+    if type(notes) is list:
+        notes.append(text)
+
+
+def notes_of(error: BaseException) -> list[str]:
+    """The notes of an exception, each as one text."""
+    notes = _READ["__dict__"](error).get("__notes__")
+    return [message(note) for note in notes[:MOST]] if type(notes) is list else []
+
+
+def traceback_of(error: BaseException, without: type[BaseException] | None = None) -> str:
+    """The traceback, as Python prints it; what was raised by *without* before is no part of it.
+
+    Of an exception that Python cannot print, or only at length, its own traceback without causes and sub-exceptions.
+    """
+    try:
+        text = _formatted(error, without) if _is_small(error) else _alone(error)
+    except BaseException as problem:  # noqa: BLE001 (whatever the classes in the chain do)
+        _let_interrupts_pass(problem)
+        text = _alone(error)
+    if len(text) > TRACEBACK:  # the middle of a long one tells the least
+        half = TRACEBACK // 2
+        text = f"{text[:half]}\n… ({len(text) - TRACEBACK} characters) …\n{text[-half:]}"
+    return clean(text)
+
+
+def without_own_frames(error: BaseException) -> None:
+    """Drop the frames from which the platform called a slet: the traceback then begins in the user's code."""
+    trace, own = _READ["__traceback__"](error), None
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_CALLERS):
+        own = trace  # the last one stays where the platform itself has raised
+        trace = trace.tb_next
+    if trace is None and own is not None and not own.tb_frame.f_code.co_filename.startswith(_CALLERS[0]):
+        trace = own
+    BaseException.with_traceback(error, trace)
+
+
+def frames_of(error: BaseException) -> traceback.StackSummary:
+    """Where the exception was raised: its frames, the innermost last."""
+    return traceback.extract_tb(_READ["__traceback__"](error), limit=-MOST)
+
+
+def _called(text_of: Callable[[object], str], thing: object, most: int, otherwise: str = "") -> str:
+    try:
+        text = str.__str__(text_of(thing))  # it may be of a subclass of str, which has methods of its own
+    except BaseException as problem:  # noqa: BLE001 (whatever the class does)
+        _let_interrupts_pass(problem)
+        return f"{otherwise}(its {text_of.__name__}() raised {class_of(problem)})"
+    return clean(text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)")
+
+
+def _let_interrupts_pass(problem: BaseException) -> None:
+    """Raise what may be the user's Ctrl-C, which only the main thread gets."""
+    if issubclass(type(problem), KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        raise problem
+
+
+def _formatted(error: BaseException, without: type[BaseException] | None) -> str:
+    whole = traceback.TracebackException.from_exception(error)
+    part: traceback.TracebackException | None = whole
+    while part is not None:
+        if part.__context__ is not None and part.__context__.exc_type is without:
+            part.__context__ = None
+        part = part.__cause__ or part.__context__
+    return "".join(whole.format())
+
+
+def _alone(error: BaseException) -> str:
+    """The traceback without causes and sub-exceptions, by nothing that a class could have defined."""
+    frames = "".join(frames_of(error).format())
+    head = f"Traceback (most recent call last):\n{frames}" if frames else ""
+    return "\n".join([f"{head}{described(error)}", *notes_of(error)]) + "\n"
+
+
+def _is_small(error: BaseException) -> bool:
+    """Python formats all causes and sub-exceptions, however many there are; tells whether there are few."""
+    seen: set[int] = set()
+    left = [error]
+    while left and len(seen) <= MOST:
+        one = left.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            left += list(_next_to(one))
+    return len(seen) <= MOST
+
+
+def _next_to(error: BaseException) -> Iterator[BaseException]:
+    yield from (one for name in ("__cause__", "__context__") if (one := _READ[name](error)) is not None)
+    if issubclass(type(error), BaseExceptionGroup):
+        yield from vars(BaseExceptionGroup)["exceptions"].__get__(error)[: MOST + 1]
