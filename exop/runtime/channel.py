@@ -28,6 +28,10 @@ class Outlet:
     entry: Entry
 
 
+def _nothing() -> None:
+    """Restore nothing: most channels keep their contents whatever is connected to them."""
+
+
 class Channel(ABC):
     """The base of channel kinds. A channel belongs to no slet, so it survives the replacement of its neighbours.
 
@@ -46,6 +50,8 @@ class Channel(ABC):
         live: What consumers receive stays the channel's own (a window from which its slet evicts), so that no queue
             can stand between it and them.
         refuses_whole: A batch of which it cannot take an item is not taken at all.
+        ways: The entries behind `entry` that lead to one port each, where a kind has them (a window per port); each
+            stands at a place with a name, so that unfinished work finds it again after a change.
         home: A folder of its own in the state directory, which need not be there yet; `None` without one.
         trouble: What has gone wrong here, in words: whoever waits for the application is told.
     """
@@ -56,6 +62,7 @@ class Channel(ABC):
     pull_mode: ClassVar[PullMode] = "take"
     reconfigurable: ClassVar[bool] = False
     live: bool = False
+    ways: Sequence[Entry] = ()
     refuses_whole: ClassVar[bool] = False
 
     def __init__(self, name: str) -> None:
@@ -66,6 +73,10 @@ class Channel(ABC):
     @abstractmethod
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Compile the way in, given the ways into those who are connected now."""
+
+    def bound_back(self) -> Callable[[], None]:
+        """Return what restores the contents that `entry` drops, should a change of the connections be undone."""
+        return _nothing
 
     def read(self, port: str) -> list[Any]:
         """What a pulling port sees (`pull_mode = "read"`); channels that pass items on have nothing to read."""
@@ -150,10 +161,15 @@ class ControlMerge:
         with self._lock:
             self._expected = set(producers)
 
-    def due_with(self, producers: Iterable[str]) -> bool:
-        """Something would go on if these were all that is waited for."""
+    def due_with(self, producers: Iterable[str], ended: Iterable[str] = ()) -> bool:
+        """Something would go on if these were all producers, and *ended* of them had ended."""
         with self._lock:
-            return bool(self._next(set(producers)))
+            return bool(self._next(set(producers), self._ended.union(ended)))
+
+    def note_ended(self, producers: Iterable[str]) -> None:
+        """Note producers whose stream had ended, elsewhere, before they came here."""
+        with self._lock:
+            self._ended.update(producers)
 
     def take_due(self) -> list[Punctuation | EndOfStream]:
         """What goes on because somebody for whom it waited has left."""
@@ -250,7 +266,7 @@ class ControlMerge:
 
     def _due(self) -> list[Punctuation | EndOfStream]:
         """What can go on now, and is gone then."""
-        found = self._next(self._expected)
+        found = self._next(self._expected, self._ended)
         for mark in found:
             if isinstance(mark, EndOfStream):
                 self._done = True
@@ -258,10 +274,10 @@ class ControlMerge:
                 self._sent = mark.time
         return found
 
-    def _next(self, expected: set[str]) -> list[Punctuation | EndOfStream]:
+    def _next(self, expected: set[str], ended: set[str]) -> list[Punctuation | EndOfStream]:
         if self._done or not expected:
             return []
-        still = expected - self._ended
+        still = expected - ended
         if not still:
             return [EndOfStream()]
         lowest = min(self._times.get(name, LOWEST) for name in still)

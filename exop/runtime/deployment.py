@@ -45,7 +45,7 @@ class Deployment:
         reasons: Why each of them is there.
         places: What is compiled at each place.
         merges: Where several producers meet in a channel.
-        joined: What is connected: channels, each with the name of a port.
+        joined: The connections: channels, each with the name of a port.
         loops: What watches the cycles; called by drivers that have nothing to do.
         leaving: Drivers of components that are just being replaced or removed.
         retired: Folders of engines that were replaced, which the last checkpoint may still name.

@@ -25,16 +25,16 @@ Producer = tuple[Component, str]
 _PASSING = (ComponentFailed, Unwind, Halted)
 
 
-def careful(channel: Channel, entry: Entry, producers: Sequence[Producer]) -> Entry:
-    """The way into a channel that keeps something, with what it cannot take given back to its producers."""
+def careful(channel: Channel, entry: Entry, place: str, producers: Sequence[Producer]) -> Entry:
+    """The way into a channel that keeps something, at *place*; an item that it does not take fails at its producer."""
     if not producers:
         return entry
-    made = _careful(channel, entry, producers)
-    made.probe = _careful(channel, entry.probe, producers) if entry.probe is not entry else made
+    made = _careful(channel, entry, place, producers)
+    made.probe = _careful(channel, entry.probe, place, producers) if entry.probe is not entry else made
     return made
 
 
-def _careful(channel: Channel, entry: Entry, producers: Sequence[Producer]) -> Entry:
+def _careful(channel: Channel, entry: Entry, place: str, producers: Sequence[Producer]) -> Entry:
     def guarded(way: Way) -> Callable[[Any], None]:
         take = getattr(entry, way)
 
@@ -44,7 +44,7 @@ def _careful(channel: Channel, entry: Entry, producers: Sequence[Producer]) -> E
             except _PASSING:
                 raise
             except BaseException as error:  # noqa: BLE001 (whatever a channel, or a property of an item, raises)
-                _refused(channel, producers, Work(_place(channel), way, payload), error)
+                _refused(channel, producers, Work(stand_in, way, payload), error)
 
         return push
 
@@ -55,18 +55,15 @@ def _careful(channel: Channel, entry: Entry, producers: Sequence[Producer]) -> E
             raise
         except BaseException as error:  # noqa: BLE001 (likewise)
             if not channel.refuses_whole:
-                _refused(channel, producers, Work(_place(channel), "push_batch", batch), error)
+                _refused(channel, producers, Work(stand_in, "push_batch", batch), error)
             else:  # nothing of the batch was taken: only those items fail that cannot be
                 in_turn(made, to_items(batch))
 
+    # Whatever is compiled there by the time when the item is tried again.
+    stand_in = Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, place=place)
     take_batch = entry.push_batch
     made = Entry(guarded("push"), push_batch, guarded("control"))
     return made
-
-
-def _place(channel: Channel) -> Entry:
-    """Stands for the way into the channel, whatever is compiled there when it is used."""
-    return Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, place=f"channel {channel.name}")
 
 
 def _refused(channel: Channel, producers: Sequence[Producer], work: Work, error: BaseException) -> None:

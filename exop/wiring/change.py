@@ -177,7 +177,7 @@ class Change:
             mesh = self._caught_up()
             check_ends(before.circuit, after.circuit)
             failpoint("rebind-before")
-            after = Wiring(after.circuit, self.wiring.bind(self.deployment, after))
+            bound = self.wiring.bind(self.deployment, after)
             failpoint("rebind-after")
             if self.seal is not None:
                 self.seal()
@@ -189,7 +189,9 @@ class Change:
             self.deployment.leaving = []
         self._undo = []
         self.made = True
-        self._hand_on(old, before, after)
+        # From here on nothing can fail; until here nothing was taken out of the place where it waits.
+        bound.complete()
+        self._hand_on(old, before, Wiring(after.circuit, bound.layout))
         self.deployment.mesh = mesh.at(mesh.revision + 1)
 
     def _caught_up(self) -> Mesh:
@@ -209,12 +211,19 @@ class Change:
         """Put the successors in their places, with the states; give the others their new settings."""
         deployment = self.deployment
         components, channels, workers = deployment.components, deployment.channels, deployment.workers
-        queues = deployment.inserted
+        queues, merges = deployment.inserted, dict(deployment.merges)
+        served = [(worker, worker.queues) for worker in workers.values()]
+        bind_back = [channel.bound_back() for channel in channels.values()]
 
         def put_back() -> None:
             deployment.components, deployment.channels = components, channels
-            deployment.workers, deployment.inserted = workers, queues
+            deployment.workers, deployment.merges = workers, merges
+            deployment.inserted = {**deployment.inserted, **queues}  # those that were new are let go
+            for worker, had in served:
+                worker.serve(had)
             self.wiring.bind(deployment, before)
+            for put in bind_back:
+                put()
 
         self._undo.append(put_back)
         now = dict(components)
@@ -265,15 +274,16 @@ class Change:
             if driver is None:
                 continue
             stays = self.beside.stays(component)
-            in_hand = component.surrender()  # before it is told to leave: it would do it itself
-            in_hand += [] if stays else put_out(component)
+            left = driver.unload()  # before it is told to leave: it would do it itself
+            unsent = [*component.surrender(), *([] if stays else put_out(component))]
             if isinstance(driver, EngineDriver):
-                driver.heir = partial(_push_late, hands, driver)
+                driver.heir = partial(_push_late, hands, component, successor)
             if successor is not None and successor.driver is not None and driver.ending:
                 successor.driver.ending = True
             for one in () if stays else (driver, *component.pullers):
                 one.retire()
-            hands.pass_on(driver, in_hand)
+            hands.pass_on(driver, left)
+            hands.pass_out(component, successor, unsent)
         for driver in self.deployment.drivers():
             if driver.work:
                 driver.work.extend(hands.pass_on(driver, driver.unload()))
@@ -323,9 +333,9 @@ def _remembered(component: Component) -> Undo:
     return bring_back
 
 
-def _push_late(hands: Hands, owner: EngineDriver, work: Work) -> None:
-    """What an engine pushes after it was replaced, and before it is closed, goes where its successor's output goes."""
-    hands.pass_on(owner, [work])
+def _push_late(hands: Hands, engine: Component, successor: Component | None, work: Work) -> None:
+    """Send what an engine pushes after it was replaced, and before it is closed, by its successor's outputs."""
+    hands.pass_out(engine, successor, [work])
 
 
 def _report(component: Component, problem: str) -> None:

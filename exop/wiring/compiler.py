@@ -19,7 +19,7 @@ from exop.runtime.unwind import Unwind
 from exop.runtime.ways import way_into
 from exop.wiring.circuit import Circuit, Join
 from exop.wiring.layout import Layout
-from exop.wiring.places import before_key, edge_key
+from exop.wiring.places import before_key, edge_key, inside
 
 #: The capacity of the queues that the wiring inserts.
 INSERTED_CAPACITY = 1024
@@ -122,8 +122,7 @@ class Compiler:
             entry = self._channels[name] = self._at(before.entry(()), f"channel {name}")
             self._later.append(lambda: self._connect_before(before, channel, name))
             return entry
-        place = f"channel {name}"
-        entry = self._channels[name] = self._looking(name, self._at(self._into(channel, name, place), place))
+        entry = self._channels[name] = self._looking(name, self._at(self._into(channel, name), f"channel {name}"))
         return entry
 
     def _looking(self, name: str, entry: Entry) -> Entry:
@@ -139,14 +138,16 @@ class Compiler:
         guarded = watch.behind(ITEM, entry, subject)
         return self._at(guarded, entry.place) if entry.place else guarded
 
-    def _into(self, channel: Channel, name: str, place: str = "") -> Entry:
-        """The way into a channel itself; what it cannot take is the failure of who has sent it."""
+    def _into(self, channel: Channel, name: str) -> Entry:
+        """The way into a channel itself; an item that it does not take is the failure of its sender."""
         entry = channel.entry(self._outlets(name))
+        self._places |= {way.place: way for way in channel.ways}
         if not channel.serial:
             return entry
-        if place and not entry.place:
-            entry.stand_at(place)  # what waits in front of the channel itself finds it again
-        return careful(channel, entry, [(join.component, join.port.name) for join in self.circuit.producers[name]])
+        if not entry.place:
+            entry.stand_at(inside(name))  # an item that the channel itself keeps waiting finds it again
+        producers = [(join.component, join.port.name) for join in self.circuit.producers[name]]
+        return self._at(careful(channel, entry, inside(name), producers), inside(name))
 
     def _connect(self, channel: Channel, name: str) -> None:
         channel.entry(self._outlets(name))

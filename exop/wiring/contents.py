@@ -20,6 +20,7 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.unwind import Work
+from exop.wiring.places import channel_at, port_at
 from exop.wiring.plan import Plan
 
 Undo = Callable[[], object]
@@ -123,9 +124,10 @@ class _Contents:
         return one is not None and other is not None and one[1] == other[1]
 
     def _leads_to_them(self, place: str) -> bool:
-        if place.startswith("channel "):
-            return place.removeprefix("channel ") in self._channels
-        name, _, port = place.removeprefix("queue ").rpartition(" -> ")[2].rpartition(".")
+        target = port_at(place)
+        if not target:
+            return channel_at(place) in self._channels
+        name, _, port = target.rpartition(".")
         node = self.after.nodes.get(name)
         if node is not None and port in node.outputs():
             return node.outputs()[port] in self._channels

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 
 from exop.errors import WiringError
 from exop.model.filter import where
@@ -13,15 +14,16 @@ from exop.registry import ServiceRegistry
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.worker import Worker
 from exop.runtime.manager import CHANNEL, WIRING, ComponentManager, channel_id
 from exop.wiring.circuit import Circuit, read_circuit
 from exop.wiring.compiler import Compiler
 from exop.wiring.layout import Layout, lay_out
 from exop.wiring.loops import EndOfLoop
-from exop.wiring.manning import man
+from exop.wiring.manning import man, relieve
 from exop.wiring.order import check_order
 from exop.wiring.places import possible
-from exop.wiring.seeds import find_seeds, open_anew
+from exop.wiring.seeds import Seeds, find_seeds, open_anew
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,19 @@ class Wiring:
     def lean(self) -> Wiring:
         """The same without inserted queues that are needed no more; they must be empty."""
         return Wiring(self.circuit, lay_out(self.circuit)) if self.layout.inserted else self
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Connections that are bound, and what waits in queues and with drivers still where it was.
+
+    Attributes:
+        layout: With queues for the catch-up events of newly connected ports.
+        complete: Moves what waits; called once, when the connections are not going to be taken back any more.
+    """
+
+    layout: Layout
+    complete: Callable[[], None]
 
 
 class WiringController:
@@ -75,9 +90,10 @@ class WiringController:
         """
         wiring = self.survey(deployment)
         with deployment.parked(timeout):
-            layout = self.bind(deployment, wiring)
+            bound = self.bind(deployment, wiring)
+            bound.complete()
         deployment.settle_workers(timeout)
-        return layout
+        return bound.layout
 
     def survey(self, deployment: Deployment, channels: Collection[str] | None = None) -> Wiring:
         """Read and check the connections of an application, and lay out its drivers; nothing is bound yet.
@@ -94,10 +110,10 @@ class WiringController:
         check_order(circuit, layout)
         return Wiring(circuit, layout)
 
-    def bind(self, deployment: Deployment, wiring: Wiring) -> Layout:
+    def bind(self, deployment: Deployment, wiring: Wiring) -> Bound:
         """Compile what was surveyed and bind it; the drivers of the application are parked, or not started yet.
 
-        Returns the layout as it is bound: with queues for what newcomers have to be told.
+        No item moves before `Bound.complete` is called, so that binding the former connections undoes everything.
         """
         circuit, layout = wiring.circuit, wiring.layout
         seeds = find_seeds(deployment, circuit)
@@ -108,13 +124,9 @@ class WiringController:
         compiler.compile()
         self._replace_queues(deployment, compiler.queues)
         deployment.reasons = dict(layout.inserted)
-        open_anew(deployment, circuit)
-        deployment.joined = {(name, join.name) for name, joins in circuit.consumers.items() for join in joins}
-        man(deployment, circuit, layout)
+        leaving = man(deployment, circuit, layout)
         deployment.loops = [EndOfLoop(deployment, circuit, loop) for loop in layout.loops]
-        named = {name: channel for name, channel in circuit.channels.items() if isinstance(channel, QueueChannel)}
-        seeds.plant({**named, **deployment.inserted})
-        return layout
+        return Bound(layout, partial(_complete, deployment, circuit, seeds, leaving))
 
     def _replace_queues(self, deployment: Deployment, queues: dict[str, QueueChannel]) -> None:
         """Register the inserted queues, and let go of those that are not needed; one that holds items stays."""
@@ -131,6 +143,17 @@ class WiringController:
     def close(self) -> None:
         """Stop following the ports."""
         self._ports.close()
+
+
+def _complete(deployment: Deployment, circuit: Circuit, seeds: Seeds, leaving: Collection[Worker]) -> None:
+    """Move what waits to where the new connections lead; nothing can fail here."""
+    open_anew(deployment, circuit)
+    ends = (circuit.consumers, circuit.producers)
+    deployment.joined = {(name, join.name) for end in ends for name, joins in end.items() for join in joins}
+    for worker in leaving:
+        relieve(deployment, worker)
+    named = {name: channel for name, channel in circuit.channels.items() if isinstance(channel, QueueChannel)}
+    seeds.plant({**named, **deployment.inserted}, deployment.merges)
 
 
 def _check_types(circuit: Circuit) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from exop.runtime.unwind import Work
 from exop.wiring.circuit import Circuit
 from exop.wiring.layout import Layout
-from exop.wiring.places import before_key, edge_key
+from exop.wiring.places import before_key, channel_at, edge_key, inside, port_at
 
 
 class Downstream:
@@ -40,9 +40,8 @@ class Downstream:
         """The places that are called directly from a place."""
         if place.startswith("queue "):
             return []
-        name = place.removeprefix("channel ")
-        if name != place:
-            return self._delivered(name)
+        if channel := channel_at(place):
+            return self._behind_channel(place, channel)
         node, _, port = place.rpartition(".")
         component = self._nodes.get(node)
         if component is None:
@@ -54,9 +53,17 @@ class Downstream:
             return []
         return [f"channel {channel}" for _, channel in self._circuit.outputs(component)]
 
-    def _delivered(self, name: str) -> list[str]:
+    def _behind_channel(self, place: str, name: str) -> list[str]:
         channel = self._circuit.channels.get(name)
-        if channel is None or channel.buffered or before_key(name) in self._inserted:
+        if channel is None or channel.buffered:
             return []
-        joins = self._circuit.consumers[name]
-        return [one.name for one in joins if not one.port.pulled and edge_key(name, one) not in self._inserted]
+        if place.startswith("channel "):
+            if before_key(name) in self._inserted:
+                return []
+            if channel.serial:
+                return [inside(name)]
+        joins = [one for one in self._circuit.consumers[name] if not one.port.pulled]
+        ports = [one.name for one in joins if edge_key(name, one) not in self._inserted]
+        if place.startswith("into "):  # a window is one step nearer to its port than the way into all of them
+            return [f"window {name} | {port}" for port in ports]
+        return [port for port in ports if port_at(place) in ("", port)]

@@ -8,12 +8,13 @@ meet in one slet, or overtake each other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from exop.errors import PlanError
 from exop.model.items import CONTROL
 from exop.runtime.channel import Channel
+from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, acting_as
 from exop.runtime.entry import NOWHERE, Entry
@@ -22,7 +23,7 @@ from exop.wiring.circuit import Circuit
 from exop.wiring.downstream import Downstream
 from exop.wiring.drain import HELPLESS
 from exop.wiring.layout import Layout
-from exop.wiring.places import before_key, edge_key, in_front_of
+from exop.wiring.places import before_key, channel_at, edge_key, in_front_of, port_at
 from exop.wiring.reach import DriverKey
 
 
@@ -46,19 +47,34 @@ class Hands:
         stays = []
         for one in work:
             entry = self._destination(one)
-            if entry is None:
-                continue
-            todo = Work(entry, one.way, one.payload, one.wait)
-            runner = owner if not entry.place else self._runner(entry.place)
-            if runner is None:
-                with acting_as(owner):  # it is closed: no queue lets it wait
-                    todo.do({})
-            elif runner is owner:
-                stays.append(todo)
-            else:
-                runner.take_on([todo])
-                self._tell_holders(owner, runner)
+            if entry is not None:
+                stays += self._give(owner, replace(one, entry=entry))
         return stays
+
+    def pass_out(self, component: Component, successor: Component | None, unsent: Iterable[Work]) -> None:
+        """Send what *component*, which leaves, has put out and not sent: by its successor's ports, if it has them."""
+        if component.driver is None:
+            return
+        ports = {id(entry): port for port, entry in component.to.items()}
+        for one in unsent:
+            entry = successor.to.get(ports.get(id(one.entry), "")) if successor is not None else None
+            if entry is None or one.entry is NOWHERE:
+                self.pass_on(component.driver, [one])
+            else:
+                self._give(component.driver, replace(one, entry=entry))
+
+    def _give(self, owner: Driver, todo: Work) -> list[Work]:
+        """Hand one thing over to the driver that runs its place; returns it if that is *owner* itself."""
+        runner = self._runner(todo.entry.place) if todo.entry.place else owner
+        if runner is owner:
+            return [todo]
+        if runner is None:
+            with acting_as(owner):  # it is closed: no queue lets it wait
+                todo.do({})
+        else:
+            runner.take_on([todo])
+            self._tell_holders(owner, runner)
+        return []
 
     def pass_first(self, owner: Driver, work: list[Work]) -> None:
         """Hand over what is older than anything else on its way to the same place."""
@@ -90,7 +106,7 @@ class Hands:
         place, there = work.entry.place, self.deployment.places
         if work.entry is NOWHERE:
             return None
-        if not place:  # one of the windows behind a channel: it finds its port itself
+        if not place:  # it leads to nothing that a change could move
             return work.entry
         left = next((name for name, joins in self.before.producers.items() if place in [j.name for j in joins]), None)
         if left is not None and place not in [join.name for join in self.after.producers.get(left, ())]:
@@ -115,9 +131,11 @@ class Hands:
         return ""
 
     def _runner(self, place: str) -> Driver | None:
-        """Who runs a place; `None` for a queue, into which anybody may push."""
+        """Return the driver that runs a place; `None` for a queue, into which any driver may push."""
         if place.startswith("queue "):
             return None
+        if place.startswith(("window ", "into ")):
+            return self._first(self.layout.runs.get(f"channel:{channel_at(place)}", set()))
         node, _, port = place.rpartition(".")
         component = self.deployment.components.get(node)
         if component is not None and port in {spec.name for spec in component.spec.inputs}:
@@ -164,18 +182,25 @@ def check_hands(drivers: Iterable[Driver], before: Circuit, after: Circuit) -> N
         PlanError: an item would be lost.
     """
     stay = {component.node.name for component in after.components()}
-    lost = {f"channel {name}" for name in _gone(before, after, stay)}
+    gone, lost = set(_gone(before, after, stay)), set()
     for component in before.components():
         if component.node.name not in stay and component.status not in HELPLESS:
             lost |= {f"{component.node.name}.{port.name}" for port in component.spec.inputs}
     for driver in drivers:
         for work in driver.work:
             place = work.entry.place
-            if place in lost or (place.startswith("queue ") and place.rpartition(" -> ")[2] in lost):
+            port, channel = port_at(place), channel_at(place)
+            parted = channel and port and _parted(after, channel, port, stay)
+            if port in lost or parted or (channel in gone and not port):
                 raise PlanError(
                     f"an item is on its way to {place}, which would be removed, and cannot go on "
                     f"({driver.held_by or driver.name}); repair or resume that first"
                 )
+
+
+def _parted(after: Circuit, channel: str, port: str, stay: set[str]) -> bool:
+    """A port that stays has left the channel that keeps a window for it."""
+    return port.rpartition(".")[0] in stay and all(join.name != port for join in after.consumers.get(channel, ()))
 
 
 def _gone(before: Circuit, after: Circuit, stay: set[str]) -> Iterator[str]:

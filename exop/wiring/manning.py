@@ -13,10 +13,11 @@ from exop.wiring.circuit import Circuit
 from exop.wiring.layout import Layout
 
 
-def man(deployment: Deployment, circuit: Circuit, layout: Layout) -> None:
+def man(deployment: Deployment, circuit: Circuit, layout: Layout) -> list[Worker]:
     """One worker for each group of queues that share one; called while nothing is in flight.
 
-    A worker that has some of the queues already goes on with them; one with work in hand comes first.
+    A worker that has some of the queues already goes on with them; one with work in hand comes first. Returns the
+    workers that leave: each one is relieved once the connections stay.
     """
     queues = {name: channel for name, channel in circuit.channels.items() if isinstance(channel, QueueChannel)}
     queues |= deployment.inserted
@@ -34,14 +35,14 @@ def man(deployment: Deployment, circuit: Circuit, layout: Layout) -> None:
     leaving = {key: worker for key, worker in before.items() if worker not in manned.values()}
     by_queue = _serve(layout, queues, manned)
     for key, worker in leaving.items():
-        _relieve(deployment, worker)
         manned[key if key not in manned else f"{key} (leaves {id(worker)})"] = worker
     deployment.workers = manned
     _inform(deployment, circuit, layout, by_queue)
+    return [*leaving.values()]
 
 
-def _relieve(deployment: Deployment, worker: Worker) -> None:
-    """A worker leaves: what it has in hand is done by the one that has its queues now."""
+def relieve(deployment: Deployment, worker: Worker) -> None:
+    """Hand what a leaving worker has left to do over to the worker that has its queues now."""
     heir = next((queue.worker for queue in worker.queues if queue.worker not in (None, worker)), None)
     worker.serve(())
     if heir is None or not worker.work:

@@ -17,6 +17,24 @@ def before_key(channel: str) -> str:
     return f"-> {channel}"
 
 
+def inside(channel: str) -> str:
+    """The place of the way into a channel that keeps something, behind a queue in front of it."""
+    return f"into {channel}"
+
+
+def port_at(place: str) -> str:
+    """The port (`node.port`) to which alone a place leads; empty for a channel."""
+    if place.startswith(("channel ", "into ")):
+        return ""
+    return place.rpartition(" | " if place.startswith("window ") else " -> ")[2]
+
+
+def channel_at(place: str) -> str:
+    """The channel whose own way stands at a place: into all of it, or into one of its windows; else empty."""
+    kind, _, name = place.partition(" ")
+    return name.rpartition(" | ")[0] if kind == "window" else name if kind in ("channel", "into") else ""
+
+
 def in_front_of(circuit: Circuit, channel: str, join: Join) -> str:
     """Where a queue goes that is to stand in front of a port.
 

@@ -17,7 +17,7 @@ from exop.runtime.channel import ControlMerge
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.deployment import Deployment
 from exop.wiring.circuit import Circuit, Join
-from exop.wiring.places import before_key, edge_key, in_front_of
+from exop.wiring.places import before_key, edge_key, in_front_of, inside
 
 #: An entry of a queue as plain data: `item`, `batch` or `control`, and what it is.
 Entries = list[tuple[str, Any]]
@@ -27,20 +27,23 @@ Entries = list[tuple[str, Any]]
 class Seeds:
     """What is to be put into which queue, by place, or into which queue channel, by name.
 
-    `merged` are the channels in front of which something has become due, and `moved` queues whose place is gone, with
-    the place to which their contents go.
+    `merged` are the channels in front of which something has become due, `ended` producers that come to a channel when
+    their stream has ended already, and `moved` queues whose place is gone, with the place to which their contents go.
     """
 
     planted: dict[str, Entries] = field(default_factory=dict)
     merged: dict[str, ControlMerge] = field(default_factory=dict)
+    ended: dict[str, list[str]] = field(default_factory=dict)
     moved: list[tuple[QueueChannel, str]] = field(default_factory=list)
 
     def places(self) -> set[str]:
         """Where queues are needed for it."""
         return {*self.planted, *self.merged, *(place for _, place in self.moved)}
 
-    def plant(self, queues: dict[str, QueueChannel]) -> None:
+    def plant(self, queues: dict[str, QueueChannel], merges: dict[str, ControlMerge]) -> None:
         """Put everything in its place: what is moved comes first."""
+        for name in self.ended.keys() & merges.keys():
+            merges[name].note_ended(self.ended[name])
         for source, place in self.moved:
             entries = source.capture()["entries"]
             queues[place].put_first([(kind, payload) for kind, payload in entries if kind != "control"])
@@ -62,8 +65,13 @@ def find_seeds(deployment: Deployment, circuit: Circuit) -> Seeds:
                 place, entries = _for_newcomer(deployment, circuit, name, join)
                 if entries:
                     seeds.planted.setdefault(place, []).extend(entries)
+    for name, joins in circuit.producers.items():
+        known = deployment.joined if name in deployment.merges else ()
+        over = [one.name for one in joins if one.component.status is State.ENDED and (name, one.name) not in known]
+        seeds.ended[name] = over
     for name, merge in deployment.merges.items():
-        if name in circuit.producers and merge.due_with([join.name for join in circuit.producers[name]]):
+        ports = [join.name for join in circuit.producers.get(name, ())]
+        if ports and merge.due_with(ports, seeds.ended[name]):
             seeds.merged[name if circuit.channels[name].buffered else before_key(name)] = merge
     seeds.moved = [*_homeless(deployment, circuit)]
     return seeds
@@ -114,7 +122,7 @@ def _end_comes(deployment: Deployment, circuit: Circuit, name: str) -> bool:
     queues = [one for one in (channel, before) if isinstance(one, QueueChannel)]
     if any(("control", EndOfStream()) in queue.capture()["entries"] for queue in queues):
         return True
-    places = {f"channel {name}", *(join.name for join in circuit.producers[name])}
+    places = {f"channel {name}", inside(name), *(join.name for join in circuit.producers[name])}
     return any(
         work.entry.place in places and isinstance(work.payload, EndOfStream)
         for driver in (*deployment.drivers(), *deployment.leaving)

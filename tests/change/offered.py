@@ -46,7 +46,7 @@ class OfferedMesh(RandomMesh):
         self.slets: dict[str, SletSpec] = {}
         self.seen: dict[str, dict[str, list[int]]] = {}
         super().__init__(
-            name, chance, limits=LIMITS, durable=3600.0, **NO_ENGINES
+            name, chance, limits=LIMITS, durable=3600.0, shared_windows=True, **NO_ENGINES
         )  # a checkpoint is taken when one is asked for
         for node in self.stations:
             self._offer_twins(node)

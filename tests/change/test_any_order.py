@@ -98,7 +98,7 @@ class AnyOrder(RuleBasedStateMachine):
         made = OfferedMesh(name, random.Random(seed))
         self.platform.plugins.register(name, made)
         self.platform._gather()
-        self.changes[name] = OfferedChanges(self.platform, made, name, random.Random(seed))
+        self.changes[name] = OfferedChanges(self.platform, made, name, random.Random(seed), more=True)
         self.written[name] = Marks()
         self.platform.apply(made.mesh)
 

@@ -1,5 +1,6 @@
 """Mistakes that a change could make are put into it on purpose: the checks of `test_any_change` catch each of them."""
 
+import dataclasses
 import random
 from collections.abc import Callable
 from functools import partial
@@ -11,10 +12,11 @@ from exop import Platform
 from exop.model.handover import HandOver
 from exop.runtime import convert, failure
 from exop.runtime.drivers.base import Driver
+from exop.runtime.entry import Entry
 from exop.runtime.unwind import Work
 from exop.wiring import change as changing
 from exop.wiring.change import Change
-from exop.wiring.controller import WiringController
+from exop.wiring.controller import Bound, WiringController
 from exop.wiring.drain import Drain
 from exop.wiring.hands import Hands
 from exop.wiring.pause import Pause
@@ -53,8 +55,8 @@ def bound_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
     bind, cut, hand_on, finish = WiringController.bind, Change._cut, Change._hand_on, Change._finish
 
     def binding(self: WiringController, deployment: Any, wiring: Any) -> Any:
-        deployment.late = [partial(bind, self, deployment, wiring)]
-        return wiring.layout
+        deployment.late = [lambda: bind(self, deployment, wiring).complete()]
+        return Bound(wiring.layout, lambda: None)
 
     def cutting(self: Change, *arguments: Any) -> None:
         with monkeypatch.context() as patch:
@@ -98,9 +100,52 @@ def hand_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a driver that leaves has in hand is forgotten."""
     pass_on = Hands.pass_on
     monkeypatch.setattr(Hands, "pass_on", lambda self, owner, work: pass_on(self, owner, [] if owner.retired else work))
+    monkeypatch.setattr(Hands, "pass_out", lambda self, component, successor, unsent: None)
 
 
-MISTAKES = (cut_without_waiting, drain_skipped, retry_doubled, bound_too_late, stale_memento, hand_dropped)
+def moved_before_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits moves as soon as the connections are bound, though the change may still fail."""
+    bind = WiringController.bind
+
+    def binding(self: WiringController, deployment: Any, wiring: Any) -> Any:
+        bound = bind(self, deployment, wiring)
+        bound.complete()
+        return dataclasses.replace(bound, complete=lambda: None)
+
+    monkeypatch.setattr(WiringController, "bind", binding)
+
+
+def by_the_old_channel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An item that a source has yielded goes where its predecessor was connected."""
+    monkeypatch.setattr(
+        Hands, "pass_out", lambda self, component, successor, unsent: self.pass_on(component.driver, unsent)
+    )
+
+
+def windows_without_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left in front of one of several windows stays with its driver, though that leaves."""
+    destination = Hands._destination
+
+    def placeless(self: Hands, work: Work) -> Any:
+        entry = destination(self, work)
+        if entry is not None and entry.place.startswith("window "):
+            return Entry(entry.push, entry.push_batch, entry.control)
+        return entry
+
+    monkeypatch.setattr(Hands, "_destination", placeless)
+
+
+MISTAKES = (
+    cut_without_waiting,
+    drain_skipped,
+    retry_doubled,
+    bound_too_late,
+    stale_memento,
+    hand_dropped,
+    moved_before_the_decision,
+    by_the_old_channel,
+    windows_without_names,
+)
 
 
 @pytest.mark.parametrize("plant", MISTAKES)
@@ -121,6 +166,6 @@ def test_a_planted_mistake_is_caught(monkeypatch: pytest.MonkeyPatch, plant: Cal
 def caught(platform: Platform, seed: int) -> bool:
     """The checks found something wrong, or a thread did not leave."""
     try:
-        return bool(test_any_change.run(platform, "any", random.Random(seed)))
+        return bool(test_any_change.run(platform, "any", random.Random(seed), more=seed % 2 > 0))
     except AssertionError:
         return True

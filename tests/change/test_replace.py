@@ -1,17 +1,21 @@
 """A slet is replaced while items flow: nothing is lost, doubled or reordered, and its state goes over."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from exop import Application, InputPort, Memento, OutputPort, Slet, input_port, slet
+from exop.model.mesh import ChannelSpec, Mesh, Node
+from exop.model.slet import spec_of
 from tests.change.tools import (
     Position,
     Seen,
     Tap,
     chain,
     changed,
+    count_to,
     end,
     endless,
     finish,
@@ -21,6 +25,7 @@ from tests.change.tools import (
     plain_too,
     summing,
     summing_too,
+    suspended,
     whole,
     writing,
 )
@@ -351,3 +356,102 @@ def test_an_ending_source_is_replaced_by_one_that_ends(platform):
         tap.let(1)
     finish(platform, "app")
     assert seen == [1]
+
+
+def test_a_source_whose_item_waits_in_front_of_one_of_several_windows(platform):
+    """The item that one window has got and the other one has not finds its window, whoever runs that by now."""
+    broken, left, right = [True], [], []
+
+    @slet
+    def picky(x: list[int]) -> None:
+        if broken and x == [20]:
+            raise ValueError("not yet")
+        left.extend(x)
+
+    app = Application("app")
+    window = app.channel("w", kind="window", count=1)
+    app.add("s", count_to, to=60, out=window)
+    app.add("p", picky, x=window)
+    app.add("q", writing(right), x=window)
+    platform.apply(app.build())
+    suspended(platform, "app", "p")
+    changed(platform, "app", lambda mesh: mesh.replace("s", slet(_twin(count_to))))
+    broken.clear()
+    platform.resume("app", "p")
+    finish(platform, "app")
+    whole(left, 60)
+    whole([x for (x,) in right], 60)
+
+
+@pytest.mark.parametrize("kind", ["direct", "queue", "log"])
+def test_a_source_whose_channel_is_replaced_in_the_same_plan(platform, kind):
+    """The item that it has yielded and not sent goes by the channel to which its successor is connected."""
+    tap, left, right = Tap(), [], []
+    app = Application("app")
+    channel = app.channel("c", kind=kind)
+    app.add("s", tap.source(), out=channel)
+    app.add("p", writing(left), x=channel)
+    app.add("q", writing(right), x=channel)
+    platform.apply(app.build())
+    driver = platform.deployment("app").components["s"].driver
+    tap.let(5)
+    eventually(lambda: len(left) == len(right) == 5, "the first items")
+    for number in range(3):
+        with driver_holds(driver, tap):
+            other = ChannelSpec(f"e{number}", kind)
+
+            def edit(mesh: Mesh, other: ChannelSpec = other) -> Mesh:
+                moved = mesh.replace("s", tap.source()).rewire("s", out=other)
+                return moved.rewire("p", x=other.name).rewire("q", x=other.name)
+
+            changed(platform, "app", edit)
+        driver = platform.deployment("app").components["s"].driver
+    tap.shut()
+    finish(platform, "app")
+    whole(left, 8)
+    whole(right, 8)
+
+
+def test_a_source_whose_only_reader_is_replaced_by_another_node(platform):
+    """The item that it has yielded and not sent goes to the new reader: nothing was on its way to the old one."""
+    tap, old, new = Tap(), [], []
+    app = Application("app")
+    app.add("p", writing(old), x=app.add("s", tap.source()))
+    platform.apply(app.build())
+    tap.let(5)
+    eventually(lambda: len(old) == 5, "the first items")
+    with driver_holds(platform.deployment("app").components["s"].driver, tap):
+        reader = Node("r", spec_of(writing(new)), {}, {"x": "s"})
+        changed(platform, "app", lambda mesh: mesh.replace("s", tap.source()).remove("p").add(reader))
+    tap.shut()
+    finish(platform, "app")
+    whole([*old, *new], 6)
+
+
+def test_an_ended_source_is_connected_to_a_channel_of_another_one(platform):
+    """Its end counts there, too: the stream ends with the other source."""
+    seen: list[int] = []
+    over, tap = Tap(), Tap()
+    app = Application("app")
+    app.add("s", over.source())
+    app.add("q", writing(seen), x=app.add("t", tap.source()))
+    platform.apply(app.build())
+    over.shut()
+    eventually(lambda: platform.deployment("app").components["s"].status == "ended", "the end of one stream")
+    changed(platform, "app", lambda mesh: mesh.rewire("s", out="t"))
+    tap.let(3)
+    tap.shut()
+    finish(platform, "app")
+    whole(seen, 3)
+
+
+@contextmanager
+def driver_holds(driver: Any, tap: Tap) -> Iterator[None]:
+    """While the block runs, a source has yielded one item that its parked driver has not sent."""
+    driver.close()
+    tap.let(1)
+    eventually(lambda: driver.hand is not None, "an item in the hand of the driver")
+    try:
+        yield
+    finally:
+        driver.open()

@@ -27,11 +27,13 @@ class RandomMesh:
         middles: tuple[str, ...] = MIDDLES,
         limits: tuple[int, ...] = (0, 7, 30, 30, 300),
         durable: float | None = None,
+        shared_windows: bool = False,
     ) -> None:
         self.app = Application(name)
         if durable is not None:
             self.app.durable(every=durable)
         self._sources, self._middles, self._limits = sources, middles, limits
+        self._shared_windows = shared_windows
         self.notes = Notes()
         self.stations: dict[str, Station] = {}
         self.kinds: dict[str, str] = {}
@@ -116,6 +118,9 @@ class RandomMesh:
         self._add(self._chance.choice(self._sources), {}, self._channel(), limit=self._chance.choice(self._limits))
 
     def _add_middle(self) -> None:
+        if self._shared_windows and self._chance.random() < 0.3:
+            self._add_shared_window()
+            return
         kind = self._chance.choice(self._middles)
         if kind == "one" and self._chance.random() < 0.3:
             self._add_window()
@@ -137,6 +142,18 @@ class RandomMesh:
         self._add("one", ports, window)
         self._used.remove(window)
         self._add("evicting", {"item": window}, self._channel())
+        if self._shared_windows:
+            self._add("evicting", {"item": window}, self._channel())
+
+    def _add_shared_window(self) -> None:
+        """A window of one item for each of two or three slets."""
+        window = self.app.channel(f"window-{len(self.app._mesh.channels)}", kind="window", count=1)
+        ports = {"item": self._take()}
+        self._used.append(window)
+        self._add("one", ports, window)
+        self._used.remove(window)
+        for _ in range(self._chance.randint(2, 3)):
+            self._add("newest", {"item": window}, self._channel())
 
     def _add_cycle(self) -> None:
         """A slet whose result goes back to it until it has gone round often enough."""

@@ -285,6 +285,17 @@ def evicting(station: Station) -> Any:
     return evicting
 
 
+def newest(station: Station) -> Any:
+    """Looks at the last item of a window."""
+
+    @slet
+    def newest(item: Any, count: Count) -> Any:
+        station.take("item", [item[-1]])
+        return station.give(count, "out", item[-1]["ttl"])[0]
+
+    return newest
+
+
 def sink(station: Station) -> Any:
     """Takes everything."""
 

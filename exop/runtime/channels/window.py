@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import GenericAlias
 from typing import Any, ClassVar
 
@@ -72,7 +73,12 @@ class WindowChannel(Channel):
         self._windows.clear()
         self._windows.update({port: known.get(port) or self._window(port) for port in ports})
         self._targets.update(dict.fromkeys(ports, NOWHERE) | {outlet.port: outlet.entry for outlet in outlets})
-        return fan_out([self._way(port) for port in self._windows])
+        self.ways = [self._way(port) for port in self._windows]
+        return fan_out(self.ways)
+
+    def bound_back(self) -> Callable[[], None]:
+        """Return what brings back the windows of ports that are disconnected, should that be undone."""
+        return partial(self._windows.update, dict(self._windows))
 
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
         """Let the windows of a port whose sizes change run to their end, or close them: they leave with what comes."""
@@ -177,7 +183,9 @@ class WindowChannel(Channel):
             into().control(mark)
 
         entry = Entry(push, push_batch, control)
-        entry.probe = self._way(port, probing=True) if not probing else entry
+        if not probing:
+            entry.probe = self._way(port, probing=True)
+            entry.stand_at(f"window {self.name} | {port}")
         return entry
 
     @staticmethod

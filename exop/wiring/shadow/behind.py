@@ -181,7 +181,7 @@ def rebind(
 
         def cut() -> None:
             action()
-            wiring.bind(deployment, now)
+            wiring.bind(deployment, now).complete()
 
         try:
             with deployment.parking, Pause(deployment, (), TIMEOUT) as pause:
