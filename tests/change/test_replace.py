@@ -287,7 +287,7 @@ def _twin(function: Any) -> Any:
     import types
 
     made = types.FunctionType(function.__code__, function.__globals__, function.__name__, None, function.__closure__)
-    made.__annotations__ = dict(function.__annotations__)
+    made.__annotations__, made.__kwdefaults__ = dict(function.__annotations__), function.__kwdefaults__
     return made
 
 
