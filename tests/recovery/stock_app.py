@@ -12,7 +12,7 @@ from exop import Application, Platform
 from exop.runtime.log.disk import DiskLog
 
 NAME = "stock"
-SIZE = 6000
+SIZE = 4000
 
 
 def application(folder: Path) -> Application:
@@ -24,6 +24,13 @@ def application(folder: Path) -> Application:
     app.add("sqlite", "stock:write_sqlite", item=kept, path=folder / "out.sqlite")
     app.add("parquet", "stock:write_parquet", item=kept, path=folder / "parquet")
     app.add("lines", "stock:write_lines", item=kept, path=folder / "lines")
+    for kind in ("latch", "table"):
+        through = app.channel(kind, kind=kind, key="name")
+        app.add(f"to-{kind}", "stock:pass_on", item=kept, out=through)
+        app.add(f"from-{kind}", "stock:write_lines", item=through, path=folder / kind)
+    for name, source in (("text", "stock:read_lines"), ("follow", "stock:read_log")):
+        read = app.add(name, source, path=folder / ("in.csv" if name == "text" else "in-log"))
+        app.add(f"write-{name}", "stock:write_lines", item=read, path=folder / name)
     both = app.channel("both", kind="log", path=folder / "both-log", segment=2**16)
     app.add("numbers", "stock:count_up", to=SIZE, out=both)
     app.add("again", "stock:read_csv", path=folder / "in.csv", out=both)
@@ -44,6 +51,10 @@ def found(folder: Path) -> dict[str, list[Any]]:
         "sqlite": rows,
         "parquet": [number for file in files for number in pq.read_table(file)["n"].to_pylist()],
         "lines": [line.split("'")[3] for line in (folder / "lines").read_text().splitlines()],
+        "latch": [line.split("'")[3] for line in (folder / "latch").read_text().splitlines()],
+        "table": [line.split("'")[3] for line in (folder / "table").read_text().splitlines()],
+        "text": [line.split(",")[0] for line in (folder / "text").read_text().splitlines()[1:]],
+        "follow": (folder / "follow").read_text().splitlines(),
         "log": [row["n"] for row in rows_of(folder / "log")],
         "one of both": [str(row) for row in both if isinstance(row, int)],
         "other of both": [row["n"] for row in both if isinstance(row, dict)],

@@ -26,6 +26,7 @@ def files(tmp_path):
             rows.append((second, f"0,{second},{vehicle},{speed},0,1,0,{position // 5280},{position},-1,-1,-1,-1,-1,-1"))
     rows += [(s, f"2,{s},3,-1,-1,-1,-1,-1,-1,{s},-1,-1,-1,-1,-1") for s in range(20, SECONDS, 50)]
     rows += [(s, f"3,{s},3,-1,0,-1,-1,-1,-1,{s},-1,-1,-1,-1,4") for s in range(30, SECONDS, 50)]
+    rows.append((SECONDS // 4, "0,malformed"))
     (tmp_path / "in.csv").write_text("".join(f"{text}\n" for _, text in sorted(rows)))
     (tmp_path / "history.csv").write_text("3,4,0,42\n")
     return {"input": tmp_path / "in.csv", "history": tmp_path / "history.csv"}
@@ -46,7 +47,7 @@ def answers(path: Path) -> list[list[str]]:
 
 
 def test_every_answer_is_there_once(tmp_path, files):
-    """Left twice in the middle, as a killed process leaves it, and finished in a third life."""
+    """Left twice in the middle, as a killed process leaves it, and finished in a third life; rejects at least once."""
     linear_road(**files, output=tmp_path / "wanted", pipeline="native", speed=1e6).run()
     app = linear_road(**files, output=tmp_path / "found", pipeline="native", speed=1000)
     app.durable(every=0.05)
@@ -62,3 +63,5 @@ def test_every_answer_is_there_once(tmp_path, files):
     wanted = answers(tmp_path / "wanted")
     assert {line[0] for line in wanted} == {"0", "1", "2", "3"}
     assert answers(tmp_path / "found") == wanted
+    rejects = (tmp_path / "found.rejects").read_text().splitlines()
+    assert {line.rpartition("\t")[2] for line in rejects} == {"0,malformed"}  # at least once

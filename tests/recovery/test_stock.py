@@ -7,6 +7,7 @@ import random
 import pytest
 
 from bench.kills import Run, killed_at_random
+from exop.runtime.log.disk import DiskLog
 from tests.recovery.stock_app import SIZE, differing
 
 POINTS = [
@@ -24,6 +25,9 @@ POINTS = [
 def run(tmp_path):
     """The application and its input."""
     (tmp_path / "in.csv").write_text("n,name\n" + "".join(f"{number},a\n" for number in range(SIZE)))
+    log = DiskLog(tmp_path / "in-log")
+    log.append(list(range(SIZE)))
+    log.close()
     return Run(tmp_path, module="tests.recovery.stock_app")
 
 

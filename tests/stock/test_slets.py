@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import redirect_stdout
+from io import BytesIO, TextIOWrapper
+
 import pytest
 
 from exop import Application, EndOfStream, Platform
@@ -28,6 +31,10 @@ def test_passing_on_and_showing(capsys):
     assert feed(pass_on, items) == items
     assert feed(show, items) == []
     assert capsys.readouterr().out == "1\na\n[2]\n"
+    buffered = TextIOWrapper(BytesIO())
+    with redirect_stdout(buffered):
+        feed(show, items)
+        assert buffered.buffer.getvalue() == b"1\na\n[2]\n"  # at once, also where nobody sits before it
 
 
 def test_writing_lines(tmp_path):

@@ -13,11 +13,24 @@ from typing import Any
 
 import pytest
 
-from exop import Application, InputPort, Memento, OutputPort, Platform, Punctuation, Slet, hookimpl, input_port, slet
+from exop import (
+    Application,
+    InputPort,
+    Memento,
+    OutputPort,
+    Platform,
+    Punctuation,
+    Slet,
+    hookimpl,
+    input_port,
+    slet,
+    stock,
+)
 from exop.errors import CheckpointError, ExopError, MeshError, NotStorable, StateError, UnknownName
 from exop.hooks import Plugins
 from exop.runtime.durable.checkpointer import Checkpointer
 from exop.runtime.store import Store
+from exop.stock.slets import WriteLines, show
 from tests.rig import eventually
 
 
@@ -128,6 +141,50 @@ def slow(entries: InputPort[int]) -> Iterator[int]:
         yield item
 
 
+@slet
+def two_each(position: Position) -> Iterator[int | None]:
+    """Emit two items at each position, and wait between them until the gate is open."""
+    while position.number < WORLD.limit:
+        position.number += 1
+        yield position.number
+        while not WORLD.gate.is_set():
+            threading.Event().wait(0.001)
+            yield None
+        yield -position.number
+
+
+@slet
+def forgetful() -> Iterator[int | None]:
+    """Emit three numbers without keeping a position, and wait then."""
+    yield from (1, 2, 3)
+    while WORLD.limit >= 0:
+        threading.Event().wait(0.001)
+        yield None
+
+
+@slet
+def counting(item: int, seen: Seen) -> int:
+    """Note an item in the memento, and break at 5 while the world is broken."""
+    seen.items.append(item)
+    if WORLD.broken and item == 5:
+        raise ValueError("five")
+    return item
+
+
+@slet
+def in_lots(entries: InputPort[int], kept: Seen) -> Iterator[int | None]:
+    """Pull several items at a time, and keep those that are not dealt with; stop at 2 until the gate is open."""
+    while True:
+        while kept.items:
+            while kept.items[0] == 2 and not WORLD.gate.is_set():
+                threading.Event().wait(0.001)
+                yield None
+            yield kept.items.pop(0)
+        kept.items += entries.pull(4)
+        if not kept.items:
+            return
+
+
 class Parted(Slet):
     """Sends the even ones by another port."""
 
@@ -155,13 +212,15 @@ class Offered:
     @hookimpl
     def register_slets() -> list[Any]:
         """All of them."""
-        return [upto, marked, silent, fragile, newest_two, odd_ones, collect, marks, slow, Parted, Engine]
+        single = [upto, marked, silent, fragile, newest_two, odd_ones, collect, marks, slow, Parted, Engine]
+        return [*single, two_each, forgetful, counting, in_lots]
 
 
 def platform(state: Any) -> Platform:
     """A platform that finds the slets."""
     plugins = Plugins()
     plugins.register("test", Offered())
+    plugins.register("stock", stock)
     return Platform(state=state, control=False, plugins=plugins)
 
 
@@ -566,3 +625,94 @@ def test_a_slow_source_keeps_nobody_else_waiting(tmp_path, world):
         world.gate.set()
         taking.join(20)
         assert taker.figures.taken == 1
+
+
+def test_effects_are_done_again(tmp_path, world, capsys):
+    """At least once: what a slet does outside of its memento since the last checkpoint, it does again after a crash."""
+    app = line(fragile)
+    app.add("show", show, item=app.output("upto"))
+    with platform(tmp_path) as running:
+        running.apply(app.build())
+        eventually(lambda: len(seen(running)) == 10)
+        running.checkpoint("line")
+        world.limit = 12
+        eventually(lambda: len(seen(running)) == 12)
+        _crash(running)
+    with platform(tmp_path) as running:
+        eventually(lambda: len(seen(running)) == 12)
+    assert world.calls == [*range(1, 13), 11, 12]
+    assert capsys.readouterr().out.split() == [str(number) for number in world.calls]
+
+
+def test_several_items_per_position(tmp_path, world):
+    """A source that emits two items at a position loses the second one, when the crash comes between them."""
+    app = Application("line")
+    app.durable(every=1000)
+    app.add("collect", collect, item=app.add("two", two_each))
+    world.limit = 1
+    with platform(tmp_path) as running:
+        running.apply(app.build())
+        eventually(lambda: seen(running) == [1])
+        running.checkpoint("line")
+        _crash(running)
+    world.limit = 3
+    world.gate.set()
+    with platform(tmp_path) as running:
+        eventually(lambda: seen(running) == [1, 2, -2, 3, -3])
+
+
+def test_a_source_without_a_memento_begins_anew(tmp_path, world):
+    """What it reads anew is doubled."""
+    app = Application("line")
+    app.durable(every=1000)
+    app.add("collect", collect, item=app.add("forgetful", forgetful))
+    with platform(tmp_path) as running:
+        running.apply(app.build())
+        eventually(lambda: seen(running) == [1, 2, 3])
+        running.checkpoint("line")
+        _crash(running)
+    with platform(tmp_path) as running:
+        eventually(lambda: seen(running) == [1, 2, 3, 1, 2, 3])
+
+
+def test_a_second_try_after_recovery_begins_with_the_memento_that_the_failed_call_left(tmp_path, world):
+    """The item is counted twice by a slet that counts before it fails, as without a crash."""
+    world.broken = True
+    with platform(tmp_path) as running:
+        running.apply(line(counting).build())
+        eventually(lambda: running.deployment("line").failures())
+        running.checkpoint("line")
+        _crash(running)
+    world.broken = False
+    with platform(tmp_path) as running:
+        eventually(lambda: len(seen(running)) == 10)
+        assert seen(running, "counting") == [1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10]
+
+
+def test_what_was_pulled_and_is_kept_in_the_memento(tmp_path, world):
+    """A slet that pulls several items at a time goes on with those that it had not dealt with."""
+    with platform(tmp_path) as running:
+        running.apply(line(in_lots).build())
+        eventually(lambda: seen(running) == [1] and seen(running, "in_lots"))
+        running.checkpoint("line")
+        _crash(running)
+    world.gate.set()
+    with platform(tmp_path) as running:
+        eventually(lambda: len(seen(running)) == 10)
+        assert seen(running) == list(range(1, 11))
+
+
+def test_without_checkpoints_everything_begins_anew(tmp_path, world):
+    """States are empty; what had left the process, or stands in a log on disk, is there, and comes once more."""
+    app = Application("line")
+    kept = app.channel("kept", kind="log", path=tmp_path / "log")
+    app.add("upto", upto, out=kept)
+    app.add("collect", collect, item=kept)
+    app.add("write", WriteLines, item=kept, path=tmp_path / "out")
+    for life in (1, 2):
+        with platform(tmp_path / "state") as running:
+            if life == 1:
+                running.apply(app.build())
+            eventually(lambda: len(seen(running)) == 10)
+            assert running.deployment("line").channels["kept"].end == 10 * life
+    assert (tmp_path / "out").read_text().split() == [str(number) for number in range(1, 11)]
