@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+import zlib
 from collections import deque
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from exop import EndOfStream, OutputPort, Punctuation, Slet, Tie, input_port, slet
+from exop.errors import StoredStateError
 from exop.model.tie import Leaving
 
 Event = int | Punctuation | EndOfStream
@@ -61,7 +63,7 @@ class Engine(Slet, own_driver=True):
 
     def _start(self) -> None:
         if self._file is not None and self._file.exists():
-            self._batch, self._at, self._state = json.loads(self._file.read_text())
+            self._batch, self._at, self._state = _read(self._file)
         self._waiting: deque[Event] = deque(event for _, event in self.tie.events("number", self._at))
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
@@ -71,10 +73,11 @@ class Engine(Slet, own_driver=True):
             results: list[Leaving] = [
                 (self.out, self.work(one, self._state) if isinstance(one, int) else one) for one in events
             ]
-            self._batch, self._at = self._batch + 1, self._at + len(events)
+            # Events that were put out before a crash are one batch now, under the number of the last one of then.
+            self._batch, self._at = max(self._batch + 1, self.tie.committed.batch), self._at + len(events)
             self.tie.put_out(self._batch, results, {"number": self._at})
             if self._file is not None:
-                _replaced(self._file, json.dumps([self._batch, self._at, self._state]))
+                _replaced(self._file, [self._batch, self._at, self._state])
             self.tie.forget("number", self._at)
 
     def _next(self) -> list[Event]:
@@ -125,11 +128,25 @@ class Summed(Engine, own_driver=True, name="summed"):
         """Go on with its state; the positions are those of the own logs."""
         self._state = dict(predecessor._state)
         if self._file is not None:
-            _replaced(self._file, json.dumps([-1, 0, self._state]))
+            _replaced(self._file, [-1, 0, self._state])
         self._start()
 
 
-def _replaced(file: Path, text: str) -> None:
-    fresh = file.with_suffix(".new")
-    fresh.write_text(text)
+def _replaced(file: Path, held: list[Any]) -> None:
+    """Put values in a file, with their checksum."""
+    text, fresh = json.dumps(held), file.with_suffix(".new")
+    fresh.write_text(f"{zlib.crc32(text.encode()):08x} {text}")
     shutil.move(fresh, file)
+
+
+def _read(file: Path) -> list[Any]:
+    """What was put into a file.
+
+    Raises:
+        StoredStateError: it is damaged.
+    """
+    known, _, text = file.read_text(errors="replace").partition(" ")
+    if known != f"{zlib.crc32(text.encode()):08x}":
+        raise StoredStateError(what=str(file), problem="it is damaged", cure="restore the state directory from a copy")
+    found: list[Any] = json.loads(text)
+    return found

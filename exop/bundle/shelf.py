@@ -52,6 +52,7 @@ class Shelf:
                     _write(place, content)
                 for root, _, _ in os.walk(unfinished):
                     _sync(Path(root))
+                _write(_digest(home), archive.digest.encode())
                 unfinished.rename(home)
                 _sync(self.folder)
             except BaseException:
@@ -69,6 +70,7 @@ class Shelf:
             # Renamed first: killed in between, what is left is no half of a bundle.
             doomed = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.folder))
             (self.folder / key).rename(doomed / "bundle")
+            _digest(self.folder / key).unlink(missing_ok=True)
         shutil.rmtree(doomed, ignore_errors=True)
 
     def read(self) -> Iterator[tuple[Archive, Path]]:
@@ -146,7 +148,16 @@ def _read(home: Path) -> Archive:
     if archive.manifest.key != home.name:
         cure = "uninstall it, and install it again"
         raise ArchiveRefused(archive=str(home), problem=f"it holds {archive.manifest.key}", cure=cure)
+    noted = _digest(home)
+    if noted.exists() and noted.read_bytes() != archive.digest.encode():
+        cure = f"remove the folder {home} and {noted}, and install it again"
+        raise BundleError(bundle=home.name, problem="is not what was installed: a file is damaged", cure=cure)
     return archive
+
+
+def _digest(home: Path) -> Path:
+    """Where the digest of a bundle is noted; those that the release before has installed have none."""
+    return home.with_name(f".{home.name}.digest")
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import field
 from typing import Any, Self
 
+from exop.errors import StoredStateError
 from exop.model.items import EndOfStream
 from exop.model.memento import Memento
 from exop.model.slet import Slet
@@ -55,8 +56,26 @@ class HoldingSink(Slet, ABC):
         """Put a lot out, with its number, at once."""
 
     @abstractmethod
+    def last_out(self, run: str) -> int:
+        """The number of the last lot of a stream that has been put out; 0: none was."""
+
     def is_out(self, run: str, number: int) -> bool:
         """Whether a lot has been put out."""
+        return self.last_out(run) >= number
+
+    def check_place(self, place: object) -> None:
+        """Refuse to go on from a checkpoint that is older than what has been put out; called at the end of `__enter__`.
+
+        Raises:
+            StoredStateError: *place* holds a lot of a later checkpoint: its rows would come a second time.
+        """
+        out = self.last_out(self.held.run) if self.held.run else 0
+        if out > self.held.number:
+            raise StoredStateError(
+                what=f"the checkpoint with the lot {self.held.number} of the rows for {place}",
+                problem=f"the lot {out} is there already, so the checkpoint is not the newest",
+                cure=f"restore the state directory and {place} from copies of the same time, or remove the application",
+            )
 
     def check(self, row: dict[str, Any]) -> dict[str, Any]:
         """Refuse what could not be put out, while the item is at hand; returns the row as it is to be put out."""
@@ -96,8 +115,9 @@ class HoldingSink(Slet, ABC):
         with self._turn:
             if held.sealed and self.is_out(held.run, held.number):
                 held.sealed = []  # it went out before the crash
+            # Already with the first checkpoint, before the first row: so the lots of this stream are known as such.
+            held.run = held.run or uuid.uuid4().hex
             if held.rows:
-                held.run = held.run or uuid.uuid4().hex
                 held.number += 1
                 held.sealed, held.rows = held.sealed + held.rows, []
 

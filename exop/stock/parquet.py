@@ -25,6 +25,7 @@ class WriteParquet(HoldingSink, name="write_parquet"):
         super().__enter__()
         self._arrow, self._parquet = _libraries()
         self.path.mkdir(parents=True, exist_ok=True)
+        self.check_place(self.path)
         return self
 
     @input_port
@@ -45,6 +46,11 @@ class WriteParquet(HoldingSink, name="write_parquet"):
                 os.close(number_of_file)
             if path is unfinished:
                 os.replace(unfinished, place)
+
+    def last_out(self, run: str) -> int:
+        """The number of the last file."""
+        names = (path.stem.partition("-")[2] for path in self.path.glob(f"{run[:8]}-*.parquet"))
+        return max((int(number) for number in names if number.isdecimal()), default=0)
 
     def is_out(self, run: str, number: int) -> bool:
         """Whether the file is there."""

@@ -31,7 +31,12 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
 
         super().__enter__()
         self._database = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
-        self._columns = self._read_columns()
+        try:
+            self._columns = self._read_columns()
+            self.check_place(f"the table {self.table} of {self.path}")
+        except BaseException:
+            self._database.close()
+            raise
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -76,13 +81,13 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
                 execute("ROLLBACK")
             raise
 
-    def is_out(self, run: str, number: int) -> bool:
-        """Whether the number has been noted."""
+    def last_out(self, run: str) -> int:
+        """The number that has been noted with the last rows."""
         if not self._names(NOTES):
-            return False
+            return 0
         query = f"SELECT number FROM {NOTES} WHERE sink = ? AND run = ?"
         found = self._database.execute(query, (self.table, run)).fetchone()
-        return found is not None and int(found[0]) >= number
+        return int(found[0]) if found is not None else 0
 
     def _read_columns(self) -> list[str]:
         return self._names(self.table)

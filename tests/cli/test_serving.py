@@ -1,10 +1,12 @@
 """`exop serve`: what it keeps up, and what it tells."""
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from exop import Application
 from exop.cli import main
 from exop.cli.looking import ps
 from exop.cli.serving import Keeper
@@ -12,6 +14,7 @@ from exop.cli.stopping import Stopping
 from exop.logs import set_up
 from exop.platform import Platform
 from exop.runtime.store import Store
+from exop.stock.slets import count_up
 from tests.cli.shell import eventually
 
 
@@ -88,3 +91,33 @@ def test_a_plugin_that_is_gone(counting: Path, tmp_path: Path, capsys: pytest.Ca
     store = Store(tmp_path / "state")
     assert [one.active for one in store.applications()] == [True]
     store.close()
+
+
+def test_an_application_that_is_down_is_resumed_or_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Commands say why it is down, and what to do; the platform and its other applications run on."""
+    state, place = tmp_path / "state", tmp_path / "mounted"
+    place.mkdir()
+    with Platform(state=state, control=False) as platform:
+        for name in ("counting", "other"):
+            app = Application(name)
+            app.add("lines", "stock:write_lines", item=app.add("numbers", count_up, to=3), path=place / name)
+            platform.apply(app.build())
+            platform.wait(name)
+    with closing(Store(state)) as store:
+        for name in ("counting", "other"):
+            store.set_active(name, active=True)
+    shutil.rmtree(place)
+    with Platform(state=state, control=True):
+        assert ps() == 0
+        assert "not started again: lines failed while opening" in capsys.readouterr().out
+        for command in ("describe", "resume"):
+            assert main([command, "counting", "--state", str(state)]) != 0
+            told = capsys.readouterr().err
+            assert "lines failed while opening" in told
+        place.mkdir()
+        assert main(["resume", "counting", "--state", str(state)]) == 0
+        assert "counting: started again" in capsys.readouterr().out
+        assert main(["remove", "other", "--state", str(state)]) == 0
+        assert main(["resume", "other", "--state", str(state)]) == 2
+    with closing(Store(state)) as store:
+        assert [one.name for one in store.applications()] == ["counting"]

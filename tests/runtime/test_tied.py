@@ -105,7 +105,18 @@ def test_what_is_in_the_log_is_not_taken_again(tied):
     assert again.take("number", Punctuation(2)) is None
     assert again.take("number", 4) == 4
     assert again.take("number", EndOfStream()) == EndOfStream()
-    assert [*again.events("number", 3)] == [(3, 4), (4, EndOfStream())]
+    assert [*again.events("number", 0)][3:] == [(3, 4), (4, EndOfStream())]
+
+
+def test_an_engine_that_is_ahead_of_its_logs_is_refused(tied):
+    """It puts out before it commits: what it has committed and its logs do not have was taken from the disk."""
+    tie, out = tied()
+    for number in (1, 2, 3):
+        tie.take("number", number)
+    assert tie.put_out(0, [(out, 10)], {"number": 2})
+    assert [*tie.events("number", 2)] == [(2, 3)]
+    with pytest.raises(StoredStateError, match=r"come to event 3 of 'number'.*events 0 to 3, and output up to event 2"):
+        next(tie.events("number", 3))
 
 
 def test_what_is_in_the_log_leaves_from_there_and_is_not_asked_for_twice(tied):

@@ -124,6 +124,23 @@ def test_a_crash_around_the_commit(rig, dies):
     assert rig.out() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("later", [1, 2])
+def test_a_checkpoint_that_is_older_than_what_is_out_is_refused(rig, later):
+    """Also the first one, of before the first row: what came behind it would come a second time."""
+    with rig.open() as sink:
+        sink.checkpointed = True
+        kept = checkpoint(sink, 1)
+        for number in range(later):
+            sink.item(number)
+            newest = checkpoint(sink, 2 + number)
+    with pytest.raises(Exception, match=rf"the lot {later} is there already.*{rig.path} from copies of the same time"):
+        rig.open(kept).__enter__()
+    with rig.open(newest) as sink:
+        sink.checkpointed = True
+        checkpoint(sink, 9)
+    assert rig.out() == list(range(later))
+
+
 def test_a_lot_that_cannot_be_put_out_goes_with_the_next(rig, monkeypatch):
     """A database that is locked, a disk that is full: nothing is lost."""
     with rig.open() as sink:

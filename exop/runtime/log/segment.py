@@ -175,12 +175,19 @@ class Segment:
 
 
 def settled(folder: Path, files: Files) -> int | None:
-    """How far the last checkpoint counts that somebody has noted; `None`: nobody has, and all counts."""
+    """How far the last checkpoint counts that was noted; `None`: none was, and all counts.
+
+    Raises:
+        StoredStateError: the note is damaged.
+    """
     if COMMITTED not in files.names(folder):
         return None
     file = files.open(folder / COMMITTED)
     try:
         return int(file.read(0, 20))
+    except ValueError as problem:
+        cure = f"restore it from a copy, or remove it: then every row of the log counts, {folder / COMMITTED}"
+        raise StoredStateError(what=f"the log {folder}", problem=f"{COMMITTED} is damaged", cure=cure) from problem
     finally:
         file.close()
 

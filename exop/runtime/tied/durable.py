@@ -130,9 +130,20 @@ class DurableTie(LiveTie):
             return self._news.wait_for(level, timeout)
 
     def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
-        """What *port* was given from event number *start* on, each payload with the number of its first event."""
-        log = self._logs[port]
-        at = self.committed.inputs.get(port, 0) if start is None else start
+        """What *port* was given from event number *start* on, each payload with the number of its first event.
+
+        Raises:
+            StoredStateError: these events, or what the engine has put out before *start*, are not in the logs.
+        """
+        log, known = self._logs[port], self.committed.inputs.get(port, 0)
+        at = known if start is None else start
+        if at > known or not log.start <= at <= log.end:
+            raise StoredStateError(
+                what=f"the state of the engine in {self.place}",
+                problem=f"it has come to event {at} of {port!r}; its logs hold events {log.start} to {log.end}, and "
+                f"output up to event {known}",
+                cure="restore the whole state directory from one copy",
+            )
         for batch in log.read(at, log.end):
             alone = isinstance(batch, list) and (self._forms[port] == "item" or isinstance(batch[0], CONTROL))
             for payload in batch if alone else (batch,):

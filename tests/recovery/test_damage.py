@@ -1,0 +1,9 @@
+"""One damage to one file of a state directory leads to the same output, or to a refusal by name."""
+
+from bench.cases import failures
+from bench.damage import damaged_directory
+
+
+def test_a_damaged_directory_is_refused_or_goes_on():
+    """`python -m bench damage` does more of them."""
+    assert not failures(damaged_directory, 12)
