@@ -7,12 +7,13 @@ import sys
 import time
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from queue import SimpleQueue
 from typing import Annotated
 
 from bench.harness import Result, ratio_of
 from bench.openings import WAYS, Opened
-from bench.replaced import Hashed, first, numbers, second
+from bench.replaced import Gaps, Hash, Hashed, Position, Seen, first, numbers, second, watching
 from bench.restarted import restarts
 from bench.states import Book, booked, booked_again, entered, fill
 from bench.streams import WINDOW, Checks, Pairs, Stream, Watched, nothing, quantile, replaced_in_turns, rest
@@ -20,6 +21,7 @@ from exop import Application, Platform, slet
 
 #: What the gaps around replacements are compared with.
 ALONE = "the same stream for as long without a replacement"
+LOOP = "the same slets in a plain loop"
 
 
 def measure(
@@ -51,10 +53,20 @@ def _alone(number: int, checks: Checks) -> Iterator[Result]:
         stream = Stream(platform, checks)
         pairs = replaced_in_turns(stream, [second, first], number, "under full load")
         stream.stop()
-    yield Result("replace/rate", pairs.rate(), "items/s", samples=[one.rate for one in pairs.replaced])
+    pair = pairs.rate(), plain_rate()
+    yield Result("replace/rate", pair[0], "items per CPU second", LOOP, ratio_of(*pair), [pair])
     yield from _pauses("replace/pause", pairs)
     took = [one.took for one in pairs.replaced]
     yield Result("replace/apply/median", statistics.median(took), "ms", samples=took)
+
+
+def plain_rate(items: int = 300_000) -> float:
+    """Items per CPU second of the same source, slet and sink, called one after the other."""
+    state, seen, sink = Hash(), Seen(), watching(Gaps())
+    begin = time.process_time()
+    for number in islice(numbers(Position()), items):
+        sink(first(number, state), seen)
+    return items / (time.process_time() - begin)
 
 
 def _pauses(name: str, pairs: Pairs) -> Iterator[Result]:

@@ -131,9 +131,9 @@ class Pairs:
         return abs(quantile(without[::2], share) - quantile(without[1::2], share))
 
     def rate(self) -> float:
-        """Items per second, all in all."""
+        """Items per CPU second, all in all: under full load whatever else the machine does."""
         both = [*self.replaced, *self.alone]
-        return sum(one.items for one in both) / sum(one.seconds for one in both)
+        return sum(one.items for one in both) / sum(one.cpu for one in both)
 
 
 def replaced_in_turns(stream: Stream, slets: Sequence[Any], number: int, what: str = "") -> Pairs:

@@ -114,12 +114,12 @@ def test_a_gap_counts_where_it_overlaps():
 def test_the_pause_is_what_is_beyond_the_undisturbed_stream():
     """Quantiles with a replacement less those without; the noise is the same between two halves of the latter."""
     pairs = Pairs(
-        [Watched([gap], 0.0, 1.0, 10) for gap in (3.0, 4.0, 5.0, 9.0)],
-        [Watched([gap], 0.0, 1.0, 30) for gap in (1.0, 2.0, 1.0, 2.0)],
+        [Watched([gap], 0.0, 1.0, 10, 0.5) for gap in (3.0, 4.0, 5.0, 9.0)],
+        [Watched([gap], 0.0, 1.0, 30, 0.5) for gap in (1.0, 2.0, 1.0, 2.0)],
     )
     assert pairs.beyond(1.0) == 7.0
     assert pairs.noise(0.5) == 1.0
-    assert pairs.rate() == 20.0
+    assert pairs.rate() == 40.0
 
 
 def test_the_restarted_process_goes_on(tmp_path):
