@@ -103,10 +103,20 @@ def _as_data(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
 
 def _cleaned(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
     """An event as text for a terminal: no value holds control characters, or begins a line."""
-    cleaned = {name: indented(value if type(value) is str else shown(value)) for name, value in event.items()}
+    cleaned = {name: indented(value) if type(value) is str else _Shown(value) for name, value in event.items()}
     if "exception" in cleaned:
         cleaned["exception"] = f"    {cleaned['exception']}"
     return cleaned
+
+
+class _Shown:
+    """Any other value: the renderer shows its `repr()`."""
+
+    def __init__(self, value: Any) -> None:
+        self._text = shown(value)
+
+    def __repr__(self) -> str:
+        return self._text
 
 
 class _Stderr:

@@ -37,6 +37,7 @@ def run(
     json: Annotated[bool, Parameter(name="--json")] = False,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"])] = False,
     on_failure: OnFailure | None = None,
+    drain_timeout: float = 20.0,
 ) -> int:
     """Run an application until its sources end, showing its progress.
 
@@ -52,11 +53,13 @@ def run(
         json: Print the report of the run as one JSON object on stdout (see `app.run()`), and nothing else there.
         quiet: Show neither progress nor a summary.
         on_failure: Whether to wait for the repair of a slet that has failed, or to stop; wait on a terminal, else stop.
+        drain_timeout: How many seconds suspended nodes may keep the run from ending after a Ctrl-C or SIGTERM; a
+            durable application with a state directory keeps what waits for them.
     """
     with _json_only(json) as report:
         mesh, catalog = _prepared(app, parameters, params, load)
         with Stopping(patience=2) as stopping:
-            return _run(mesh, catalog, _Options(state, name, quiet, on_failure, report), stopping)
+            return _run(mesh, catalog, _Options(state, name, quiet, on_failure, report, drain_timeout), stopping)
 
 
 def serve(*, state: State = None, name: Name = None, load: Load = ()) -> int:
@@ -88,6 +91,7 @@ class _Options:
     quiet: bool
     on_failure: OnFailure | None
     report: dict[str, Any] | None
+    drain_timeout: float
 
     @property
     def policy(self) -> OnFailure:
@@ -117,7 +121,7 @@ def _run(mesh: Mesh, catalog: Catalog, options: _Options, stopping: Stopping) ->
         _check_same(options.state, mesh)
     platform = Platform(state=options.state, name=options.name, plugins=catalog.plugins, control=True)
     view = choose_view(quiet=options.quiet)
-    watch = Watch(platform, mesh.name, view, stopping, options.policy)
+    watch = Watch(platform, mesh.name, view, stopping, options.policy, drain_timeout=options.drain_timeout)
     try:
         watch.bring_up(lambda: _bring_up(platform, mesh))
         report = watch.until_the_end()
@@ -126,8 +130,9 @@ def _run(mesh: Mesh, catalog: Catalog, options: _Options, stopping: Stopping) ->
             options.report |= report
         elif not options.quiet:
             print_summary(report)
-        # A durable application that has failed keeps its checkpoint, with the item that it failed on.
-        if watch.outcome == "stopped" or (watch.outcome == "failed" and mesh.durable is None):
+        # A durable application keeps its checkpoint, with what it failed on, or what waits for a suspended slet.
+        keeps = mesh.durable is not None and (watch.outcome == "failed" or watch.late)
+        if watch.outcome in ("stopped", "failed") and not keeps:
             _stop(platform, mesh.name, at_once=watch.outcome == "stopped")
         if watch.error is not None:
             raise watch.error

@@ -68,6 +68,12 @@ class Keeper:
         while not self.stopping.count:
             self.look()
             time.sleep(TICK)
+        for name in self.platform.applications():
+            deployment = self.platform.deployment(name)
+            held = [f"{name}.{node}" for node, one in deployment.components.items() if one.held]
+            if held:
+                kept = deployment.mesh.durable is not None and self.platform.state is not None
+                self._log.warning("stops with suspended nodes", application=name, nodes=held, kept=kept)
 
     def look(self) -> None:
         """Log what has changed since the last look."""

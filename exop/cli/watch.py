@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 TICK: Final = 0.1
 #: When the first figures are shown.
 SOON: Final = 0.3
+#: How long suspended nodes may keep a run from ending, in seconds.
+DRAIN: Final = 20.0
 
 Outcome = Literal["finished", "drained", "stopped", "failed", "removed"]
 T = TypeVar("T")
@@ -38,6 +40,8 @@ class Watch:
         policy: What a slet that is suspended by an error means: wait for its repair, or end with exit code 1.
         error: What the run ended with.
         dead: Items that were set aside as dead letters.
+        drain_timeout: How many seconds suspended nodes may keep the run from ending.
+        late: They have: what waits for them was not processed.
     """
 
     platform: Platform
@@ -48,6 +52,10 @@ class Watch:
     error: ComponentFailed | None = None
     outcome: Outcome = "finished"
     dead: int = 0
+    drain_timeout: float = DRAIN
+    late: bool = False
+    _held: tuple[str, ...] = ()
+    _held_since: float = 0.0
     _told: list[BaseException | None] = field(default_factory=list)
     _ending: bool = False
 
@@ -135,7 +143,26 @@ class Watch:
             self._ending = True
             say(f"{self.application}: the sources end, what is under way is processed; Ctrl-C again stops at once")
             self.platform.end(self.application)
-        return False
+        return self._ending and self._held_up()
+
+    def _held_up(self) -> bool:
+        """Name the suspended nodes for which the end of the run waits; tell whether it has waited long enough."""
+        deployment = self.platform.deployment(self.application)
+        held = tuple(f"{self.application}.{name}" for name, one in deployment.components.items() if one.held)
+        if held != self._held:
+            self._held, self._held_since = held, time.monotonic()
+            for node in held:
+                say(
+                    f"{node} is suspended: what waits for it keeps the run from ending; `exop resume {node}` lets it "
+                    f"in; after {self.drain_timeout:g} s the run stops all the same"
+                )
+        if not held or time.monotonic() - self._held_since < self.drain_timeout:
+            return False
+        self.late, self.outcome = True, "stopped"
+        durable = deployment.mesh.durable is not None and self.platform.state is not None
+        left = "is kept, and goes on with the next run" if durable else "is lost"
+        say(f"{self.application}: stopped after {self.drain_timeout:g} s: what waits for {', '.join(held)} {left}")
+        return True
 
     def _show(self, component: Component, *, waits: bool) -> None:
         name, kept, error = component.node.name, component.trouble.kept, component.error

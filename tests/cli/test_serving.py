@@ -121,3 +121,18 @@ def test_an_application_that_is_down_is_resumed_or_removed(tmp_path: Path, capsy
         assert main(["resume", "other", "--state", str(state)]) == 2
     with closing(Store(state)) as store:
         assert [one.name for one in store.applications()] == ["counting"]
+
+
+def test_suspended_nodes_are_named_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A platform that is told to stop waits for nobody, and logs which nodes are suspended."""
+    app = Application("app")
+    app.add("show", "stock:show", item=app.add("numbers", "stock:count_up"))
+    set_up()
+    with Keeper(Platform(state=tmp_path / "state", control=False), Stopping()) as keeper:
+        keeper.start([])
+        keeper.platform.apply(app.build().suspend("show"))
+        keeper.stopping.count = 1
+        keeper.until_stopped()
+    assert "stops with suspended nodes" in (said := capsys.readouterr().err)
+    assert "nodes=['app.show']" in said
+    assert "kept=False" in said

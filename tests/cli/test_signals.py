@@ -5,13 +5,14 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from exop.cli.stopping import Stopping
 from exop.runtime.store import Store
-from tests.cli.shell import COMMAND, applications, eventually, exop_process, lines, running
+from tests.cli.shell import COMMAND, applications, eventually, exop, exop_process, lines, running
 
 #: An endless source, slow enough to be watched and fast enough to wait for.
 PACED = ("pace=0.001", "output=out")
@@ -184,3 +185,72 @@ def _rest(keyboard: int) -> bytes:
         return os.read(keyboard, 65536)
     except OSError:  # Linux says so when the other end is closed
         return b""
+
+
+HELD = """
+import os, signal
+from collections.abc import Iterator
+from exop import Application, Memento, Mesh, hookimpl, slet
+
+class Position(Memento):
+    number: int = 0
+
+@slet
+def numbers(position: Position) -> Iterator[int | None]:
+    while True:
+        if position.number == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+        while position.number >= 5:
+            yield None
+        position.number += 1
+        yield position.number
+
+@slet
+def passing(item: int) -> int:
+    return item
+
+@slet
+def write(item: int) -> None:
+    with open("out", "a") as out:
+        print(item, file=out)
+
+@hookimpl
+def register_slets():
+    return [numbers, passing, write]
+
+def held(*, durable: bool = False) -> Mesh:
+    app = Application("held")
+    if durable:
+        app.durable(every=3600)
+    waits = app.channel("waits", "queue")
+    app.add("numbers", numbers, out=waits)
+    app.add("write", write, item=app.add("passing", passing, item=waits))
+    return app.build().suspend("passing")
+
+@hookimpl
+def register_builders():
+    return [held]
+"""
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_suspended_node_is_named_and_waited_for_so_long(durable: bool, tmp_path: Path) -> None:
+    """SIGTERM with a suspended node: its name and the cure are told, and after `--drain-timeout` the run stops."""
+    folder = tmp_path / f"held_{durable}".lower()
+    folder.mkdir()
+    (folder / "__init__.py").write_text(HELD)
+    more = ["--state", "state"] if durable else []
+    command = ["run", folder, f"durable={durable}", "--quiet", *more]
+    done = exop(*command, "--drain-timeout", "0")
+    assert done.returncode == 143
+    assert "held.passing is suspended: what waits for it keeps the run from ending; `exop resume held" in done.stderr
+    kept = "is kept, and goes on with the next run" if durable else "is lost"
+    assert f"held: stopped after 0 s: what waits for held.passing {kept}" in done.stderr
+    assert not Path("out").exists()
+    if durable:
+        resuming = threading.Thread(target=lambda: eventually(lambda: exop("resume", "held.passing").returncode == 0))
+        with running(*command) as process:
+            resuming.start()
+            resuming.join()
+            assert process.wait(30) == 0
+        assert numbers_written() == [1, 2, 3, 4, 5]
