@@ -52,6 +52,7 @@ class Platform(Requests):
         control: Answer `exop ps` and the like over a socket for the owner only; by default with a state directory.
 
     Raises:
+        PlanError: *name* holds a character that cannot be shown.
         StateError: the state directory cannot be used.
     """
 
@@ -64,6 +65,8 @@ class Platform(Requests):
         control: bool | None = None,
     ) -> None:
         self.name = name or os.uname().nodename
+        if not self.name.isprintable():
+            raise PlanError(f"{self.name!r} is no name for a platform: leave out control characters and line ends")
         self.registry = ServiceRegistry()
         self.catalog = Catalog(plugins or Plugins())
         # Engines are given paths in it, and their processes have working directories of their own.
@@ -79,6 +82,7 @@ class Platform(Requests):
         self.restarted: dict[str, str] = {}
         self._running = False
         self._starter: int | None = None
+        self._pid = os.getpid()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -100,7 +104,7 @@ class Platform(Requests):
             from exop.runtime.store import Store
 
             self._applications.store = Store(self.state)
-        self._running, self._starter = True, threading.get_ident()
+        self._running, self._starter, self._pid = True, threading.get_ident(), os.getpid()
         try:
             self._register_services()
             if self.state is not None and (self.state / "bundles").is_dir():
@@ -125,6 +129,10 @@ class Platform(Requests):
         if not self._running:
             return
         self._running = False
+        if os.getpid() != self._pid:  # in a forked child: threads are not there, sockets and files are the parent's
+            if self._server is not None:
+                self._server.stop()
+            return
         for _ in self.plugins.ask("platform_stopping", platform=self):
             pass
         if self._server is not None:

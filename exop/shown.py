@@ -35,6 +35,14 @@ def clean(text: str) -> str:
     return _CONTROL.sub(lambda found: found.group().encode("unicode_escape", "surrogatepass").decode(), text)
 
 
+def json_text(value: object, *, indent: int | None = 2, default: Callable[[Any], Any] | None = None) -> str:
+    """A value as JSON that may stand in a terminal, and in a file of lines: JSON itself leaves more unescaped."""
+    import json
+
+    text = json.dumps(value, indent=indent, ensure_ascii=False, default=default)
+    return _CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+
+
 def indented(text: str) -> str:
     """The text with every line but the first indented: none of them looks like the line of another event."""
     return clean(text).replace("\n", "\n    ")

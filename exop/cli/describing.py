@@ -10,6 +10,7 @@ from exop.cli.peers import Found, find_application, is_local, running, runs
 from exop.cli.report import DONE
 from exop.cli.text import print_json
 from exop.errors import BuilderError, UnknownName
+from exop.shown import clean
 
 #: What becomes of an item for which a slet raises, by policy.
 POLICIES: Final = {
@@ -41,7 +42,7 @@ def describe(target: str, /, *, where: Where = HERE, load: Load = (), json: Json
         return DONE
     from exop.cli.description import as_text
 
-    print("\n\n".join(as_text(facts)))
+    print(clean("\n\n".join(as_text(facts))))
     return DONE
 
 

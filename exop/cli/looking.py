@@ -12,6 +12,7 @@ from exop.cli.peers import find_application, running, runs, the_platform
 from exop.cli.report import DONE
 from exop.cli.text import columns, number, print_json
 from exop.cli.troubles import application_troubles, held_nodes, lasts, opening_lines, pending_lines, state_text
+from exop.shown import clean
 
 if TYPE_CHECKING:
     from exop.model.picture import Picture as Drawing
@@ -35,7 +36,7 @@ def ps(*, json: Json = False) -> int:
             for status in one.get("applications", {}).values():
                 told = (opening_lines, application_troubles, beside_lines, pending_lines)
                 for line in (line for lines in told for line in lines(status)):
-                    print(line)
+                    print(clean(line))
     return DONE
 
 
@@ -53,9 +54,9 @@ def services(filter: str = "", /, *, where: Where = HERE, json: Json = False) ->
     for service in found:
         shown = {key: value for key, value in service["properties"].items() if key not in ("interface", "service.id")}
         facts = "  ".join(f"{key}={_value(value)}" for key, value in sorted(shown.items()))
-        print(f"{service['id']:>5}  {','.join(service['interfaces']):<18}  {facts}")
+        print(clean(f"{service['id']:>5}  {','.join(service['interfaces']):<18}  {facts}"))
     if not found:
-        print(f"no service fits {filter}" if filter else "there is no service")
+        print(clean(f"no service fits {filter}") if filter else "there is no service")
     return DONE
 
 

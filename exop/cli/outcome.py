@@ -10,6 +10,7 @@ from exop.cli.beside import ProofView, proof_lines
 from exop.cli.report import DONE, Failure, say
 from exop.cli.text import print_json
 from exop.errors import ExopError, StaleMesh, UnknownName
+from exop.shown import clean
 
 if TYPE_CHECKING:
     from exop.remoting.plans import RemotePlan
@@ -39,7 +40,7 @@ def show_and_make(
         Failure: it could not be made.
     """
     if not json:
-        print(plan, flush=True)
+        print(clean(str(plan)), flush=True)
     if dry_run or not plan:
         if json:
             print_json(plan.facts() | {"made": False})

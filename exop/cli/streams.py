@@ -1,7 +1,8 @@
-"""Standard streams that were closed before the program began (`2>&-`): they lead nowhere, instead of into a file."""
+"""Standard streams on which anything can be printed: also those that were closed before the program began (`2>&-`)."""
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Final
@@ -10,9 +11,15 @@ _STREAMS: Final = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def open_closed_streams() -> None:
-    """Give Python a stream where it has none, and keep the descriptor from becoming that of the next file."""
+    """Give Python a stream where it has none, and keep the descriptor from becoming that of the next file.
+
+    What a stream cannot encode (the name of a file that is no text, an arrow in an old locale) is printed as an escape.
+    """
     for descriptor, (name, mode) in enumerate(_STREAMS):
-        if getattr(sys, name) is not None:
+        stream = getattr(sys, name)
+        if stream is not None:
+            if mode == "w" and isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
             continue
         nowhere = os.open(os.devnull, os.O_RDWR)
         if not _is_open(descriptor):

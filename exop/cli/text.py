@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from exop.shown import clean, message
+from exop.shown import clean, json_text, message
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "") -> str:
@@ -24,12 +23,9 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[object]], indent: str =
     return "\n".join(lines)
 
 
-def print_json(value: object) -> None:
-    """Print one JSON value on stdout."""
-    import json
-
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False, default=message)
-    sys.stdout.write("\n")
+def print_json(value: object, *, indent: int | None = 2) -> None:
+    """Print one JSON value on stdout; without *indent* on one line."""
+    print(json_text(value, indent=indent, default=message), flush=True)
 
 
 def number(value: float) -> str:

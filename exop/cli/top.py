@@ -16,6 +16,7 @@ from exop.cli.peers import find_application, the_platform
 from exop.cli.rates import Rates, Section, Sort
 from exop.cli.report import DONE, say
 from exop.cli.stopping import Stopping
+from exop.cli.text import print_json
 from exop.cli.topview import Screen, as_text
 from exop.errors import BuilderError, CallTimeout, PeerUnreachable
 
@@ -138,13 +139,13 @@ def _live(look: Look) -> int:
 
 
 def _plain(look: Look, *, once: bool, json: bool) -> int:
-    from json import dumps
-
     if once and look.again():  # what is printed are the rates from here on
         look.pause()
     while look.again():
-        text = dumps(look.as_data(), ensure_ascii=False, default=str)
-        print(text if json else as_text(f"{time.strftime('%H:%M:%S')}  {look.head}", look.sections), flush=True)
+        if json:
+            print_json(look.as_data(), indent=None)
+        else:
+            print(as_text(f"{time.strftime('%H:%M:%S')}  {look.head}", look.sections), flush=True)
         if once or not look.pause():
             break
         if not json:

@@ -13,7 +13,7 @@ from exop.model.memento import Memento
 from exop.model.named import loaded_only
 from exop.model.reading import read
 from exop.model.stored import pack, unpack
-from exop.shown import described
+from exop.shown import described, json_text
 
 Form: TypeAlias = Literal["json", "msgpack"]
 #: What the JSON of a memento says of itself, and the form of what is written here.
@@ -47,7 +47,7 @@ def exported(memento: Memento, place: str, form: Form | None = None) -> tuple[Fo
         return "msgpack", pack(memento, place)
     found, opaque = document(memento, place)
     if not opaque:
-        return "json", (json.dumps(found, indent=2, ensure_ascii=False) + "\n").encode()
+        return "json", (json_text(found) + "\n").encode()
     if form is None:
         return "msgpack", pack(memento, place)
     raise NotStorable(

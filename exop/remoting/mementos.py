@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Literal
 
 import msgspec
@@ -14,6 +13,7 @@ from exop.remoting.declare import Request, operation
 from exop.remoting.offered import Changing
 from exop.remoting.pieces import LARGEST_REQUEST, PIECE, Pieces
 from exop.remoting.planned import Planned
+from exop.shown import json_text
 
 
 class OfMemento(Request, frozen=True):
@@ -69,7 +69,7 @@ class MementoOperations:
         place = f"{request.application}.{request.node}"
         if request.form == "shown":
             shown, _ = document(memento, place)
-            data = json.dumps(shown, indent=2, ensure_ascii=False).encode()
+            data = json_text(shown).encode()
             return Exported(self._pieces.put(data), "json", len(data))
         form, data = exported(memento, place, request.form)
         return Exported(self._pieces.put(data), form, len(data))

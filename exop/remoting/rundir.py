@@ -121,7 +121,8 @@ def announce(address: Path) -> Callable[[], None]:
     directory = run_directory()
     with locked(directory):
         entry = _first_free(directory, link)
-    return lambda: entry.unlink(missing_ok=True)
+    owner = os.getpid()
+    return lambda: entry.unlink(missing_ok=True) if os.getpid() == owner else None
 
 
 def find_entries() -> list[Entry]:

@@ -102,12 +102,16 @@ class ControlServer:
     def stop(self) -> None:
         """Stop listening, remove the socket, let running operations answer, and end all connections.
 
-        An operation may call it; its own connection ends when it has answered.
+        An operation may call it; its own connection ends when it has answered. A forked child lets go of the socket,
+        and its parent goes on listening.
         """
         with self._lock:
             if self._listener is None or self._acceptor is None or self._stopping.is_set():
                 return
             self._stopping.set()
+        if not self._listener.is_ours:
+            self._listener.close()
+            return
         self._seats.begin_closing()
         self._listener.sock.shutdown(socket.SHUT_RDWR)
         self._acceptor.join()

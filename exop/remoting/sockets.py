@@ -9,7 +9,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from exop.errors import AddressInUse, AddressUnusable
@@ -37,16 +37,26 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A listening socket and the file that stands for it."""
+    """A listening socket and the file that stands for it.
+
+    Attributes:
+        pid: The process that made it. A child that it forks holds the socket, too, and must leave the file alone.
+    """
 
     path: Path
     sock: socket.socket
     inode: int
+    pid: int = field(default_factory=os.getpid)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process made it."""
+        return self.pid == os.getpid()
 
     def close(self) -> None:
         """Stop listening and remove the file, unless somebody has put another in its place."""
         self.sock.close()
-        if not self.path.parent.is_dir():
+        if not self.is_ours or not self.path.parent.is_dir():
             return
         with locked(self.path.parent):
             if _inode(self.path) == self.inode:

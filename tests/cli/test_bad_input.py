@@ -1,5 +1,6 @@
 """Bad input, as the issue lists it: one clear line each, exit code 2, and nothing lost."""
 
+import json
 import socket
 import sqlite3
 from pathlib import Path
@@ -8,9 +9,11 @@ import pytest
 
 from exop import Application
 from exop.cli import main
+from exop.cli.text import print_json
 from exop.platform import Platform
 from exop.remoting import control_address
 from exop.remoting.sockets import listen
+from exop.shown import clean
 from exop.stock.slets import count_up, pass_on
 
 GOOD = """
@@ -230,6 +233,25 @@ def test_nothing_runs_and_no_platform_is_named(command: str, capsys: pytest.Capt
         app.add("pass", pass_on, item=app.add("numbers", count_up, to=1))
         platform.apply(app.build())
         assert "and no such application runs; known: " in refused(capsys, command, "a.b")
+
+
+@pytest.mark.parametrize("command", [["serve"], ["run", "mesh.toml"]])
+def test_a_name_that_cannot_be_shown(command: list[str], topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A name with a control character could forge lines, or clear the screen, of everybody who lists platforms."""
+    line = refused(capsys, *command, "--name", "a\x1b[2J\nb")
+    assert line == "exop: 'a\\x1b[2J\\nb' is no name for a platform: leave out control characters and line ends"
+
+
+def test_what_is_printed_is_safe_for_terminals_and_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON escapes what a terminal obeys and what ends a line for somebody; it is read as the same value."""
+    value = {"text": "a\x9b2J\x7f\u2028\u202e\ud800é\tz"}
+    for indent in (None, 2):
+        print_json(value, indent=indent)
+        out = capsys.readouterr().out
+        assert json.loads(out) == value
+        assert clean(out) == out
+        assert "é" in out
+    assert len(out.splitlines()) == 3
 
 
 def test_filter_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:

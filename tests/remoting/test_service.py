@@ -4,6 +4,8 @@ import logging
 import os
 import socket
 import stat
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -392,6 +394,29 @@ def test_connections_are_bounded(desk: Desk, tmp_path: Path) -> None:
         assert clients[0].call("ready") is True
 
 
+def test_a_forked_child_leaves_the_socket_to_its_parent(tmp_path: Path) -> None:
+    """A child that stops the server, or closes the whole platform, lets go of its copies; the parent goes on."""
+    code = (
+        "import os, sys\n"
+        "from exop import Platform, connect\n"
+        "from exop.remoting.rundir import find_entries\n"
+        "with Platform(state=sys.argv[1], name='parent') as platform:\n"
+        "    for stop in (platform._server.stop, platform.close):\n"
+        "        child = os.fork()\n"
+        "        if child == 0:\n"
+        "            stop()\n"
+        "            os._exit(0)\n"
+        "        print(os.waitpid(child, 0)[1])\n"
+        "    print([entry.pid == os.getpid() for entry in find_entries()])\n"
+        "    with connect(sys.argv[1]) as remote:\n"
+        "        print(remote.name, remote.status()['applications'])\n"
+        "print(os.path.exists(sys.argv[1] + '/control.sock'))\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "state")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout.splitlines(), done.stderr) == (["0", "0", "[True]", "parent {}", "False"], "")
+
+
 def _answers(client: ControlClient) -> bool:
     try:
         return client.call("ready") is True
@@ -401,9 +426,6 @@ def _answers(client: ControlClient) -> bool:
 
 def test_light_until_called() -> None:
     """Starting a server imports neither rpyc nor msgspec."""
-    import subprocess
-    import sys
-
     code = (
         "import sys, tempfile, pathlib\n"
         "from exop.remoting import ControlServer\n"
