@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+import rpyc  # noqa: F401 (first: threads that import different modules of it would wait for each other)
 from rpyc.core.protocol import Connection
 from rpyc.core.service import VoidService
 

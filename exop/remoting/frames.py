@@ -9,6 +9,7 @@ import select
 import socket
 import time
 
+import rpyc  # noqa: F401 (first: threads that import different modules of it would wait for each other)
 from rpyc.core.channel import Channel
 from rpyc.core.stream import SocketStream
 from rpyc.lib import Timeout
