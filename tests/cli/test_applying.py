@@ -55,9 +55,14 @@ def test_a_setting_that_is_not_in_the_file_has_the_default_of_its_slet(
     assert "label" not in told(capsys, "mesh", "line", "--format", "toml")
 
 
-def test_a_builder_changes_what_runs(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What a builder makes with other parameters is compared with what runs, too."""
-    planned = as_json(capsys, "plan", "./line", f"output={tmp_path / 'out'}", "label=Q")
+def test_a_builder_changes_what_runs(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a builder makes with other parameters, wherever they are given, is compared with what runs, too."""
+    Path("where.toml").write_text(f'output = "{tmp_path / "out"}"\nlabel = "F"\n')
+    monkeypatch.setenv("EXOP_PARAM_LABEL", "E")
+    assert "label: 'x' → 'F'" in told(capsys, "apply", "./line", "--params", "where.toml", "--dry-run")
+    planned = as_json(capsys, "plan", "./line", "--params", "where.toml", "label=Q")
     assert [(one["verb"], one["text"]) for one in planned["steps"]] == [("configure", "label: 'x' → 'Q'")]
 
 

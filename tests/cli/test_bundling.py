@@ -109,7 +109,8 @@ def test_an_application_is_edited_while_it_runs(tmp_path: Path) -> None:
         (folder / ".new").write_text(text)
         (folder / ".new").rename(source)
 
-    with running("dev", folder, f"output={output}", "--quiet") as process:
+    (tmp_path / "where.toml").write_text(f'output = "{output}"\n')
+    with running("dev", folder, "--params", tmp_path / "where.toml", "--quiet") as process:
         eventually(lines)
         save(APPLICATION.replace("first", "second"))
         eventually(lambda: lines()[-1][0] == "second")
