@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from apps.linear_road.answers import LIMITS
 from exop import Mesh
 from exop.model.checks import successors
+from exop.model.svg import lay_out
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -98,24 +98,15 @@ def draw_mesh(mesh: Mesh, picture: Path) -> Path:
 
 
 def _places(mesh: Mesh) -> dict[str, tuple[float, float]]:
-    """Columns by the longest way from a source, rows in the order of the mesh."""
-    following = successors(mesh, lambda _channel: True)
-    before: dict[str, set[str]] = {name: set() for name in mesh.nodes}
-    for name, followers in following.items():
-        for follower in followers:
-            before[follower].add(name)
-    column: dict[str, int] = {}
-    try:
-        order = list(TopologicalSorter(before).static_order())
-    except CycleError:
-        order = list(mesh.nodes)
-    for name in order:
-        column[name] = max((column[other] + 1 for other in before[name] if other in column), default=0)
-    rows: dict[int, list[str]] = {}
-    for name in mesh.nodes:
-        rows.setdefault(column[name], []).append(name)
+    """The columns and rows of the picture that a notebook shows of a mesh."""
+    arrows = [
+        (name, follower)
+        for name, followers in successors(mesh, lambda _channel: True).items()
+        for follower in followers
+    ]
     return {
-        name: (float(number), (len(names) - 1) / 2 - index + 0.25 * (number % 2))
-        for number, names in rows.items()
-        for index, name in enumerate(names)
+        spot.name: (float(spot.column), (len(column) - 1) / 2 - row)
+        for column in lay_out(list(mesh.nodes), arrows).columns
+        for row, spot in enumerate(column)
+        if spot.name
     }
