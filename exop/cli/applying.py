@@ -10,11 +10,12 @@ from exop.cli.edits import EDITS, NOW, PLAIN, How, Point, Timeout, check_how
 from exop.cli.options import HERE, Json, Load, Params, Where
 from exop.cli.peers import the_platform
 from exop.cli.proving import AT_ONCE, Proof
-from exop.cli.report import DONE
+from exop.cli.report import DONE, say
 from exop.cli.text import print_json
 from exop.errors import BuilderError, UnknownName, suggest
 
 if TYPE_CHECKING:
+    from exop.cli.view import View
     from exop.remoting.platform import RemotePlatform
 
 _NODE: Final = "APP.NODE is missing: exop plan {verb} APP.NODE …, as `exop {verb}` takes it"
@@ -127,12 +128,34 @@ def _apply(
         text = f"{name} does not run on {platform.name}: `exop apply` would deploy it"
     else:
         with code_is_there():
-            text = f"{platform.apply_topology(topology)} runs on {platform.name}"
+            text = f"{_deployed(platform, topology, name)} runs on {platform.name}"
     if json:
         print_json({"application": name, "platform": platform.name, "deployed": not dry_run})
     else:
         print(text)
     return DONE
+
+
+def _deployed(platform: RemotePlatform, topology: str, name: str) -> str:
+    """Deploy an application, and show how far its opening is."""
+    from exop.cli.view import choose_view
+
+    views: list[View] = []  # none for an opening that takes no time
+
+    def show() -> None:
+        status = platform.status()["applications"].get(name, {})
+        if "opening" in status:
+            views.extend([] if views else [choose_view(quiet=False)])
+            views[0].opening(name, status["opening"])
+
+    try:
+        return platform.apply_topology(topology, told=show)
+    except KeyboardInterrupt:
+        say(f"exop: {name}: the platform goes on opening it; `exop ps` shows how far it is")
+        raise
+    finally:
+        for view in views:
+            view.close()
 
 
 def _check(platform: RemotePlatform, topology: str) -> None:

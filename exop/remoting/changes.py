@@ -103,9 +103,11 @@ class ChangeOperations:
         self._tasks: Tasks[Changed] = Tasks("change")
 
     @operation
-    def apply(self, request: Topology) -> Changed:
-        """Make a mesh what runs."""
-        return self._changed(self._platform.apply(self._mesh(request), timeout=request.timeout))
+    def apply(self, request: Topology) -> CarriedOut:
+        """Begin to make a mesh what runs; as for `carry_out`."""
+        mesh = self._mesh(request)
+        number = self._tasks.begin(lambda: self._changed(self._platform.apply(mesh, timeout=request.timeout)))
+        return CarriedOut(number, self._tasks.result(number))
 
     @operation
     def plan(self, request: Topology) -> Planned:

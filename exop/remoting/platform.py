@@ -143,13 +143,19 @@ class RemotePlatform:
             StaleMesh: somebody else has applied another revision meanwhile.
         """
         request = {**as_topology(mesh, self._send), "timeout": timeout}
-        found = self._client.call("apply", request, timeout=PATIENCE + (timeout or 0.0))
-        return without_marks(mesh).at(found["revision"])
+        return without_marks(mesh).at(self._applied(request).revision)
 
-    def apply_topology(self, toml: str, revision: int = 0) -> str:
-        """Make a topology file what runs there, and return the application's name; its slets are known there alone."""
-        request = {"toml": toml, "revision": revision, "folder": os.getcwd()}
-        return str(self._client.call("apply", request, timeout=PATIENCE)["application"])
+    def apply_topology(self, toml: str, revision: int = 0, *, told: Callable[[], object] | None = None) -> str:
+        """Make a topology file what runs there, and return the application's name; its slets are known there alone.
+
+        *told* is called now and then while it takes its time.
+        """
+        return self._applied({"toml": toml, "revision": revision, "folder": os.getcwd()}, told).application
+
+    def _applied(self, request: Mapping[str, Any], told: Callable[[], object] | None = None) -> Changed:
+        from exop.remoting.planned import CarriedOut
+
+        return self._outcome(self._client.call("apply", request, CarriedOut, timeout=PATIENCE), told)
 
     def carry_out(
         self,

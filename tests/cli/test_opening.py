@@ -16,6 +16,7 @@ from exop.cli.serving import Keeper
 from exop.cli.stopping import Stopping
 from exop.errors import ComponentFailed, PlanError, StillOpening
 from exop.logs import set_up
+from exop.remoting import tasks
 from exop.remoting.platform import connect
 from tests.cli.shell import eventually
 from tests.rig import PATIENCE, Gate
@@ -151,6 +152,28 @@ def test_who_waits_for_it_waits_for_its_opening(slow: Path, gate: Gate) -> None:
         gate.open()
         assert applied.result(PATIENCE).revision == 1
         assert [one.result(PATIENCE) for one in waiting] == [True, True]
+
+
+def test_apply_shows_how_far_it_is(
+    slow: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not on a terminal there is a line every few seconds, for as long as it takes."""
+    monkeypatch.setattr(tasks, "PATIENCE", 0.01)
+    with Platform(name="there", control=True) as platform, ThreadPoolExecutor(1) as pool:
+        platform.load(slow)
+        applied = pool.submit(main, ["apply", "./slow"])
+        gate.somebody_waits()
+        err = ""
+
+        def told() -> bool:
+            nonlocal err
+            err += capsys.readouterr().err
+            return err.count("application=slow ready='2 of 3' waiting='engine (") >= 2
+
+        eventually(told)
+        gate.open()
+        assert applied.result(PATIENCE) == 0
+        assert capsys.readouterr().out == "slow runs on there\n"
 
 
 def test_an_opening_that_fails_is_over(slow: Path, gate: Gate, capsys: pytest.CaptureFixture[str]) -> None:
