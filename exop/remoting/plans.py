@@ -117,7 +117,8 @@ def as_proof(shadow: Shadow | None, keep: float | None) -> dict[str, Any] | None
         )
     diverted = {name: written(f"divert: {name}", value) for name, value in shadow.divert.items()}
     found = {"items": shadow.items, "seconds": shadow.seconds, "slower": shadow.slower, "copy": shadow.copy}
-    return {**found, "divert": diverted, "allow_no_output": shadow.allow_no_output, "keep": keep}
+    more = {"allow_no_output": shadow.allow_no_output, "keep": keep, "folder": os.getcwd()}
+    return {**found, **more, "divert": diverted}
 
 
 def as_topology(mesh: Mesh, send: Callable[[bytes], str]) -> Mapping[str, Any]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
+from exop.errors import SettingError
+from exop.model.mesh import Mesh
 from exop.model.shadow import Shadow
 from exop.remoting.offered import PlanLike
 
@@ -14,7 +18,10 @@ Above = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 
 
 class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A shadow (`exop.model.shadow`), where it says items or seconds, and for how long predecessors are kept."""
+    """A shadow (`exop.model.shadow`), where it says items or seconds, and for how long predecessors are kept.
+
+    Relative paths in `divert` are meant from `folder`, the working directory of the client.
+    """
 
     items: Annotated[int, msgspec.Meta(ge=1)] | None = None
     seconds: Above | None = None
@@ -25,6 +32,7 @@ class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     copy: bool = True
     allow_no_output: bool = False
     keep: Above | None = None
+    folder: str = ""
 
     def of(self, plan: PlanLike) -> PlanLike:
         """The plan with this proof before it.
@@ -38,11 +46,20 @@ class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
                 items=self.items,
                 seconds=self.seconds,
                 slower=self.slower,
-                divert=self.divert,
+                divert={name: self._from_folder(plan.after, name, value) for name, value in self.divert.items()},
                 copy=self.copy,
                 allow_no_output=self.allow_no_output,
             )
         return plan.proven(shadow, self.keep)
+
+    def _from_folder(self, mesh: Mesh, name: str, value: object) -> object:
+        """A diverted path is meant from the client's folder; what does not fit its setting is refused by the plan."""
+        key = name.rpartition(".")[2]
+        setting = next((one.slet.settings[key] for one in mesh.nodes.values() if key in one.slet.settings), None)
+        with suppress(SettingError):
+            path = setting.converted(name, value) if setting is not None else None
+            return Path(self.folder) / path if isinstance(path, Path) else value
+        return value
 
 
 def proven(plan: PlanLike, proof: Proof | None) -> PlanLike:

@@ -20,8 +20,10 @@ from exop.model.mesh import Mesh
 from exop.model.shadow import Shadow
 from exop.remoting import tasks
 from exop.remoting.planned import MOST_PLANS, Shelf
+from exop.remoting.plans import as_proof
 from exop.remoting.platform import RemotePlatform
 from exop.stock.slets import count_up, pass_on, show
+from exop.wiring.plan import Plan
 from tests.rig import eventually
 
 
@@ -238,6 +240,23 @@ def test_a_change_that_takes_long(remote: RemotePlatform, monkeypatch: pytest.Mo
     for step in (2, 3):
         mesh = remote.plan(mesh.configure("numbers", step=step)).apply()
     assert mesh.revision == 3
+
+
+def test_a_diverted_path_is_meant_from_the_client(remote: RemotePlatform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As text, as a path, by node; other settings stay as they are."""
+    offered = []
+    monkeypatch.setattr(Plan, "proven", lambda plan, shadow, keep: offered.append(shadow) or plan)
+    shadow = Shadow(items=5, divert={"path": "x", "sink.path": Path("y"), "numbers.step": 2, "other": "z"})
+    proof = as_proof(shadow, None)
+    assert proof is not None
+    remote.plan_edits("numbers", [{"edit": "suspend", "node": "sink"}], proof={**proof, "folder": "/client"})
+    (made,) = offered
+    assert made.divert == {
+        "path": Path("/client/x"),
+        "sink.path": Path("/client/y"),
+        "numbers.step": 2,
+        "other": "z",
+    }
 
 
 def test_a_proof_travels(remote: RemotePlatform) -> None:
