@@ -24,7 +24,7 @@ from exop.runtime.trouble import FailedItem
 
 if TYPE_CHECKING:
     from exop.remoting.declare import Operation
-    from exop.remoting.planned import CarriedOut, Changed
+    from exop.remoting.planned import Changed
     from exop.remoting.served import Served
 
 #: How often `wait` asks, in seconds.
@@ -143,19 +143,15 @@ class RemotePlatform:
             StaleMesh: somebody else has applied another revision meanwhile.
         """
         request = {**as_topology(mesh, self._send), "timeout": timeout}
-        return without_marks(mesh).at(self._applied(request).revision)
+        return without_marks(mesh).at(self._carried_out("apply", request).revision)
 
     def apply_topology(self, toml: str, revision: int = 0, *, told: Callable[[], object] | None = None) -> str:
         """Make a topology file what runs there, and return the application's name; its slets are known there alone.
 
         *told* is called now and then while it takes its time.
         """
-        return self._applied({"toml": toml, "revision": revision, "folder": os.getcwd()}, told).application
-
-    def _applied(self, request: Mapping[str, Any], told: Callable[[], object] | None = None) -> Changed:
-        from exop.remoting.planned import CarriedOut
-
-        return self._outcome(self._client.call("apply", request, CarriedOut, timeout=PATIENCE), told)
+        request = {"toml": toml, "revision": revision, "folder": os.getcwd()}
+        return self._carried_out("apply", request, told).application
 
     def carry_out(
         self,
@@ -169,10 +165,7 @@ class RemotePlatform:
 
         *told* is called now and then while it takes its time.
         """
-        from exop.remoting.planned import CarriedOut
-
-        request = {"plan": plan, "timeout": timeout, "proof": proof}
-        return self._outcome(self._client.call("carry_out", request, CarriedOut), told)
+        return self._carried_out("carry_out", {"plan": plan, "timeout": timeout, "proof": proof}, told)
 
     def rollback(self, application: str, node: str) -> Mesh:
         """Let the predecessor of a node, kept by `plan.apply(keep=…)`, take over again, as `Platform.rollback`."""
@@ -181,18 +174,19 @@ class RemotePlatform:
 
     def roll_back(self, application: str, node: str) -> Changed:
         """The same, told as what was changed; the slets need not be known here."""
-        from exop.remoting.planned import CarriedOut
-
-        return self._outcome(self._client.call("rollback", {"application": application, "node": node}, CarriedOut))
+        return self._carried_out("rollback", {"application": application, "node": node})
 
     def abandon_proof(self, application: str) -> bool:
         """Give up the proof of a change: the old slets stay; `False` when none was under way."""
         return bool(self._client.call("abandon_proof", {"application": application}))
 
-    def _outcome(self, found: CarriedOut, told: Callable[[], object] | None = None) -> Changed:
-        """Wait for the end of what was begun; *told* is called meanwhile."""
+    def _carried_out(
+        self, operation: str, request: Mapping[str, Any], told: Callable[[], object] | None = None
+    ) -> Changed:
+        """Begin what may take long, and wait for its end; *told* is called meanwhile."""
         from exop.remoting.planned import CarriedOut
 
+        found = self._client.call(operation, request, CarriedOut, timeout=PATIENCE)
         while found.changed is None:
             if told is not None:
                 told()
