@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -13,6 +14,8 @@ from exop.shown import class_of, indented, message, shown, traceback_of
 
 FORMATS: Final = ("console", "json")
 LEVELS: Final = ("debug", "info", "warning", "error")
+#: Parts of the paths of libraries: Python's own, and those that are installed.
+_LIBRARIES: Final = (f"{os.path.dirname(os.__file__)}{os.sep}", "site-packages", "dist-packages")
 
 
 @dataclass
@@ -21,6 +24,7 @@ class _Choice:
 
     level: int = logging.INFO
     form: str = "console"
+    named: Mapping[str, int] = field(default_factory=dict)
     made: bool = False
     processors: list[Any] = field(default_factory=list)
 
@@ -28,20 +32,58 @@ class _Choice:
 _choice: Final = _Choice()
 
 
-def set_up(level: str = "info", form: str = "console") -> None:
+def set_up(level: str = "info", form: str = "console", named: Mapping[str, str] | None = None) -> None:
     """Decide what is shown and how; called once, by a program that owns its process (the command line does).
 
-    Standard logging is routed the same way: all of ExoP's own from *level* on, that of libraries from `warning` on.
-    A program that embeds a platform leaves this alone, and its own structlog configuration holds.
+    Standard logging is routed the same way: ExoP's own and that of the user's code from *level* on, that of libraries
+    from `warning` on. *named* gives loggers, and those below them, levels of their own. A program that embeds a
+    platform leaves this alone, and its own structlog configuration holds.
     """
+    for name in _choice.named:
+        logging.getLogger(name).setLevel(logging.NOTSET)
     _choice.level = getattr(logging, level.upper())
+    _choice.named = {name: getattr(logging, one.upper()) for name, one in (named or {}).items()}
     _choice.form = form
     _choice.made = True
     _choice.processors = []
     root = logging.getLogger()
     root.handlers = [_Route()]
-    root.setLevel(max(_choice.level, logging.WARNING))
-    logging.getLogger("exop").setLevel(_choice.level)
+    root.setLevel(min(_choice.level, logging.WARNING))
+    for name, one in {"exop": _choice.level, **_choice.named}.items():
+        logging.getLogger(name).setLevel(one)
+
+
+def levels_in(texts: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """The general level among `LEVEL` and `LOGGER=LEVEL`, and those of single loggers; the last of each counts.
+
+    Raises:
+        ValueError: there is no such level.
+    """
+    general, named = "info", {}
+    for text in texts:
+        name, _, level = text.rpartition("=")
+        if level.lower() not in LEVELS:
+            raise ValueError(f"there is no level {level!r}; known: {', '.join(LEVELS)}; or LOGGER=LEVEL")
+        if name:
+            named[name] = level.lower()
+        else:
+            general = level.lower()
+    return general, named
+
+
+class Located(logging.Filter):
+    """Gives every record the `application` and the `node` of the slet that has made it; both empty outside of slets.
+
+    A filter for the handlers of programs that set up logging themselves. The slet is looked for when a record is made;
+    items cost nothing.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let the record through."""
+        # The runtime is above this module; without it there is no slet.
+        inside = sys.modules.get("exop.runtime.inside")
+        record.application, record.node = (inside.current_node() if inside is not None else None) or ("", "")
+        return True
 
 
 def logger(name: str) -> Any:
@@ -53,8 +95,15 @@ def logger(name: str) -> Any:
         return structlog.get_logger(name)
     if not _choice.processors:
         _choice.processors = _processors()  # at once: several threads may come here first
-    wrapper = structlog.make_filtering_bound_logger(_choice.level)
+    wrapper = structlog.make_filtering_bound_logger(_level_of(name) or _choice.level)
     return structlog.wrap_logger(_Stderr(), _choice.processors, wrapper).bind(logger=name)
+
+
+def _level_of(name: str) -> int | None:
+    """The level that was chosen for a logger, or for the nearest one above it."""
+    while name and name not in _choice.named:
+        name = name.rpartition(".")[0]
+    return _choice.named.get(name)
 
 
 def is_json() -> bool:
@@ -131,9 +180,22 @@ class _Stderr:
 class _Route(logging.Handler):
     """Hands what standard logging is told to structlog."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.addFilter(_is_wanted)
+        self.addFilter(Located())
+
     def emit(self, record: logging.LogRecord) -> None:
         try:
             method = getattr(logger(record.name), record.levelname.lower(), None) or logger(record.name).error
-            method(record.getMessage(), exc_info=record.exc_info)
+            places = {name: place for name in ("application", "node") if (place := getattr(record, name))}
+            method(record.getMessage(), **places, exc_info=record.exc_info)
         except Exception:  # noqa: BLE001 (as every handler: a log line that fails does not stop the platform)
             self.handleError(record)
+
+
+def _is_wanted(record: logging.LogRecord) -> bool:
+    """Libraries are shown from `warning` on, unless their loggers were given a level."""
+    if record.levelno >= logging.WARNING or _level_of(record.name) is not None:
+        return True
+    return record.name.partition(".")[0] == "exop" or not any(place in record.pathname for place in _LIBRARIES)

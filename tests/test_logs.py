@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from exop import logs
-from exop.logs import logger, set_up
+from exop.logs import levels_in, logger, set_up
 
 
 @pytest.fixture(autouse=True)
@@ -55,17 +55,56 @@ def test_levels(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.count("quiet") == 0
 
 
+def record(name: str, level: int, text: str, file: str = json.__file__) -> None:
+    """Log something from the code in *file*."""
+    one = logging.getLogger(name)
+    if one.isEnabledFor(level):
+        one.handle(one.makeRecord(name, level, file, 1, text, (), None))
+
+
 def test_standard_logging_takes_the_same_way(capsys: pytest.CaptureFixture[str]) -> None:
-    """What standard logging is told leaves as the rest does: ours from the level on, libraries' from warning on."""
+    """What standard logging is told leaves as the rest does: ours and the user's, and libraries' from warning on."""
     set_up(form="json")
     logging.getLogger("exop.remoting").info("peer %s", "here")
-    logging.getLogger("somebody.else").info("chatter")
-    logging.getLogger("somebody.else").warning("careful")
+    record("somebody.else", logging.INFO, "chatter")
+    record("somebody.else", logging.WARNING, "careful")
+    logging.getLogger("mine").info("my own")
+    logging.getLogger("mine").debug("not asked for")
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [(line["logger"], line["event"]) for line in lines] == [
         ("exop.remoting", "peer here"),
         ("somebody.else", "careful"),
+        ("mine", "my own"),
     ]
+
+
+def test_a_logger_with_a_level_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """`LOGGER=LEVEL` holds for the logger and those below it, also for libraries; another choice forgets it."""
+    level, named = levels_in(["warning", "mine=DEBUG", "mine.quiet=error", "somebody.else=info", "mine=debug"])
+    set_up(level, "json", named)
+    for name in ("mine", "mine.sub", "mine.quiet", "yours"):
+        logging.getLogger(name).debug("debug")
+        logging.getLogger(name).warning("warning")
+    record("somebody.else", logging.INFO, "chatter")
+    logger("exop.x").info("not asked for")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["logger"], line["event"]) for line in lines] == [
+        ("mine", "debug"),
+        ("mine", "warning"),
+        ("mine.sub", "debug"),
+        ("mine.sub", "warning"),
+        ("yours", "warning"),
+        ("somebody.else", "chatter"),
+    ]
+    set_up("warning")
+    logging.getLogger("mine").info("forgotten")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_level_that_there_is_not() -> None:
+    """The error names those that there are."""
+    with pytest.raises(ValueError, match="no level 'loud'; known: debug, info, warning, error; or LOGGER=LEVEL"):
+        levels_in(["mine=loud"])
 
 
 def test_an_embedding_program_decides(capsys: pytest.CaptureFixture[str]) -> None:

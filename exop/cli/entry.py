@@ -22,7 +22,6 @@ _GROUPS: Final = {key: Group(title, sort_key=place) for place, (key, title) in e
 PLAIN = Parameter(negative=(), show_default=False)
 
 Format = Literal["console", "json"]
-Level = Literal["debug", "info", "warning", "error"]
 
 
 @dataclass
@@ -115,6 +114,12 @@ def _add(app: App, function: Any) -> str:
     return name
 
 
+def _check_levels(_: type, texts: tuple[str, ...]) -> None:
+    from exop.logs import levels_in
+
+    levels_in(texts)
+
+
 def add_common_options(app: App, session: Session | None = None) -> None:
     """Add the options that every command has; they may stand before or behind it."""
     held = session or Session()
@@ -123,19 +128,20 @@ def add_common_options(app: App, session: Session | None = None) -> None:
         *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
         debug: Annotated[bool, Parameter(env_var="EXOP_DEBUG")] = False,
         log_format: Annotated[Format, Parameter(env_var="EXOP_LOG")] = "console",
-        log_level: Annotated[Level, Parameter(env_var="EXOP_LOG_LEVEL")] = "info",
+        log_level: Annotated[tuple[str, ...], Parameter(env_var="EXOP_LOG_LEVEL", validator=_check_levels)] = (),
     ) -> Any:
         """Options of every command.
 
         Args:
             debug: Show the traceback of an error.
             log_format: Log lines on stderr for people (console, the default) or as JSON (json).
-            log_level: Log from this level on: debug, info (the default), warning or error.
+            log_level: Log from this level on: debug, info (the default), warning or error; LOGGER=LEVEL for one logger.
         """
-        from exop.logs import set_up
+        from exop.logs import levels_in, set_up
 
         held.debug = debug
-        set_up("debug" if debug else log_level, log_format)
+        level, named = levels_in(log_level)
+        set_up("debug" if debug else level, log_format, named)
         return app(tokens)
 
     app.meta.default(launch)

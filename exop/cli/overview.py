@@ -24,7 +24,10 @@ OF_PLUGINS: Final = "Commands of plugins"
 COMMON: Final = {
     "--debug": ("", "Show the traceback of an error."),
     "--log-format": ("FORMAT", "Log lines on stderr for people (console, the default) or as JSON (json)."),
-    "--log-level": ("LEVEL", "Log from this level on: debug, info (the default), warning or error."),
+    "--log-level": (
+        "LEVEL",
+        "Log from this level on: debug, info (the default), warning or error; LOGGER=LEVEL for one logger.",
+    ),
 }
 
 

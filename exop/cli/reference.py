@@ -54,7 +54,7 @@ With `--json`, stdout holds JSON and nothing else. With `--log-format json`, so 
 |---|---|
 | `EXOP_DEBUG` | `1`: as `--debug` |
 | `EXOP_LOG` | `console` or `json`: as `--log-format` |
-| `EXOP_LOG_LEVEL` | `debug`, `info`, `warning` or `error`: as `--log-level` |
+| `EXOP_LOG_LEVEL` | levels, and LOGGER=LEVEL, with blanks between: as `--log-level` |
 | `EXOP_PARAM_NAME` | the parameter NAME of an application builder, in capital letters or as it is; see `--params` |
 | `EXOP_TRACE` | `hooks`: print every call of a plugin's hook |
 | `NO_COLOR` | no colours |

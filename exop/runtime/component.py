@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.lifecycle import Event, Lifecycle, State
@@ -31,6 +32,8 @@ from exop.runtime.trouble import Kept, Trouble
 from exop.runtime.unwind import Unwind, Work
 
 Changed = Callable[["Component"], None]
+#: Every component of this process, by `id`: a log record is told apart by the slet that has made it.
+LIVE: Final[WeakValueDictionary[int, Component]] = WeakValueDictionary()
 
 
 class Component:
@@ -88,6 +91,7 @@ class Component:
         self._ended_ports: set[str] = set()
         make_parts(self, engines)
         self.expect()
+        LIVE[id(self)] = self
 
     def on(self, event: Event) -> None:
         """Take a life-cycle event; the registry learns of the new state. A suspended slet of its own driver parks."""

@@ -12,8 +12,8 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 from exop.model.slet import Slet
-from exop.runtime.component import Component
-from exop.runtime.drivers.base import Driver
+from exop.runtime.component import LIVE, Component
+from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.fuse import SOURCES
@@ -37,8 +37,26 @@ class Inside:
 def inside(components: Iterable[Component], driver: Driver) -> Inside | None:
     """The slet that *driver* runs at this moment; `None` if it is in none: waiting for room, or for an item."""
     innermost = _innermost(driver)
-    if innermost is None:
-        return None
+    found = _find(components, driver, innermost)
+    return None if found is None or innermost is None else Inside(*found, _shown(innermost, found[1]))
+
+
+def current_node() -> tuple[str, str] | None:
+    """The application and the node whose slet has called this; `None` outside of all slets.
+
+    It looks at the stack, and at every slet of the application: for log records, and the like.
+    """
+    driver = current_driver()
+    live = [one for reference in LIVE.valuerefs() if (one := reference()) is not None]
+    names = {one.application for one in live if driver is not None and driver in (one.driver, one.runner)}
+    found = _find([one for one in live if not names or one.application in names], driver, sys._getframe())
+    return (found[0].application, found[0].node.name) if found is not None else None
+
+
+def _find(
+    components: Iterable[Component], driver: Driver | None, innermost: FrameType | None
+) -> tuple[Component, FrameType] | None:
+    """The slet that a stack is in, and the frame of its call."""
     by_code = _by_code(components)
     by_name = {component.node.name: component for component in components}
     found: FrameType | None = None
@@ -46,16 +64,16 @@ def inside(components: Iterable[Component], driver: Driver) -> Inside | None:
     for frame in _outwards(innermost):
         component = _fused(frame, by_name)
         if component is not None:
-            return Inside(component, found or frame, _shown(innermost, found or frame))
+            return component, found or frame
         if found is None and frame.f_code in by_code:
             found, meant = frame, by_code[frame.f_code]
             own = [one for one in meant if one.instance is not None and one.instance is _self(frame)]
             if len(own) == 1 or len(meant) == 1:
-                return Inside((own or meant)[0], frame, _shown(innermost, frame))
+                return (own or meant)[0], frame
     if found is None:
         return None
     running = [one for one in meant if one.runner is driver] or meant
-    return Inside(running[0], found, _shown(innermost, found))
+    return running[0], found
 
 
 def whereabouts(components: Iterable[Component], drivers: Iterable[Driver]) -> str:
