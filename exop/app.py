@@ -173,9 +173,9 @@ class Application:
     def _run(self, platform: Platform) -> dict[str, Any]:
         from exop.runtime.report import run_report
 
-        platform.apply(self.build())
-        outcome = "finished"
+        mesh, outcome = self.build(), "finished"
         try:
+            platform.apply(mesh)
             try:
                 platform.wait(self.name)
             except KeyboardInterrupt:
@@ -184,7 +184,8 @@ class Application:
                 platform.wait(self.name)
             return run_report(platform.status(self.name), outcome)
         finally:
-            platform.remove(self.name)
+            if self.name in platform.applications():
+                platform.remove(self.name)
 
     def _add(self, name: str, spec: SletSpec, care: Care, given: dict[str, Any], host: str | None) -> ChannelRef:
         care, given = care.without(spec, given)

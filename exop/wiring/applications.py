@@ -18,6 +18,7 @@ from exop.model.mesh import Mesh
 from exop.model.resolve import resolved
 from exop.runtime.catalog import Catalog
 from exop.runtime.deployment import Deployment
+from exop.runtime.interrupts import held
 from exop.runtime.manager import ComponentManager
 from exop.wiring.changes import Changes
 from exop.wiring.channels import check_channels
@@ -126,7 +127,7 @@ class Applications:
             PlanError: it could not be made to run; everything is as it was.
             StaleMesh: somebody else has applied another revision meanwhile.
         """
-        with self._turns[mesh.name]:
+        with held(self._turns[mesh.name]):
             known = self._running.get(mesh.name)
             if known is not None and not known.finished.is_set():
                 return self.plan(mesh).apply(timeout=timeout)
@@ -163,7 +164,7 @@ class Applications:
         Raises:
             MeshError, PlanError, StoredStateError: it cannot; the checkpoint is kept.
         """
-        with self._turns[mesh.name]:
+        with held(self._turns[mesh.name]):
             mesh = resolved(mesh, self._catalog.slets, durable=True).at(snapshot.revision)
             check_durable(mesh, has_state=True)
             self._tidy(snapshot)

@@ -22,6 +22,7 @@ from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.interpreter import give_way
+from exop.runtime.interrupts import check_interrupt
 from exop.runtime.manager import ComponentManager
 from exop.runtime.unwind import Work
 from exop.shown import add_note, described
@@ -79,10 +80,12 @@ class Change:
         """
         try:
             give_way()  # planning came before
+            check_interrupt()
             self._successors.create()
             give_way()
             self._successors.open()
             check_level(self._leaving(), self.timeout)
+            check_interrupt()
             give_way()
         except BaseException as error:
             self.give_up(error)

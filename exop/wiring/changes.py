@@ -12,6 +12,7 @@ from exop.errors import StateError
 from exop.model.mesh import Mesh
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable.failpoints import failpoint
+from exop.runtime.interrupts import held, uninterrupted
 from exop.runtime.manager import ComponentManager
 from exop.wiring.controller import WiringController
 from exop.wiring.lines import renewed
@@ -63,7 +64,7 @@ class Changes:
         """
         if plan.shadow is None or not plan:
             return self.together([plan])[0]
-        with self.turns[plan.after.name]:
+        with held(self.turns[plan.after.name]):
             self.beside.check_free(plan.after.name)
             running = self._to_change(plan)
             plan = renewed(plan, running)
@@ -71,11 +72,12 @@ class Changes:
         try:
             with proof:
                 proof.prove()
-                with self.turns[plan.after.name]:
+                with held(self.turns[plan.after.name]):
                     return self._make([plan], {plan.after.name: self.beside.companions(plan, proof)})[0]
         finally:
             self.beside.over(proof)
 
+    @uninterrupted
     def together(self, plans: Sequence[Plan]) -> list[Mesh]:
         """Make changes of different applications as they are, all or nothing; returns the meshes that run then.
 
@@ -85,7 +87,7 @@ class Changes:
         """
         with ExitStack() as turns:
             for name in sorted(plan.after.name for plan in plans):
-                turns.enter_context(self.turns[name])
+                turns.enter_context(held(self.turns[name]))
                 self.beside.check_free(name)
             return self._make(plans, {plan.after.name: self.beside.companions(plan) for plan in plans})
 
@@ -96,7 +98,7 @@ class Changes:
             UnknownName: no such application, or node.
             PlanError: none was kept; or the change could not be made, and everything is as it was.
         """
-        with self.turns[application]:
+        with held(self.turns[application]):
             mesh = self._running.get(application).mesh
             plan, kept = self.beside.rollback_plan(application, node, mesh, planned)
             self.beside.check_free(application)

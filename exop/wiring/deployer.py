@@ -11,6 +11,7 @@ from exop.model.lifecycle import State
 from exop.model.mesh import Mesh, Node
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
+from exop.runtime.interrupts import check_interrupt
 from exop.runtime.manager import ComponentManager
 from exop.shown import described
 from exop.wiring.channels import check_channels
@@ -53,7 +54,9 @@ class Deployer:
             self._bind(deployment, snapshot)
             undo.append(deployment.stop)
             self._manager.openings.deployments[mesh.name] = deployment
+            check_interrupt()
             deployment.open(self._manager.openings.enter)
+            check_interrupt()
             if ready is not None:
                 ready(deployment)
             deployment.start()

@@ -18,6 +18,7 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.inside import whereabouts
 from exop.runtime.interpreter import uncollected
+from exop.runtime.interrupts import asked_to_give_up, check_interrupt, woken
 
 
 class Pause:
@@ -79,9 +80,15 @@ class Pause:
             raise self._too_late()
 
     def wait(self, ready: Callable[[], bool]) -> bool:
-        """Wait until *ready()* holds; it is asked again whenever a driver rests. Returns whether it does."""
-        with self._news:
-            return self._news.wait_for(ready, self._timeout)
+        """Wait until *ready()* holds; it is asked again whenever a driver rests. Returns whether it does.
+
+        Raises:
+            KeyboardInterrupt: an interrupt asks the change to give up.
+        """
+        with woken(self._wake), self._news:
+            self._news.wait_for(lambda: ready() or asked_to_give_up(), self._timeout)
+            check_interrupt()
+            return ready()
 
     def run(self, action: Callable[[], None]) -> None:
         """Do *action* as soon as all that were closed are parked, in the thread of the last one; then let them go.
@@ -91,15 +98,23 @@ class Pause:
         """
         self._action = action
         self._look()
-        with self._news:
+        with woken(self._wake), self._news:
             try:
-                self._news.wait_for(lambda: self._action is None and not self._running, self._timeout)
+                self._news.wait_for(self._over, self._timeout)
             finally:
                 cancelled, self._action = self._action is not None, None
             if cancelled:
+                check_interrupt()
                 raise self._too_late()
         if self._error is not None:
             raise self._error
+
+    def _over(self) -> bool:
+        return (self._action is None and not self._running) or asked_to_give_up()
+
+    def _wake(self) -> None:
+        with self._news:
+            self._news.notify_all()
 
     def _look(self) -> None:
         """A driver rests: somebody may wait for that, or it was the last one."""

@@ -14,6 +14,7 @@ from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.notebook import as_text, picture_of
 from exop.model.shadow import Shadow, as_shadow
 from exop.model.slet import Slet
+from exop.runtime.interrupts import uninterrupted
 
 Verb = Literal["add", "remove", "replace", "configure", "arm", "suspend", "resume", "rewire", "adjust"]
 
@@ -119,6 +120,7 @@ class Plan:
         plan = replace(self, shadow=shadow, keep=keep)
         return replace(plan, notes=(*self.notes, *told(plan)))
 
+    @uninterrupted
     def apply(self, *, shadow: Shadow | None = None, keep: float | None = None, timeout: float | None = None) -> Mesh:
         """Make the change; returns the mesh that runs then.
 

@@ -19,6 +19,7 @@ from exop.runtime.component import Component
 from exop.runtime.convert import weight
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, acting_as
+from exop.runtime.interrupts import check_interrupt
 from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.unwind import Work
 from exop.runtime.ways import way_into
@@ -150,6 +151,7 @@ class Rebuild:
 
     def _replay(self, end: int) -> None:
         while self.position < end:
+            check_interrupt()
             till = min(end, self.position + LOT)
             try:
                 for piece in self._together(self.log.pieces(self.position, till)):

@@ -10,6 +10,7 @@ from exop.model.memento import Memento
 from exop.model.mesh import Mesh
 from exop.runtime import repair
 from exop.runtime.deployment import Deployment
+from exop.runtime.interrupts import uninterrupted
 from exop.wiring.mementos import capture
 from exop.wiring.plan import Plan, check_seconds
 
@@ -57,7 +58,7 @@ class Requests:
         self._check_running()
         _check_mesh("apply", mesh)
         check_seconds("apply", timeout)
-        return self._applications.apply(mesh, timeout)
+        return uninterrupted(self._applications.apply)(mesh, timeout)
 
     def mesh(self, application: str) -> Mesh:
         """The mesh of a running application, as it is now.
@@ -79,6 +80,7 @@ class Requests:
         """
         return self._applications.get(application)
 
+    @uninterrupted
     def resume(self, application: str, node: str) -> None:
         """Let items into a suspended or failed node again; the item that it is suspended on is tried first.
 
@@ -106,6 +108,7 @@ class Requests:
         """
         return repair.dead_letters(self.deployment(application), node)
 
+    @uninterrupted
     def retry_dead_letters(self, application: str, node: str) -> int:
         """Have all dead letters of a node tried again, in their order, behind what is under way; returns how many.
 
@@ -115,6 +118,7 @@ class Requests:
         """
         return repair.retry_dead_letters(self.deployment(application), node)
 
+    @uninterrupted
     def rollback(self, application: str, node: str) -> Mesh:
         """Let the predecessor of a node, kept by `plan.apply(keep=…)`, take over again with its own, current state.
 
@@ -124,6 +128,7 @@ class Requests:
         """
         return self._applications.changes.rollback(application, node, self._applications.plan)
 
+    @uninterrupted
     def abandon_proof(self, application: str) -> bool:
         """Give up the proof of a change: the old slets stay; `False` when none was under way.
 
@@ -133,6 +138,7 @@ class Requests:
         self.deployment(application)
         return self._applications.changes.beside.abandon(application, "it was given up")
 
+    @uninterrupted
     def checkpoint(self, application: str) -> None:
         """Take a checkpoint of a durable application now; it is written when this returns.
 
@@ -147,6 +153,7 @@ class Requests:
         """Ask the sources of an application to end; what is under way is still processed."""
         self.deployment(application).end_sources()
 
+    @uninterrupted
     def remove(self, application: str, timeout: float = 5.0) -> bool:
         """Stop an application at its safe points and undeploy it; tells whether all its threads have left in time."""
         check_seconds("remove", timeout, -TIMEOUT_MAX)
@@ -161,6 +168,7 @@ class Requests:
         check_seconds("wait", timeout, -TIMEOUT_MAX)  # what is left of a time may be less than nothing
         return self._applications.wait(application, timeout)
 
+    @uninterrupted
     def memento(self, application: str, node: str) -> Memento:
         """A copy of a node's state as it is now, between two items.
 

@@ -15,6 +15,7 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
+from exop.runtime.interrupts import check_interrupt
 from exop.runtime.manager import ComponentManager
 from exop.shown import described, message
 from exop.wiring.pause import Pause
@@ -83,6 +84,7 @@ class Successors:
         """
         for step in self.plan.steps:
             if step.node in self.made.keys() - self.beside.ready and not _opens_late(step):
+                check_interrupt()
                 self._open(self.made[step.node])
                 if step.after is not None and step.after.rebuild is not None:
                     rebuild = self.rebuilds[step.node] = Rebuild(self.deployment, step, self.made[step.node])

@@ -11,6 +11,7 @@ from exop.errors import ComponentFailed, ExopError, PlanError
 from exop.model.lifecycle import State
 from exop.model.shadow import Shadow
 from exop.runtime.deployment import Deployment
+from exop.runtime.interrupts import check_interrupt
 from exop.runtime.manager import ComponentManager
 from exop.runtime.node_lines import NodeWatch
 from exop.shown import described, message
@@ -141,6 +142,7 @@ class Proof:
                 return
             with self._news:
                 self._news.wait(min(left, GLANCE))
+            check_interrupt()
             if self.aborted is not None or self.deployment.finished.is_set():
                 raise PlanError(f"{self.plan.after.name}: {self.aborted or 'it has finished'}; nothing was changed")
 
@@ -162,6 +164,7 @@ class Proof:
                 raise trial.failed(problem)
             with self._news:
                 self._news.wait(min(left, GLANCE))
+            check_interrupt()
 
     def _enough(self) -> bool:
         asked = self.shadow.items

@@ -1,0 +1,166 @@
+"""Ctrl-C while the mesh changes: it asks the change to give up, and is raised when that is over.
+
+An exception that a signal handler raises lands between any two instructions of the main thread: between closing a
+driver and noting that, or inside the undoing of a change. So the main thread never carries a change out itself. A
+thread of its own does, while the main thread waits; the interrupt becomes a request that the change meets at points
+where it can be undone as a whole. Once the change is decided it is completed.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextvars
+import functools
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final, ParamSpec, TypeVar
+
+from exop.runtime.drivers.base import acting_as, current_driver
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+#: So many interrupts are kept back; the next one is raised at once, and the change comes to its end in its own thread.
+PATIENCE: Final = 2
+#: Where an interrupt wakes nothing, it is looked for this often, in seconds.
+GLANCE: Final = 0.1
+_LOCAL = threading.local()
+
+
+class _Request:
+    """The interrupts of one change, seen from the main thread and from the thread that carries the change out."""
+
+    def __init__(self) -> None:
+        self.kept: list[BaseException] = []
+        self.met = self.over = False
+        self.watchers: list[Callable[[], None]] = []
+
+    @property
+    def pending(self) -> bool:
+        """An interrupt has come, and the change has not met it yet."""
+        return bool(self.kept) and not self.met
+
+    def keep(self, interrupt: BaseException) -> None:
+        """Keep an interrupt back; wake the change if it waits for something."""
+        if self.over:
+            raise interrupt
+        self.kept.append(interrupt)
+        if len(self.kept) > PATIENCE:
+            raise interrupt
+        # In a thread: the lock under which a change waits may be held for as long as user code runs. Not by the module
+        # `threading`, in the midst of which this handler may have been called.
+        _thread.start_new_thread(self._wake, ())
+
+    def _wake(self) -> None:
+        for watcher in list(self.watchers):
+            watcher()
+
+
+def asked_to_give_up() -> bool:
+    """An interrupt asks the change that the calling thread carries out to give up."""
+    request: _Request | None = getattr(_LOCAL, "request", None)
+    return request is not None and request.pending
+
+
+def check_interrupt() -> None:
+    """Give the change up if an interrupt has asked for that; called where everything can still be undone, once.
+
+    Raises:
+        KeyboardInterrupt: it has.
+    """
+    if asked_to_give_up():
+        _LOCAL.request.met = True
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def woken(wake: Callable[[], None]) -> Iterator[None]:
+    """Call *wake* when an interrupt asks the change to give up; the calling thread carries it out."""
+    request: _Request | None = getattr(_LOCAL, "request", None)
+    if request is None:
+        yield
+        return
+    request.watchers.append(wake)
+    try:
+        yield
+    finally:
+        request.watchers.remove(wake)
+
+
+@contextmanager
+def held(lock: threading.RLock) -> Iterator[None]:
+    """Hold a lock for which other changes may make this one wait for long."""
+    while not lock.acquire(timeout=GLANCE if hasattr(_LOCAL, "request") else -1):
+        check_interrupt()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def uninterrupted(work: Callable[P, T]) -> Callable[P, T]:
+    """Let *work* be done whole or not at all, whatever interrupts the main thread meanwhile."""
+
+    @functools.wraps(work)
+    def done(*args: P.args, **kwargs: P.kwargs) -> T:
+        if threading.current_thread() is not threading.main_thread():  # nothing interrupts the other threads
+            return work(*args, **kwargs)
+        return _carried_out(functools.partial(work, *args, **kwargs))
+
+    return done
+
+
+def _carried_out(work: Callable[[], T]) -> T:
+    request, over = _Request(), threading.Event()
+    results: list[T] = []
+    errors: list[BaseException] = []
+    context, driver = contextvars.copy_context(), current_driver()
+
+    def carry_out() -> None:
+        _LOCAL.request = request
+        try:
+            with acting_as(driver):
+                results.append(context.run(work))
+        except BaseException as error:  # noqa: BLE001 (it is raised in the main thread)
+            errors.append(error)
+        finally:
+            over.set()
+
+    with _kept_back(request):
+        threading.Thread(target=carry_out, name="exop change", daemon=True).start()
+        while not over.wait(GLANCE):  # not without end: `_thread.interrupt_main` wakes no thread that waits
+            continue
+    error = errors[0] if errors else None
+    if request.kept:
+        raise request.kept[0] from (None if isinstance(error, KeyboardInterrupt) else error)
+    if error is not None:
+        raise error
+    return results[0]
+
+
+@contextmanager
+def _kept_back(request: _Request) -> Iterator[None]:
+    """Keep what the handlers of signals raise until the block ends."""
+
+    def keeping(handler: Callable[[int, FrameType | None], Any]) -> Callable[[int, FrameType | None], None]:
+        def handle(number: int, frame: FrameType | None) -> None:
+            try:
+                handler(number, frame)
+            except BaseException as interrupt:  # noqa: BLE001 (whatever the program has its handlers raise)
+                request.keep(interrupt)
+
+        return handle
+
+    before = {number: handler for number in _SIGNALS if callable(handler := signal.getsignal(number))}
+    try:
+        for number, handler in before.items():
+            signal.signal(number, keeping(handler))
+        yield
+    finally:
+        request.over = True
+        for number, handler in before.items():
+            signal.signal(number, handler)
