@@ -56,7 +56,6 @@ class Applications:
         self.checkpoints = Durability()
         self._turn = threading.RLock()
         self.changes = Changes(manager, wiring, self)
-        self._turns = self.changes.turns
         self._closings = 0
 
     @property
@@ -127,7 +126,7 @@ class Applications:
             PlanError: it could not be made to run; everything is as it was.
             StaleMesh: somebody else has applied another revision meanwhile.
         """
-        with held(self._turns[mesh.name]):
+        with held(self.changes.turns[mesh.name]):
             known = self._running.get(mesh.name)
             if known is not None and not known.finished.is_set():
                 return self.plan(mesh).apply(timeout=timeout)
@@ -164,7 +163,7 @@ class Applications:
         Raises:
             MeshError, PlanError, StoredStateError: it cannot; the checkpoint is kept.
         """
-        with held(self._turns[mesh.name]):
+        with held(self.changes.turns[mesh.name]):
             mesh = resolved(mesh, self._catalog.slets, durable=True).at(snapshot.revision)
             check_durable(mesh, has_state=True)
             self._tidy(snapshot)
@@ -251,9 +250,9 @@ class Applications:
         """
         begin = time.monotonic()
         if application in self._manager.openings.deployments:
-            if not self._turns[application].acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+            if not self.changes.turns[application].acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
                 return False
-            self._turns[application].release()
+            self.changes.turns[application].release()
         left = None if timeout is None else timeout - (time.monotonic() - begin)
         done = self.get(application).wait(left)
         if done and self.store is not None and self.checkpoints.end_is_stored(application):
