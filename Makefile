@@ -6,20 +6,33 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test lint types bench clean
+# The long campaigns of seeded cases; each of them has a short form in the tests.
+CAMPAIGNS := $(basename $(notdir $(wildcard $(addprefix bench/,damage.py interrupts.py exceptions.py mementos.py))))
+RUNS      ?= 1000
+RECORDS   := .campaigns
+
+.PHONY: help demo test test-all lint types bench clean
 
 help:            ## what there is to make
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: $(READY)   ## Linear Road with its data pipeline on Spark: traffic, live progress, verdict and pictures (3 minutes)
 	$(BIN)/python -m apps.linear_road.demo
 
-test: $(READY)   ## style, types, floors, and all tests (one of them starts Spark)
+test: $(READY)   ## style, types, floors, and all tests, in two processes (5 minutes)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+
+test-all: test   ## all of that, then long campaigns: any changes in any order, RUNS=1000 cases of each kind of fault (an hour)
+	EXOP_STRESS=300 $(BIN)/python -m pytest -k a_long_campaign tests/change tests/mesh
+	@mkdir -p $(RECORDS)
+	@for name in $(CAMPAIGNS); do \
+	  $(BIN)/python -m bench $$name --runs $(RUNS) --record $(RECORDS)/$$name.jsonl --check || exit 1; \
+	  rm $(RECORDS)/$$name.jsonl; \
+	done
 
 lint: $(READY)   ## mend the style
 	$(BIN)/ruff check --fix .
@@ -34,7 +47,7 @@ bench: $(READY)  ## the overhead of a hop, of the registry, and of starting a co
 	$(BIN)/python -m bench start
 
 clean:           ## remove what was made here
-	rm -rf $(VENV) demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(RECORDS) demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(READY): pyproject.toml plugins/exop-spark/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

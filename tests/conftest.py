@@ -16,6 +16,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Keep the tests of a file in one process, and those of Spark, so that its Java process is started once."""
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            group = "spark" if item.get_closest_marker("spark") else item.nodeid.partition("::")[0]
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture
 def rig():
     """The services of a platform; after the test nothing of it runs any more."""

@@ -18,7 +18,7 @@ from exop.wiring import Deployer, WiringController
 from exop.wiring.circuit import Circuit
 
 #: No test waits longer than this for something that has to happen.
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def eventually(holds: Callable[[], Any], what: str = "it", seconds: float = PATIENCE) -> None:

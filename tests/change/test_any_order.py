@@ -259,9 +259,9 @@ def run(examples: int, *, seeded: bool) -> None:
 
 @pytest.mark.timeout(0)
 def test_any_order() -> None:
-    """A first part of the campaign, the same every time."""
-    run(40, seeded=True)
-    assert AnyOrder.steps > 1000
+    """A first part of the campaign, the same every time; mistakes that are planted show in the first hundred steps."""
+    run(12, seeded=True)
+    assert AnyOrder.steps > 300
 
 
 @pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")

@@ -128,7 +128,7 @@ def test_an_application_is_edited_while_it_runs(tmp_path: Path) -> None:
             assert line, told
             told += line
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     assert f"refused: {source}:" in told
     assert "  replace tell" in told
     assert [int(number) for _, number in found] == [*range(1, len(found) + 1)]

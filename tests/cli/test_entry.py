@@ -146,7 +146,7 @@ def test_reader_gone() -> None:
     process.stdout.close()
     assert process.stderr is not None
     assert process.stderr.read() == b""
-    assert process.wait(30) == 141
+    assert process.wait(120) == 141
 
 
 def greet(name: str, *, loudly: bool = False) -> int:

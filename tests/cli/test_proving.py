@@ -90,7 +90,7 @@ def test_ctrl_c_leaves_the_old_one(line: Path) -> None:
         assert refused.returncode == 1
         assert "a successor is on trial for 1000000 items" in refused.stderr
         waiting.send_signal(signal.SIGINT)
-        assert waiting.wait(30) == 130
+        assert waiting.wait(120) == 130
     assert "shadow" not in facts("describe", "line")
     assert facts("describe", "line.tag")["slet"] == "line:tag"
     assert exop("configure", "line.tag", "label=c").returncode == 0
@@ -107,7 +107,7 @@ def test_a_proof_is_given_up_from_elsewhere(line: Path) -> None:
         assert "exop rollback --abandon line" in exop("rollback", "--abandon", "line.tag").stderr
         done = exop("rollback", "--abandon", "line")
         assert (done.returncode, done.stdout) == (0, "line: the proof is given up, the old slets stay\n")
-        assert waiting.wait(30) == 1
+        assert waiting.wait(120) == 1
     assert facts("describe", "line.tag")["slet"] == "line:tag"
 
 

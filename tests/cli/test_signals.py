@@ -29,7 +29,7 @@ def test_the_first_one_drains(number: signal.Signals, counting: Path) -> None:
     with running("run", counting, *PACED, "--json") as process:
         eventually(lambda: applications().get("counting") == "running")
         process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert '"outcome": "drained"' in out
     assert "Ctrl-C again stops at once" in err
@@ -56,7 +56,7 @@ def test_the_second_one_stops(counting: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert "Ctrl-C again" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(120) == 130
         assert process.stdout.read() == "", "the second item must not have been taken"
 
 
@@ -71,7 +71,7 @@ def test_the_third_one_kills(tmp_path: Path) -> None:
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    threading.Event().wait()\n"
     )
-    done = subprocess.run([COMMAND[0], "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([COMMAND[0], "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 130
     assert done.stderr == "exop: killed\n"
 
@@ -93,7 +93,7 @@ def test_while_an_engine_opens(counting: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert "it ends as soon as its slets are open" in process.stderr.readline()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 143
+        assert process.wait(120) == 143
 
 
 def test_handlers_are_put_back() -> None:
@@ -114,7 +114,7 @@ def test_kill_9_and_serve(counting: Path) -> None:
     with running("serve", "--state", "state") as process:
         eventually(lambda: applications().get("counting") == "running")
         process.terminate()
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
         assert process.returncode == 0
         assert "running" in err
     store = Store(Path("state"))
@@ -132,7 +132,7 @@ def test_repair_from_another_terminal(counting: Path) -> None:
         assert "kept item at 'item': 3" in told
         Path("mended").touch()
         assert exop_process("resume", "counting.half").returncode == 0
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert "`exop resume counting.half` tries again" in err
     assert numbers_written() == [0.5, 1.0, 1.5, 2.0, 2.5]
@@ -144,7 +144,7 @@ def test_ctrl_c_while_a_slet_waits(counting: Path) -> None:
     with running(*arguments) as process:
         eventually(lambda: applications().get("counting") == "suspended")
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "exop: half failed while running" in err
 
@@ -165,7 +165,7 @@ def test_on_a_terminal(counting: Path) -> None:
             screen += os.read(keyboard, 65536)
         os.write(keyboard, b"\x03")
         screen += b"".join(iter(lambda: _rest(keyboard), b""))
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     finally:
         process.kill()
         process.wait()

@@ -159,7 +159,7 @@ def test_it_ends_with_its_platform(line: Path, counting: Path) -> None:
             assert top.stdout is not None
             assert "other (process" in top.stdout.readline()
             other.send_signal(signal.SIGTERM)
-            _, err = top.communicate(timeout=30)
+            _, err = top.communicate(timeout=120)
     assert top.returncode == 0
     assert "other (process" in err
     assert "has ended" in err
@@ -171,7 +171,7 @@ def test_it_ends_with_its_application(line: Path) -> None:
         assert top.stdout is not None
         assert json.loads(top.stdout.readline())["applications"][0]["application"] == "line"
         assert main(["remove", "line"]) == 0
-        _, err = top.communicate(timeout=30)
+        _, err = top.communicate(timeout=120)
     assert (top.returncode, err) == (0, "line was removed\n")
     assert applications() == {}
 
@@ -200,7 +200,7 @@ def test_ctrl_c_gives_the_terminal_back(line: Path) -> None:
         if not part:
             break
         shown += part
-    assert process.wait(30) == 0
+    assert process.wait(120) == 0
     assert b"\x1b[?1049l" in shown
     assert b"Traceback" not in shown
     os.close(parent)

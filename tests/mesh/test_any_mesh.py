@@ -18,7 +18,7 @@ from tests.mesh.random_mesh import RandomMesh, verdict
 from tests.rig import threads_leave
 
 #: How long one mesh may take; it needs some hundredths of a second.
-PATIENCE = 20.0
+PATIENCE = 60.0
 ACTIONS = ("park", "park one", "suspend", "resume", "replace", "settle", "look", "nothing")
 
 

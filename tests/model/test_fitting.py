@@ -87,7 +87,7 @@ FIT = [
     (Car, Bound),
     (int, Unresolved),
     (Annotated[int, "metres"], int),
-    (int, Annotated[float, object()]),
+    (int, Annotated[float, NotImplemented]),
     (list[Annotated[int, 3]], list[int]),
     (Row, Row),
     (dict[str, Any], Row),

@@ -184,7 +184,9 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize(("function", "role", "results", "enters", "leaves"), SHAPES, ids=lambda v: str(v)[:30])
+@pytest.mark.parametrize(
+    ("function", "role", "results", "enters", "leaves"), SHAPES, ids=lambda v: getattr(v, "__name__", str(v))[:30]
+)
 def test_the_role_and_shape_are_derived(function, role, results, enters, leaves):
     """α, π and ω follow from the ports, and the shape of the result from the return annotation."""
     spec = spec_of(slet(function))
@@ -344,7 +346,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("function", "message"), WRONG, ids=lambda v: str(v)[:40])
+@pytest.mark.parametrize(("function", "message"), WRONG, ids=lambda v: v[:40] if isinstance(v, str) else None)
 def test_what_is_no_slet_is_told_at_the_decorator(function, message):
     """Every wrong signature is refused where it is written, in one line that ends with the cure."""
     with pytest.raises(SletError) as caught:

@@ -162,7 +162,7 @@ def test_a_listener_cannot_wait_for_itself(registry, caplog):
     with registry.listen(None, lambda event: registry.settle()), caplog.at_level(logging.ERROR, "exop.registry"):
         registry.register("X", None)
     assert RegistryError.__name__ in caplog.text
-    assert registry.settle(timeout=5)
+    assert registry.settle(timeout=60)
 
 
 def test_an_interrupt_in_a_listener_keeps_the_rest(registry):

@@ -39,11 +39,11 @@ class Target:
     def __exit__(self, *error: object) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait(60)
 
     def asks(self, client: ControlClient | None = None) -> bool:
         """Whether a well-behaved client gets its answer."""
-        with client or ControlClient(self.path, timeout=5.0) as asking:
+        with client or ControlClient(self.path, timeout=60.0) as asking:
             return bool(asking.call("echo", {"words": ["a", "b"]}) == {"text": "a b", "count": 2})
 
     def peak(self) -> float:
@@ -140,7 +140,7 @@ class RawPeer:
         return data
 
 
-def wait_until(condition: Any, seconds: float = 5.0) -> bool:
+def wait_until(condition: Any, seconds: float = 60.0) -> bool:
     """Whether *condition* comes true before the time is over."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -52,7 +52,7 @@ def fake(tmp_path: Path) -> Iterator[Callable[..., ControlClient]]:
 
     with ThreadPoolExecutor(1) as pool:
 
-        def start(*answers: bytes, timeout: float = 5.0) -> ControlClient:
+        def start(*answers: bytes, timeout: float = 30.0) -> ControlClient:
             pool.submit(serve, answers)
             return ControlClient(tmp_path / "fake.sock", timeout=timeout, limits=SHORT)
 

@@ -164,7 +164,7 @@ def test_child_of_a_dead_platform(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
-        process.wait(5)
+        process.wait(60)
         with ControlServer(operations(Desk()), path) as server:
             assert ControlClient(server.address).call("ready") is True
 

@@ -124,7 +124,7 @@ def test_clients_do_not_wait_for_each_other(server: ControlServer, desk: Desk) -
     """A call that takes long holds nobody else."""
     with ControlClient(server.address) as slow, ControlClient(server.address) as quick, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(slow.call, "wait")
-        assert desk.waiting.acquire(timeout=5)
+        assert desk.waiting.acquire(timeout=60)
         assert quick.call("ready") is True
         desk.open.set()
         assert waiting.result(5) == "open"
@@ -140,7 +140,7 @@ def test_in_flight_is_bounded(desk: Desk, tmp_path: Path) -> None:
         ThreadPoolExecutor(1) as pool,
     ):
         waiting = pool.submit(first.call, "wait")
-        assert desk.waiting.acquire(timeout=5)
+        assert desk.waiting.acquire(timeout=60)
         with pytest.raises(PlatformBusy, match="try again"):
             second.call("ready")
         desk.open.set()
@@ -161,7 +161,7 @@ def test_waiting_for_a_turn_counts(server: ControlServer, desk: Desk) -> None:
     """The time of a call includes waiting for the client that another thread uses."""
     with ControlClient(server.address) as client, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(client.call, "wait")
-        assert desk.waiting.acquire(timeout=5)
+        assert desk.waiting.acquire(timeout=60)
         with pytest.raises(CallTimeout):
             client.call("ready", timeout=0.02)
         desk.open.set()
@@ -237,7 +237,7 @@ def test_connection_lost(server: ControlServer, desk: Desk) -> None:
     client = ControlClient(server.address)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(client.call, "wait")
-        assert desk.waiting.acquire(timeout=5)
+        assert desk.waiting.acquire(timeout=60)
         server.stop()
         with pytest.raises(ConnectionLost, match="whether it was carried out is not known"):
             waiting.result(5)
@@ -266,7 +266,7 @@ def test_stop_lets_operations_answer(desk: Desk, tmp_path: Path) -> None:
     server.start()
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(ControlClient(server.address).call, "wait")
-        assert desk.waiting.acquire(timeout=5)
+        assert desk.waiting.acquire(timeout=60)
         stopping = pool.submit(server.stop)
         assert wait_until(lambda: not server.address.exists())
         desk.open.set()
@@ -384,7 +384,7 @@ def test_connections_are_bounded(desk: Desk, tmp_path: Path) -> None:
     ):
         clients = [ControlClient(server.address) for _ in range(3)]
         waiting = [pool.submit(client.call, "wait") for client in clients[:2]]
-        assert all(desk.waiting.acquire(timeout=5) for _ in waiting)
+        assert all(desk.waiting.acquire(timeout=60) for _ in waiting)
         with pytest.raises(PeerRefused, match="all its 2 connections are at work"):
             clients[2].call("ready")
         desk.open.set()

@@ -104,7 +104,7 @@ def test_marks_leave_in_order_from_many_threads():
         start = threading.Barrier(len(names))
 
         def produce(name, merge=merge, sent=sent, start=start):
-            start.wait(10)
+            start.wait(60)
             for time in range(50):
                 merge.relay(name, Punctuation(time), sent.append)
             merge.relay(name, END, sent.append)
@@ -113,7 +113,7 @@ def test_marks_leave_in_order_from_many_threads():
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
         assert sent[-1] == END
         times = [mark.time for mark in sent[:-1]]
         assert times == sorted(set(times))

@@ -6,7 +6,7 @@ from exop import Application, Platform
 from exop.model.mesh import Mesh
 
 #: Longest wait for another thread, in seconds.
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 def _three_numbers() -> Mesh:

@@ -53,7 +53,7 @@ class Noted(OutputPort[Any]):
         """All rows that left."""
         return [tuple(row.values()) for batch in self.batches for row in batch.to_pylist()]
 
-    def wait_for(self, condition: Any, timeout: float = 60.0) -> None:
+    def wait_for(self, condition: Any, timeout: float = 120.0) -> None:
         """Wait until *condition()* holds, or something failed."""
         with self._changed:
             assert self._changed.wait_for(lambda: condition() or self.error is not None, timeout), self.items

@@ -84,7 +84,7 @@ def test_a_full_feed_holds_its_pusher_until_spark_commits():
     threading.Thread(target=push, daemon=True).start()
     assert not pushed.wait(0.1)
     feed.commit(2)
-    assert pushed.wait(10)
+    assert pushed.wait(60)
 
 
 def test_a_pusher_that_is_wanted_elsewhere_does_not_wait():

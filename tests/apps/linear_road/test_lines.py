@@ -155,7 +155,7 @@ def test_a_bad_value_of_a_parquet_file_is_one_bad_row(tmp_path, values, bad):
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
-@pytest.mark.parametrize("block", [64, 1 << 20])
+@pytest.mark.parametrize("block", [512, 1 << 20])
 def test_what_stands_before_the_break_of_an_archive_is_read(tmp_path, monkeypatch, pack, block):
     """All whole lines up to there come out, none that is cut, and then the error."""
     monkeypatch.setattr(lines, "BLOCK", block)

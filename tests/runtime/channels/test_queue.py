@@ -207,7 +207,7 @@ def test_a_thread_that_is_no_driver_waits_for_room_too(workers):
     thread.start()
     eventually(lambda: queue._pushers)
     workers(queue)
-    thread.join(10)
+    thread.join(60)
     eventually(lambda: log.seen == [0, 1, 2, 3, 4])
 
 

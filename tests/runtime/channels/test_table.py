@@ -103,5 +103,5 @@ def test_it_can_be_read_while_it_is_written():
         if number % 7 == 0:
             channel.delete(number % 50)
     stop.set()
-    reader.join(10)
+    reader.join(60)
     assert not broken

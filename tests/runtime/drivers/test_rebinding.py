@@ -9,7 +9,7 @@ from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.entry import Entry
 
 #: Longest wait for another thread, in seconds.
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 def _into(found: list[Any]) -> Entry:
