@@ -21,7 +21,8 @@ from exop.remoting import ControlClient
 from tests.remoting.target import HEADER, SHORT, RawPeer, Target, wait_until
 
 FRAME = 4 * 1024 * 1024
-GROWTH = 128.0
+#: MiB: eight operations at a time, each with a reply of 4 MB in up to four copies, and what is being sent.
+GROWTH = 160.0
 """MiB that an attack may cost for a moment: the budgets of 16 MiB, copied a few times."""
 
 
