@@ -198,7 +198,7 @@ def _steps(old: Node, new: Node) -> list[Step]:
     if old.slet != new.slet or new.lose_state or new.memento is not None or new.rebuild is not None:
         _check_stop(old, new)
         state = hand_over(old, new, lose_state=new.lose_state)
-        same = f"{new.slet.identity} with {'an empty' if new.lose_state else 'another'} state"
+        same = f"{new.slet.identity} with {'an empty' if new.lose_state and new.memento is None else 'another'} state"
         text = same if old.slet == new.slet else f"{old.slet.identity} → {new.slet.identity}"
         return [Step("replace", new.name, text, old, new, state)]
     steps = []

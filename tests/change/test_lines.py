@@ -1,6 +1,7 @@
 """Settings that take effect at a point in the stream: exactly there, whatever drives it and changes the mesh."""
 
 import random
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -190,10 +191,22 @@ def test_exactly_at_the_row_of_a_record_batch(platform, taken):
 def test_where_streams_meet(platform):
     """Two sources at full speed, one slet: each line waits for an item of the port that it names, and for its turn."""
     seen: list[tuple[int, int]] = []
+    fired = threading.Event()
+
+    @slet
+    def counting(position: Position) -> Iterator[int]:
+        while not fired.is_set():
+            position.number += 1
+            yield position.number
+
+    @slet
+    def writing_until_fired(x: tuple[int, int]) -> None:
+        seen.append(x)
+        if x[1] == 4:
+            fired.set()
+
     app = Application("app")
-    app.add(
-        "c", writing(seen), x=app.add("b", Scale, x=app.add("a", count_to, to=LAST), y=app.add("z", count_to, to=LAST))
-    )
+    app.add("c", writing_until_fired, x=app.add("b", Scale, x=app.add("a", counting), y=app.add("z", counting)))
     mesh = app.build().configure("b", by=2, when="x >= 5000").configure("b", by=3, when="y >= 6000")
     mesh = mesh.configure("b", by=4, when="x >= 20000")
     platform.apply(mesh)
@@ -205,8 +218,8 @@ def test_where_streams_meet(platform):
     first = next(x for x, by in seen if by == 3)
     assert first == -6000 or first < -6000  # behind 6000 only if the line before it took effect later
     assert next(x for x, by in seen if by == 4) >= 20_000
-    assert [x for x, _ in seen if x > 0] == list(range(1, LAST + 1))
-    assert [-x for x, _ in seen if x < 0] == list(range(1, LAST + 1))
+    for one in ([x for x, _ in seen if x > 0], [-x for x, _ in seen if x < 0]):
+        assert one == list(range(1, len(one) + 1))
 
 
 def test_several_producers_of_one_channel(platform):
