@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from exop.cli.options import Load, Name, OnFailure, Params, State
-from exop.cli.report import DONE, say
+from exop.cli.report import DONE, FAILED, say
 from exop.cli.stopping import Stopping
 from exop.errors import ExopError, StateError
 
@@ -38,6 +38,7 @@ def run(
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"])] = False,
     on_failure: OnFailure | None = None,
     drain_timeout: float = 20.0,
+    check_sharing: bool = False,
 ) -> int:
     """Run an application until its sources end, showing its progress.
 
@@ -55,11 +56,15 @@ def run(
         on_failure: Whether to wait for the repair of a slet that has failed, or to stop; wait on a terminal, else stop.
         drain_timeout: How many seconds suspended nodes may keep the run from ending after a Ctrl-C or SIGTERM; a
             durable application with a state directory keeps what waits for them.
+        check_sharing: Compare items before and after every call; log each slet that alters one that others get, too,
+            and end with exit code 1. Slow: for tests.
     """
     with _json_only(json) as report:
         mesh, catalog = _prepared(app, parameters, params, load)
         with Stopping(patience=2) as stopping:
-            return _run(mesh, catalog, _Options(state, name, quiet, on_failure, report, drain_timeout), stopping)
+            return _run(
+                mesh, catalog, _Options(state, name, quiet, on_failure, report, drain_timeout, check_sharing), stopping
+            )
 
 
 def serve(*, state: State = None, name: Name = None, load: Load = ()) -> int:
@@ -92,6 +97,7 @@ class _Options:
     on_failure: OnFailure | None
     report: dict[str, Any] | None
     drain_timeout: float
+    check_sharing: bool
 
     @property
     def policy(self) -> OnFailure:
@@ -120,6 +126,11 @@ def _run(mesh: Mesh, catalog: Catalog, options: _Options, stopping: Stopping) ->
         mesh = resolved(mesh, catalog.slets, durable=True)
         _check_same(options.state, mesh)
     platform = Platform(state=options.state, name=options.name, plugins=catalog.plugins, control=True)
+    if options.check_sharing:
+        # Most runs do not look for it.
+        from exop.wiring.sharing import Sharing
+
+        platform.wiring.sharing = Sharing()
     view = choose_view(quiet=options.quiet)
     watch = Watch(platform, mesh.name, view, stopping, options.policy, drain_timeout=options.drain_timeout)
     try:
@@ -136,7 +147,8 @@ def _run(mesh: Mesh, catalog: Catalog, options: _Options, stopping: Stopping) ->
             _stop(platform, mesh.name, at_once=watch.outcome == "stopped")
         if watch.error is not None:
             raise watch.error
-        return watch.exit_code
+        altered = platform.wiring.sharing is not None and platform.wiring.sharing.found()
+        return watch.exit_code or (FAILED if altered else DONE)
     finally:
         view.close()
         platform.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.lines import ITEM, item_names
@@ -21,6 +22,9 @@ from exop.wiring.circuit import Circuit, Join
 from exop.wiring.layout import Layout
 from exop.wiring.places import before_key, edge_key, inside
 
+if TYPE_CHECKING:
+    from exop.wiring.sharing import Sharing
+
 #: The capacity of the queues that the wiring inserts.
 INSERTED_CAPACITY = 1024
 
@@ -28,8 +32,11 @@ INSERTED_CAPACITY = 1024
 class Compiler:
     """Binds the components of one deployment; used once, while nothing is in flight in it."""
 
-    def __init__(self, deployment: Deployment, circuit: Circuit, layout: Layout) -> None:
+    def __init__(
+        self, deployment: Deployment, circuit: Circuit, layout: Layout, sharing: Sharing | None = None
+    ) -> None:
         self.deployment = deployment
+        self.sharing = sharing
         self.circuit = circuit
         self.layout = layout
         self.queues: dict[str, QueueChannel] = {}
@@ -166,19 +173,22 @@ class Compiler:
             return self._pulled(channel, join)
         if edge_key(channel, join) not in self.layout.inserted:
             self._bind(join.component)
-            return Outlet(join.name, self._way(join))
+            return Outlet(join.name, self._way(channel, join))
         queue = self._queue(edge_key(channel, join))
-        self._later.append(lambda: self._feed(queue, join))
+        self._later.append(lambda: self._feed(queue, channel, join))
         return Outlet(join.name, self._at(queue.entry(()), f"queue {queue.name}"))
 
-    def _way(self, join: Join) -> Entry:
+    def _way(self, channel: str, join: Join) -> Entry:
         entry = way_into(join.component, join.port)
+        if self.sharing is not None:
+            kind, joins = self.circuit.channels[channel].kind, self.circuit.consumers[channel]
+            entry = self.sharing.guard(join, channel, kind, joins, entry)
         self._places[entry.place] = entry
         return entry
 
-    def _feed(self, queue: QueueChannel, join: Join) -> None:
+    def _feed(self, queue: QueueChannel, channel: str, join: Join) -> None:
         self._bind(join.component)
-        queue.entry([Outlet(join.name, self._way(join))])
+        queue.entry([Outlet(join.name, self._way(channel, join))])
 
     def _pulled(self, name: str, join: Join) -> Outlet | None:
         port, channel = join.component.pulled[join.port.name], self.circuit.channels[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from exop.errors import WiringError
 from exop.model.filter import where
@@ -24,6 +25,9 @@ from exop.wiring.manning import man, relieve
 from exop.wiring.order import check_order
 from exop.wiring.places import possible
 from exop.wiring.seeds import Seeds, find_seeds, open_anew
+
+if TYPE_CHECKING:
+    from exop.wiring.sharing import Sharing
 
 
 @dataclass(frozen=True)
@@ -57,9 +61,13 @@ class WiringController:
     A port names its channel in its `connected-to` property (connectors are omitted while both are local). A tracker
     follows the ports of all applications with their properties; `settle` compiles what it sees then and binds it, while
     the drivers are parked.
+
+    Attributes:
+        sharing: Looks for slets that alter shared items, in what is wired from now on; `None` costs nothing.
     """
 
     def __init__(self, registry: ServiceRegistry, manager: ComponentManager) -> None:
+        self.sharing: Sharing | None = None
         self._registry = registry
         self._manager = manager
         self._ports = registry.track(None, where({KIND: "port"}))
@@ -120,7 +128,7 @@ class WiringController:
         more = {place for place in seeds.places() if place not in layout.inserted and place in possible(circuit)}
         if more:
             layout = lay_out(circuit, {**layout.inserted, **dict.fromkeys(more, "connected while the stream runs")})
-        compiler = Compiler(deployment, circuit, layout)
+        compiler = Compiler(deployment, circuit, layout, self.sharing)
         compiler.compile()
         self._replace_queues(deployment, compiler.queues)
         deployment.reasons = dict(layout.inserted)

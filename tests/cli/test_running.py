@@ -304,3 +304,34 @@ def test_what_cannot_be_shown_does_not_end_a_run(tmp_path: Path, capsys: pytest.
     err = capsys.readouterr().err
     assert "sink failed while running: ValueError: not today" in err
     assert "the item Odd (its repr() raised RuntimeError)" in err
+
+
+SHARED = """
+from collections.abc import Iterator
+from exop import Application, slet
+
+@slet
+def source() -> Iterator[dict]:
+    yield {"v": 1}
+
+@slet
+def alter(item: dict) -> None:
+    item["v"] = 2
+
+@slet
+def look(item: dict) -> None: ...
+
+app = Application("shared")
+items = app.add("source", source)
+app.add("alter", alter, item=items)
+app.add("look", look, item=items)
+"""
+
+
+def test_a_slet_that_alters_a_shared_item(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`exop run --check-sharing` logs the slet and ends with exit code 1; without it nothing is looked at."""
+    file = tmp_path / "shared.py"
+    file.write_text(SHARED)
+    assert main(["run", str(file), "--quiet", "--check-sharing"]) == 1
+    assert "shared: alter.item alters an item of the channel 'source'" in capsys.readouterr().err
+    assert main(["run", str(file), "--quiet"]) == 0

@@ -1,0 +1,194 @@
+"""Slets that alter an item which others get, too: found by looking at items before and after every call, on demand.
+
+The readers of a channel get one and the same object. A slet that alters it changes what the others see, or have kept.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from exop.logs import logger
+from exop.model.items import CONTROL
+from exop.runtime.entry import Entry, LateEntry
+from exop.runtime.tap import PLAIN
+from exop.shown import class_of, shown
+from exop.wiring.circuit import Join
+
+#: So many shared items are known at a time, the newest ones; of one item, so many values are compared.
+ITEMS: Final = 10_000
+VALUES: Final = 10_000
+#: Channels that keep what they pass on: even a single reader shares it with the channel.
+KEEPING: Final = ("latch", "table", "log")
+
+
+@dataclass(frozen=True)
+class Alteration:
+    """A slet has altered an item that is not its own.
+
+    Attributes:
+        application: Where.
+        ports: The input port (`node.port`) whose slet has done it; several where it cannot be told apart.
+        channel: The channel by which others got the item, too.
+        readers: All ports that read there.
+        item: The item, as it is now.
+        change: The first value that has changed: its place in the item, its text before and after.
+    """
+
+    application: str
+    ports: tuple[str, ...]
+    channel: str
+    readers: tuple[str, ...]
+    item: str
+    change: str
+
+    def __str__(self) -> str:
+        others = ", ".join(one for one in self.readers if one not in self.ports) or "what the channel keeps"
+        return (
+            f"{self.application}: {' or '.join(self.ports)} alters an item of the channel {self.channel!r}, which it "
+            f"shares with {others}: {self.change} in {self.item}; alter a copy (copy.deepcopy, dataclasses.replace)"
+        )
+
+
+@dataclass
+class _Known:
+    """A shared item: the object, where it was shared, its values when they were read last, and who has it now."""
+
+    item: Any
+    channel: str
+    joins: tuple[Join, ...]
+    values: dict[str, object]
+    inside: list[str] = field(default_factory=list)
+
+
+class Sharing:
+    """Looks for alterations of shared items in the applications that are wired while it is in use."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[int, _Known] = OrderedDict()
+        self._found: dict[tuple[str, tuple[str, ...], str], Alteration] = {}
+        self._lock = threading.RLock()
+
+    def found(self) -> list[Alteration]:
+        """The alterations, one for each slet and channel; items that are still known are compared once more."""
+        with self._lock:
+            for one in self._known.values():
+                self._compare(one)
+            return [*self._found.values()]
+
+    def guard(self, join: Join, channel: str, kind: str, joins: Iterable[Join], entry: Entry) -> Entry:
+        """The way into a port, with a look at every item before and after the call."""
+        readers = tuple(joins)
+        shares = len(readers) > 1 or kind in KEEPING
+
+        def checked(push: Callable[[Any], None]) -> Callable[[Any], None]:
+            def check(payload: Any) -> None:
+                with self._lock:
+                    if shares:
+                        self._share(payload, channel, readers)
+                    known = [one for part in _parts(payload) if (one := self._known.get(id(part))) is not None]
+                    for one in known:
+                        self._compare(one)
+                        one.inside.append(join.name)
+                try:
+                    push(payload)
+                finally:
+                    with self._lock:
+                        for one in known:
+                            self._compare(one, (join.name,))
+                            one.inside.remove(join.name)
+
+            return check
+
+        guarded = LateEntry(
+            entry.control,
+            {
+                "push": lambda: checked(entry.push),
+                "push_batch": lambda: checked(entry.push_batch),
+                "probe": lambda: Entry(checked(entry.probe.push), checked(entry.probe.push_batch), entry.control),
+            },
+        )
+        guarded.show, guarded.pass_on = entry.show, entry.pass_on
+        guarded.stand_at(entry.place)
+        return guarded
+
+    def _share(self, payload: Any, channel: str, joins: tuple[Join, ...]) -> None:
+        for part in _parts(payload):
+            if id(part) not in self._known:
+                self._known[id(part)] = _Known(part, channel, joins, values_of(part))
+        while len(self._known) > ITEMS:
+            self._known.popitem(last=False)
+
+    def _compare(self, one: _Known, by: tuple[str, ...] = ()) -> None:
+        """Note what has changed: by the port whose call has just ended, or by those that have the item."""
+        now = values_of(one.item)
+        if now == one.values:
+            return
+        change, one.values = _change(one.values, now), now
+        readers = tuple(join.name for join in one.joins)
+        pulling = tuple(join.name for join in one.joins if join.port.pulled)
+        ports = by or tuple(one.inside) or pulling or (f"the producer of {one.channel}",)
+        application = one.joins[0].component.application
+        alteration = Alteration(application, ports, one.channel, readers, shown(one.item, 200), change)
+        if self._found.setdefault((application, ports, one.channel), alteration) is alteration:
+            logger("exop.sharing").warning(str(alteration))
+
+
+def _parts(payload: Any) -> list[Any]:
+    """What of a payload can be altered: an item, or those of a batch or window, and the list itself."""
+    found = [payload, *payload] if isinstance(payload, (list, tuple)) else [payload]
+    return [one for one in found if type(one) not in PLAIN and not isinstance(one, CONTROL) and not _is_columns(one)]
+
+
+def values_of(item: Any) -> dict[str, object]:
+    """Every value in an item by its place, `.field`, `[3]`, `['key']`: equal as long as nothing was altered."""
+    values: dict[str, object] = {}
+    left: list[tuple[str, Any]] = [("", item)]
+    seen: set[int] = set()
+    while left and len(values) < VALUES:
+        place, value = left.pop()
+        kind = type(value)
+        if kind in PLAIN:
+            values[place] = repr(value)
+        elif id(value) in seen or _is_columns(value):
+            values[place] = id(value)
+        else:
+            seen.add(id(value))
+            parts = list(_within(value))
+            values[place] = (class_of(value), len(parts)) if parts else _text(value)
+            left += [(f"{place}{name}", part) for name, part in parts]
+    return values
+
+
+def _within(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        yield from ((f"[{shown(key, 80)}]", one) for key, one in value.items())
+    elif hasattr(value, "tobytes"):  # an array
+        yield "", value.tobytes()
+    elif isinstance(value, (list, tuple)) or (hasattr(value, "popleft") and hasattr(value, "__iter__")):
+        yield from ((f"[{number}]", one) for number, one in enumerate(value))
+    names = [*getattr(value, "__dict__", ())]
+    for base in type(value).__mro__:
+        slots = vars(base).get("__slots__", ())
+        names += [slots] if isinstance(slots, str) else slots
+    yield from ((f".{name}", getattr(value, name)) for name in names if hasattr(value, name))
+
+
+def _text(value: Any) -> str:
+    return repr(sorted(map(repr, value))) if isinstance(value, (set, frozenset)) else repr(value)
+
+
+def _is_columns(value: Any) -> bool:
+    """A record batch or a table, which nobody can alter."""
+    return hasattr(value, "num_rows") and hasattr(value, "schema")
+
+
+def _change(before: dict[str, object], now: dict[str, object]) -> str:
+    """The innermost of the first values that differ, in words."""
+    places = [place for place in {**before, **now} if before.get(place) != now.get(place)]
+    place = max(places, key=len)
+    missing = "nothing"
+    return f"{place or 'its value'} was {before.get(place, missing)}, is {now.get(place, missing)}"
