@@ -68,7 +68,7 @@ class Watch:
         patience, self.stopping.patience = self.stopping.patience, 1
         with ThreadPoolExecutor(1, thread_name_prefix="exop bring up") as pool:
             running = pool.submit(steps)
-            shown, told = 0.0, False
+            shown, told = time.monotonic(), False  # an opening that takes no time is not worth a line
             while not wait([running], TICK).done:
                 if self.stopping.count and not told:
                     told = True
