@@ -116,6 +116,7 @@ def test_what_is_written_wrongly() -> None:
     found = Proof(shadow="5items,2s", divert=("path=x",), keep="60s").as_data()
     assert found is not None
     assert (found["items"], found["seconds"], found["divert"], found["keep"]) == (5, 2.0, {"path": "x"}, 60.0)
+    assert not found["allow_no_output"]
     assert Proof().as_data() is None
     with pytest.raises(PlanError, match="write 30s, 1000items"):
         Proof(shadow="soon").as_data()

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 
-from exop import Platform, Shadow, connect
+from exop import Mesh, Platform, Shadow, connect
 from exop.errors import PlanError, ShadowFailed
 from exop.remoting.plans import RemotePlan, as_proof
 from exop.remoting.platform import RemotePlatform
+from exop.remoting.proof import Proof
 from tests.cli.line import PACKAGE
 
 TWIN = '''
@@ -76,6 +79,15 @@ def test_a_different_one_is_refused_with_its_report(remote: RemotePlatform) -> N
     assert (first["kind"], first["port"]) == ("different", "out")
     assert first["new"].startswith("'a!")
     assert remote.status("line")["nodes"]["tag"]["slet"] == "proven_line:tag"
+
+
+def test_what_is_asked_of_a_proof_crosses() -> None:
+    """Every field of a shadow but the comparison, which is code, arrives as it was given."""
+    shadow = Shadow(items=5, seconds=2.0, slower=3.0, divert={"level": 3}, copy=False, allow_no_output=True)
+    sent = msgspec.convert(as_proof(shadow, None), Proof)
+    asked = []
+    sent.of(SimpleNamespace(after=Mesh("line"), proven=lambda *given: asked.append(given)))  # type: ignore[arg-type]
+    assert asked == [(shadow, None)]
 
 
 def test_a_proof_is_given_up(remote: RemotePlatform) -> None:
