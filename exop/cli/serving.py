@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -77,10 +78,10 @@ class Keeper:
 
     def look(self) -> None:
         """Log what has changed since the last look."""
-        try:
-            found = self.platform.status()["applications"]
-        except ExopError:
-            return  # one was removed between two calls: the next look tells it
+        found = {}
+        for name in sorted({*self.platform.components.openings.deployments, *self.platform.applications()}):
+            with suppress(ExopError):  # removed between the two calls
+                found[name] = self.platform.status(name)
         for name in [name for name in self._states if name not in found]:
             if self._states.pop(name) != "opening":  # else it could not be opened, and who asked for it is told
                 self._log.info("removed", application=name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
@@ -12,7 +13,7 @@ from exop.cli.options import OnFailure
 from exop.cli.report import DONE, FAILED, LETTERS, say
 from exop.cli.stopping import Stopping
 from exop.cli.view import View
-from exop.errors import ComponentFailed, UnknownName
+from exop.errors import ComponentFailed, ExopError, UnknownName
 from exop.logs import is_json, logger
 from exop.runtime.report import Totals
 from exop.shown import described, shown
@@ -74,9 +75,10 @@ class Watch:
                     told = True
                     say(f"{self.application}: it ends as soon as its slets are open; Ctrl-C again kills it")
                 if time.monotonic() - shown >= self.view.every / 2:
-                    status = self.platform.status()["applications"].get(self.application, {})
-                    if "opening" in status:
-                        self.view.opening(self.application, status["opening"])
+                    with suppress(ExopError):  # it has not begun yet
+                        status = self.platform.status(self.application)
+                        if "opening" in status:
+                            self.view.opening(self.application, status["opening"])
                     shown = time.monotonic()
             self.stopping.patience = patience
             return running.result()
