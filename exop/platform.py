@@ -296,7 +296,15 @@ class Platform(Requests):
         """Deploy an application anew, or let it go on from its checkpoint, with the mesh that it had then."""
         snapshot = store.checkpoints.read(stored.name)
         topology = snapshot.topology if snapshot is not None else stored.topology
-        mesh = Mesh.from_toml(topology, self.slets())
+        try:
+            mesh = Mesh.from_toml(topology, self.slets())
+        except ExopError as problem:
+            rows = self._bundles.list() if self._bundles is not None else []
+            broken = {row["bundle"]: row.get("problem") for row in rows} | dict(self.plugins.broken)
+            needed = [f"{name}: {why}" for name, why in broken.items() if why and f'"{name}:' in topology]
+            if not needed:
+                raise
+            raise StateError(f"{problem}; its code could not be loaded: {'; '.join(needed)}") from problem
         if snapshot is not None:
             self._applications.recover(mesh, snapshot)
             self.restarted[stored.name] = "goes on from its checkpoint"

@@ -383,7 +383,9 @@ def test_a_stored_application_is_a_user(tmp_path: Path):
         platform.apply(app.build())
     (state / "bundles" / "speeds@1.0.0" / "slets.py").write_text("import nowhere\n")
     with Platform(state=state, control=False) as platform:
-        assert "speeds@1.0.0" in str(platform.failed_to_restart["road"])
+        told = str(platform.failed_to_restart["road"])
+        assert "its code could not be loaded: speeds@1.0.0: " in told
+        assert "a file is damaged" in told
         assert states(platform) == {"speeds@1.0.0": "broken"}
         (row,) = platform.bundles.list()
         assert "is not what was installed: a file is damaged" in row["problem"]
