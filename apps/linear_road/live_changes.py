@@ -106,7 +106,7 @@ class Operator:
         for one in self.changes:
             lines += [f"   {one.why}", f"   $ exop {' '.join(one.arguments)}"]
             said = one.said.strip() if one.code is not None else "(the application had ended before)"
-            lines += [f"     {line}" for line in said.splitlines()[:9]]
+            lines += [f"     {line}" for line in said.splitlines()[:24]]
             lines += ["", *([] if one.right else [f"   this was to {'succeed' if one.made else 'be refused'}", ""])]
         return "\n".join(lines)
 

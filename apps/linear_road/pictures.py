@@ -21,6 +21,8 @@ NAMES = {0: "toll", 1: "accident", 2: "balance", 3: "expenditure"}
 COLUMNS = {0: (2, 3), 1: (1, 2), 2: (1, 2), 3: (1, 2)}
 COLORS = {"alpha": "#c7e0c1", "pi": "#dbe6f4", "omega": "#f4dfd0"}
 SPARK = "#fbd78b"
+#: How much an arrow may bend, the best first.
+BENDS = (0.06, -0.06, 0.12, -0.12, 0.18, -0.18, 0.25, -0.25, 0.35, -0.35)
 
 
 def read_response_times(output: Path) -> dict[int, Any]:
@@ -52,7 +54,7 @@ def draw_response_times(output: Path, picture: Path) -> Path:
             axis.set_title(f"{name}: {facts_text}", loc="left", fontsize=10)
         else:
             axis.set_title(f"{name}: no answers", loc="left", fontsize=10)
-        axis.set_ylim(0, LIMITS[kind] * 1.2)
+        axis.set_ylim(0, max(LIMITS[kind] * 1.2, points[:, 1].max(initial=0.0) * 1.05))
         axis.set_ylabel("seconds")
         axis.grid(alpha=0.2)
     axes[-1].set_xlabel("minute of the traffic")
@@ -75,26 +77,39 @@ def draw_mesh(mesh: Mesh, picture: Path) -> Path:
         box = {"boxstyle": "round,pad=0.5", "facecolor": color, "edgecolor": "#555555"}
         text = name.replace("_", "\n") + ("\n(Spark)" if spark else "")
         boxes[name] = axis.text(x, y, text, ha="center", va="center", fontsize=9, bbox=box)
-    for name, followers in successors(mesh, lambda _channel: True).items():
-        for follower in followers:
-            ends = {"patchA": boxes[name].get_bbox_patch(), "patchB": boxes[follower].get_bbox_patch()}
-            style = {
-                "arrowstyle": "-|>",
-                "color": "#777777",
-                "connectionstyle": "arc3,rad=.06",
-                "shrinkA": 0,
-                "zorder": 1,
-            }
-            axis.annotate("", places[follower], places[name], arrowprops=style | ends | {"shrinkB": 1})
     axis.set_xlim(-0.6, max(x for x, _ in places.values()) + 0.6)
     axis.set_ylim(min(y for _, y in places.values()) - 0.7, max(y for _, y in places.values()) + 0.7)
     axis.axis("off")
     axis.set_title(f"The mesh of {mesh.name}: α green, π blue, ω red; on Spark orange")
     figure.tight_layout()
-    figure.canvas.draw()  # a box gets its size when its text is drawn: arrows end at it from then on
+    figure.canvas.draw()  # a box gets its size when its text is drawn
+    patches = {name: box.get_bbox_patch() for name, box in boxes.items()}
+    for name, followers in successors(mesh, lambda _channel: True).items():
+        for follower in followers:
+            style = {"arrowstyle": "-|>", "color": "#777777", "shrinkA": 0, "shrinkB": 1}
+            ends = {"patchA": patches[name], "patchB": patches[follower]}
+            bend = f"arc3,rad={_free_bend(axis, places, patches, name, follower)}"
+            arrow = {**style, **ends, "connectionstyle": bend}
+            axis.annotate("", places[follower], places[name], arrowprops=arrow, zorder=1)
     figure.savefig(picture, dpi=120)
     plt.close(figure)
     return picture
+
+
+def _free_bend(
+    axis: Any, places: dict[str, tuple[float, float]], patches: dict[str, Any], begin: str, end: str
+) -> float:
+    """How much the arrow between two boxes has to bend to pass by all others; a little if none does."""
+    first, last = (axis.transData.transform(places[name]) for name in (begin, end))
+    middle, along = (first + last) / 2, last - first
+    boxes = [patch.get_window_extent().padded(4) for name, patch in patches.items() if name not in (begin, end)]
+    share = np.linspace(0, 1, 50)[:, np.newaxis]
+    for bend in BENDS:
+        control = middle + bend * np.array([along[1], -along[0]])
+        curve = (1 - share) ** 2 * first + 2 * share * (1 - share) * control + share**2 * last
+        if not any(box.count_contains(curve) for box in boxes):
+            return bend
+    return BENDS[0]
 
 
 def _places(mesh: Mesh) -> dict[str, tuple[float, float]]:
