@@ -224,8 +224,8 @@ class Platform(Requests):
             "state": str(self.state) if self.state else None,
             "plugins": self.plugins.names(),
             "bundles": self._bundles.states() if self._bundles is not None else {},
-            "broken_plugins": {name: str(error) for name, error in self.plugins.broken.items()},
-            "failed_to_restart": {name: str(error) for name, error in self.failed_to_restart.items()},
+            "broken_plugins": {name: str(error) for name, error in dict(self.plugins.broken).items()},
+            "failed_to_restart": {name: str(error) for name, error in dict(self.failed_to_restart).items()},
             "applications": {name: application_status(one) for name, one in opening.items()}
             | {name: self.status(name) for name in self.applications() if name not in opening},
         }
