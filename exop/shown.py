@@ -22,6 +22,9 @@ MOST: Final = 200
 #: Files whose frames stand between a driver and a slet: the compiled ways, and the runtime.
 _CALLERS: Final = ("<fused ", str(Path(__file__).parent / "runtime"))
 
+#: What user code raises, `sys.exit()` included; to be caught where it runs outside of the handling of items.
+RAISED: Final = (Exception, SystemExit, GeneratorExit)
+
 #: What moves the cursor, changes colours or turns the direction of the text; not the end of a line, nor a tabulator.
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 #: Attributes as the interpreter itself reads them: nothing that a class defines runs.

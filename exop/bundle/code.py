@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any
 
 from exop.bundle.manifest import Manifest, Offer
 from exop.bundle.modules import Namespace, Sources, load, unload
@@ -16,10 +16,7 @@ from exop.hooks import hookimpl
 from exop.model.slet import spec_of
 from exop.model.versions import package_name
 from exop.runtime.channel import Channel
-from exop.shown import class_of, frames_of, message
-
-#: What a module may raise while it is imported: anything, also that it wants to leave the process.
-RAISED: Final = (Exception, SystemExit)
+from exop.shown import RAISED, class_of, frames_of, message
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from exop.bundle.code import RAISED, place_of
+from exop.bundle.code import place_of
 from exop.bundle.generation import Generation, Wire, load_generation, unload_generation
 from exop.bundle.ground import Ground
 from exop.errors import BundleBroken, StaleMesh
 from exop.model.mesh import Mesh
+from exop.shown import RAISED
 from exop.wiring import Plan
 
 #: Makes the mesh out of the application builders of the folder.

@@ -13,9 +13,9 @@ import importlib
 from types import ModuleType
 
 from exop.bundle.closure import Part
-from exop.bundle.code import RAISED
 from exop.bundle.fingerprint import Fingerprints
 from exop.bundle.modules import Namespace
+from exop.shown import RAISED
 
 _FEATURES = {name: getattr(__future__, name).compiler_flag for name in __future__.all_feature_names}
 

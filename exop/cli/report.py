@@ -47,7 +47,7 @@ def exit_code(error: BaseException) -> int:
     """Whether *error* is the user's mistake (2) or a failure (1)."""
     if isinstance(error, ComponentFailed):
         cause = error.__cause__
-        if _in_surroundings(cause) or (error.facts.get("phase") == "opening" and isinstance(cause, ExopError)):
+        if _in_surroundings(cause) or (error.facts.get("phase") == "opening" and issubclass(type(cause), ExopError)):
             return MISTAKE
         return FAILED
     if isinstance(error, ExopError):
@@ -96,7 +96,7 @@ def further(error: BaseException) -> str:
     if isinstance(error, errors.MeshError) and cause is None:
         place = where(error)
         return f"at {place}" if place else ""
-    if cause is None or isinstance(cause, ExopError):
+    if cause is None or issubclass(type(cause), ExopError):
         return ""
     place = where(cause)
     notes = [note.splitlines()[0] for note in notes_of(cause) if note]
@@ -105,7 +105,7 @@ def further(error: BaseException) -> str:
 
 def where(error: BaseException) -> str:
     """The innermost line of code that is neither ExoP's, nor Python's own, on the way of *error*."""
-    if isinstance(error, SyntaxError) and error.filename:
+    if issubclass(type(error), SyntaxError) and isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     ours = str(Path(errors.__file__).parent)
     for frame in reversed(frames_of(error)):
@@ -117,4 +117,4 @@ def where(error: BaseException) -> str:
 def _in_surroundings(error: BaseException | None) -> bool:
     import errno
 
-    return isinstance(error, _SURROUNDINGS) or (isinstance(error, OSError) and error.errno == errno.EADDRINUSE)
+    return issubclass(type(error), _SURROUNDINGS) or (type(error) is OSError and error.errno == errno.EADDRINUSE)

@@ -13,7 +13,7 @@ from exop.model.memento import Memento
 from exop.model.named import loaded_only
 from exop.model.reading import read
 from exop.model.stored import pack, unpack
-from exop.shown import described, json_text
+from exop.shown import RAISED, described, json_text
 
 Form: TypeAlias = Literal["json", "msgpack"]
 #: What the JSON of a memento says of itself, and the form of what is written here.
@@ -85,7 +85,7 @@ def _unpacked(data: bytes, kind: type[Memento], place: str) -> Memento:
             made = unpack(data, kind, place)
     except StoredStateError as error:
         raise StoredStateError(**{**error.facts, "what": place}) from None
-    except Exception as error:  # whatever an upgrade raises
+    except RAISED as error:  # whatever an upgrade raises
         problem = f"{kind.__qualname__}.upgrade raised {described(error)}"
         raise StoredStateError(what=place, problem=problem, cure="correct the upgrade") from error
     if not isinstance(made, kind):

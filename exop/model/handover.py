@@ -14,7 +14,7 @@ from exop.model.memento import Memento
 from exop.model.mesh import Node
 from exop.model.ports import type_name
 from exop.model.versions import Mover, NoVersion, package_of, same_class, same_shape, types_of
-from exop.shown import described
+from exop.shown import RAISED, described
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def _upgrading(
     def take(memento: Memento | None) -> Memento:
         try:
             made = upgrade(memento.copied() if memento is not None else None)
-        except Exception as error:
+        except RAISED as error:
             problem = f"{new.__name__}.upgrade raised {described(error)}"
             raise MementoError(node=node, old=old.__name__, new=new.__name__, problem=problem) from error
         if not isinstance(made, new):

@@ -21,6 +21,7 @@ from exop.remoting import faults
 from exop.remoting.codec import BadMessage, pack, unpack
 from exop.remoting.declare import Operation, Request
 from exop.remoting.limits import Limits
+from exop.shown import RAISED
 
 _log = logging.getLogger("exop.remoting")
 _OVERHEAD = 200
@@ -50,7 +51,7 @@ class Dispatcher:
             return Outcome(True, self._run(name, payload))
         except ExopError as error:
             failure = error
-        except Exception:  # noqa: BLE001 - whatever a handler raises, the connection lives on
+        except RAISED:
             # The peer gets a number, the log the traceback: what broke inside is not the peer's to see.
             reference = secrets.token_hex(4)
             _log.exception("operation %r failed (reference %s)", name, reference)

@@ -12,7 +12,7 @@ from exop.runtime.channel import Channel
 from exop.runtime.ledger import Firing, Ledger
 from exop.runtime.lines import Watch
 from exop.runtime.manager import channel_settings
-from exop.shown import described
+from exop.shown import RAISED, described
 
 
 class ChannelWatch(Watch):
@@ -60,7 +60,7 @@ class ChannelWatch(Watch):
         try:
             channel.reconfigure(channel_settings(type(channel), after), close=line.close_windows)
             self.ledger.asked[self.name] = after
-        except Exception as error:  # noqa: BLE001 (a kind of a plugin may refuse them: the item is not lost by it)
+        except RAISED as error:  # a kind of a plugin may refuse them: the item is not lost by it
             dropped, self.ledger.asked[self.name] = True, replace(asked, pending=rest)
             self.ledger.tell(
                 "a channel refused its settings", place=self.name, line=str(line), problem=described(error)

@@ -11,7 +11,7 @@ from exop.errors import ComponentFailed
 from exop.logs import logger
 from exop.model.lifecycle import State
 from exop.runtime.unwind import Unwind
-from exop.shown import described
+from exop.shown import RAISED, described
 
 if TYPE_CHECKING:
     from exop.runtime.component import Component
@@ -31,7 +31,7 @@ def flush_slet(node: str, instance: Any) -> None:
         return
     try:
         flush()
-    except (Exception, SystemExit) as error:
+    except RAISED as error:
         cure = (
             "what it has buffered is not handed on: mend the cause and repeat, replace it with lose_state=True (which "
             "goes on without that), or remove it"
@@ -90,7 +90,7 @@ class Visibility:
         """Call the hook; an error is logged when it begins, and the next item or checkpoint meets it anyway."""
         try:
             hook()
-        except Exception as error:  # noqa: BLE001 (whatever a slet raises, the thread goes on)
+        except RAISED as error:  # whatever a slet raises, the thread goes on
             problem = described(error)
             running = component.status in (State.ACTIVE, State.SUSPENDED, State.FAILED)
             if running and self._failing.get(component.id) != problem:

@@ -13,7 +13,7 @@ from exop.model.ports import PortSpec
 from exop.runtime.entry import Entry
 from exop.runtime.ledger import Firing, Ledger
 from exop.runtime.lines import Watch
-from exop.shown import described
+from exop.shown import RAISED, described
 
 if TYPE_CHECKING:
     from exop.runtime.component import Component
@@ -61,10 +61,10 @@ class NodeWatch(Watch):
         dropped = False
         try:
             component.configure(fired(before, line))
-        except Exception as error:  # noqa: BLE001 (whatever a property of the slet raises: the item is not lost by it)
+        except RAISED as error:  # whatever a property of the slet raises: the item is not lost by it
             dropped = True
             self.ledger.tell("a slet refused its settings", place=self.name, line=str(line), problem=described(error))
-            with suppress(Exception):
+            with suppress(*RAISED):
                 component.configure(replace(before, pending=rest))
             component.node = replace(before, pending=rest)
         for key, guard in self.guards.items():

@@ -13,7 +13,7 @@ from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.interrupts import check_interrupt
 from exop.runtime.manager import ComponentManager
-from exop.shown import described
+from exop.shown import RAISED, described
 from exop.wiring.channels import check_channels
 from exop.wiring.controller import WiringController
 
@@ -110,7 +110,7 @@ class Deployer:
             return self._manager.create(deployment.name, node, deployment.changed, durable=durable)
         except ExopError:
             raise
-        except Exception as error:
+        except RAISED as error:
             raise ComponentFailed(node=node.name, phase="being made", problem=described(error)) from error
 
     def _discard_inserted(self, deployment: Deployment) -> None:

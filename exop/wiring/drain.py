@@ -18,7 +18,7 @@ from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
-from exop.shown import described
+from exop.shown import RAISED, described
 from exop.wiring.circuit import Circuit, Join
 from exop.wiring.controller import Wiring
 from exop.wiring.pause import Pause
@@ -157,12 +157,12 @@ class Drain:
 
     def _quiesce(self, component: Component, driver: Driver) -> None:
         """Let a slet with a driver of its own put out what it was given: nothing more comes in."""
-        failed: list[Exception] = []
+        failed: list[BaseException] = []
 
         def quiesce() -> None:
             try:
                 component.quiesce()
-            except Exception as error:  # noqa: BLE001 (whatever the engine raises: the change is refused)
+            except RAISED as error:
                 failed.append(error)
 
         shut = component.status is State.SUSPENDED

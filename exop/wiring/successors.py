@@ -17,7 +17,7 @@ from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.interrupts import check_interrupt
 from exop.runtime.manager import ComponentManager
-from exop.shown import described, message
+from exop.shown import RAISED, described, message
 from exop.wiring.pause import Pause
 from exop.wiring.plan import Plan, Step
 from exop.wiring.rebuild import Rebuild
@@ -68,7 +68,7 @@ class Successors:
                     made = self.manager.create(name, step.after, self.deployment.changed, durable=durable)
                 except ExopError:
                     raise
-                except Exception as error:
+                except RAISED as error:
                     problem = described(error)
                     raise ComponentFailed(node=step.node, phase="being made", problem=problem) from error
                 self.made[step.node] = made
@@ -93,7 +93,7 @@ class Successors:
     def _open(self, component: Component) -> None:
         try:
             self.manager.openings.enter(component)
-        except Exception as error:
+        except RAISED as error:
             problem = message(error) or described(error)
             raise ComponentFailed(node=component.node.name, phase="opening", problem=problem) from error
 
@@ -161,7 +161,7 @@ def _inherit(successor: Component, old: Component) -> None:
     """Let an engine go on with what is inside of its predecessor, which has put out what it was given."""
     try:
         successor.instance.inherit(old.instance)
-    except Exception as error:
+    except RAISED as error:
         problem = f"it cannot go on with the state inside of {old.spec.name}: {message(error) or described(error)}"
         raise ComponentFailed(node=successor.node.name, phase="taking over", problem=problem) from error
 

@@ -335,3 +335,33 @@ def test_a_slet_that_alters_a_shared_item(tmp_path: Path, capsys: pytest.Capture
     assert main(["run", str(file), "--quiet", "--check-sharing"]) == 1
     assert "shared: alter.item alters an item of the channel 'source'" in capsys.readouterr().err
     assert main(["run", str(file), "--quiet"]) == 0
+
+
+HOSTILE_APP = """
+from bench.exceptions import HOSTILE
+from exop import Application, slet
+
+@slet
+def refuse(item: int) -> None:
+    raise HOSTILE[{name!r}]()
+
+app = Application("hostile")
+app.add("refuse", refuse, item=app.add("numbers", "stock:count_up", to=3))
+"""
+
+
+@pytest.mark.parametrize("name", ["frozen", "closed", "odd-class", "disguised"])
+@pytest.mark.parametrize("more", [["--json"], ["--log-format", "json"], ["--debug"]], ids=lambda more: more[0])
+def test_an_exception_of_any_class_is_reported(
+    name: str, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run ends with the node, the class and the item named; the exception breaks neither text nor JSON."""
+    file = tmp_path / f"hostile_{name}.py".replace("-", "_")
+    file.write_text(HOSTILE_APP.format(name=name))
+    assert main(["run", str(file), "--on-failure", "stop", *more]) == 1
+    out, err = capsys.readouterr()
+    assert "refuse failed while running" in err
+    assert "for the item 0" in err
+    assert "a defect" not in err
+    if more == ["--json"]:
+        assert json.loads(out)["nodes"]["refuse"]["kept"]["item"] == "0"

@@ -19,7 +19,7 @@ from exop.errors import CheckpointError, NotCommitted
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable.failpoints import failpoint
-from exop.shown import described, message
+from exop.shown import RAISED, described, message
 
 
 def tell(component: Component, *, on: bool) -> None:
@@ -68,7 +68,7 @@ def commit(deployment: Deployment, number: int) -> None:
     for node, hook in told:
         try:
             hook()
-        except Exception as problem:  # noqa: BLE001 (whatever a slet raises; it is told, and tried again)
+        except RAISED as problem:
             failed = NotCommitted(
                 application=deployment.name, node=node, problem=message(problem) or described(problem)
             )
@@ -82,7 +82,7 @@ def _call(deployment: Deployment, name: str, *given: Any) -> None:
     for node, hook in _hooks(deployment, name):
         try:
             hook(*given)
-        except Exception as problem:
+        except RAISED as problem:
             told = f"{node}.{name}() raised {described(problem)}"
             raise CheckpointError(application=deployment.name, problem=told, cure="repair that first") from problem
 

@@ -14,7 +14,7 @@ from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.tap import independent
-from exop.shown import described
+from exop.shown import RAISED, described
 from exop.wiring.controller import WiringController
 from exop.wiring.drain import Drain
 from exop.wiring.pause import Pause
@@ -127,7 +127,7 @@ class Behind:
     def _copied(self, value: object) -> object:
         try:
             return independent(value)
-        except Exception as error:  # noqa: BLE001 (an item that cannot be copied: the stream goes on without the copy)
+        except RAISED as error:  # an item that cannot be copied: the stream goes on without the copy
             self.follower.give_up(
                 f"an item cannot be copied ({described(error)}); "
                 f"if no slet alters the items that it gets or has put out, say Shadow(copy=False)"
@@ -149,13 +149,13 @@ def quiesce(component: Component) -> None:
     Raises:
         PlanError: it does not, in time.
     """
-    failed: list[Exception] = []
+    failed: list[BaseException] = []
 
     def put_out() -> None:
         try:
             component.quiesce()
             component.proceed()  # nothing more comes in until its driver is let go: it goes on then, wherever it stands
-        except Exception as error:  # noqa: BLE001 (whatever the engine raises)
+        except RAISED as error:  # whatever the engine raises
             failed.append(error)
 
     thread = threading.Thread(target=put_out, name=f"exop {component.node.name} quiesces", daemon=True)

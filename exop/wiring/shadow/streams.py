@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from exop.model.items import CONTROL
 from exop.runtime.convert import as_row
-from exop.shown import described, shown
+from exop.shown import RAISED, described, shown
 from exop.wiring.shadow.equality import is_columns, same, same_kind
 
 #: So many differences are reported at most.
@@ -146,7 +146,7 @@ class PortStreams:
         if self.broken is None:
             try:
                 return bool(compare(old, new))
-            except Exception as error:  # noqa: BLE001 (whatever it raises: it is not the stream's)
+            except RAISED as error:  # whatever it raises: it is not the stream's
                 self.broken = (
                     f"`compare` raised for item {item}, {self.port} (old {shown(old, 200)}, new {shown(new, 200)}): "
                     f"{described(error)}; it is called as compare(old, new), with single items, and returns a bool"
