@@ -15,7 +15,7 @@ from exop.cli.options import Load, Name, Params
 from exop.cli.report import DONE, further, say
 from exop.cli.stopping import Stopping
 from exop.errors import ComponentFailed, ExopError, UnknownName
-from exop.shown import described
+from exop.shown import shown
 
 if TYPE_CHECKING:
     from exop.bundle.dev import Development, Outcome
@@ -161,8 +161,9 @@ class Session:
                 continue
             self._told.append(error)
             kept = component.trouble.kept
-            told = described(error) if error is not None else ""
-            lines = [f"{application}.{component.node.name} has failed: {told}; edit it: the item is tried again"]
+            lines = [
+                f"{application}.{component.node.name} has failed: {shown(error)}; edit it: the item is tried again"
+            ]
             lines += [f"  {line}" for line in kept.text.rstrip().splitlines()] if kept is not None else []
             say("\n".join(lines), application=application, node=component.node.name)
 
