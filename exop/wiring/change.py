@@ -269,6 +269,7 @@ class Change:
         """Give what was in hand to whoever is to do it; those that are replaced do no more. Nothing can fail here."""
         hands = Hands(self.deployment, before.circuit, after.circuit, after.layout)
         hands.send_closed(self._closed)
+        own = [(driver, driver.unload()) for driver in self.deployment.drivers()]
         for component in self._restarted():
             if isinstance(component.driver, SourceDriver):
                 component.driver.iterate_anew()
@@ -287,16 +288,14 @@ class Change:
                 one.retire()
             hands.pass_on(driver, left)
             hands.pass_out(component, successor, unsent)
-        for driver in self.deployment.drivers():
-            if driver.work:
-                driver.work.extend(hands.pass_on(driver, driver.unload()))
+        for driver, work in own:
+            driver.work.extendleft(reversed(hands.pass_on(driver, work)))
         for component in old:
             successor = self._successors.made.get(component.node.name)
             if successor is not None and component.node.name not in self.beside.ready:  # they have had all of it
                 take_over(component, successor, hands)
         for driver in self.deployment.drivers():
-            if len(driver.work) > 1:
-                hands.put_in_order(driver)
+            hands.put_in_order(driver)
         self.beside.tell(hands)
         for component in old:
             self.deployment.let_go(component)

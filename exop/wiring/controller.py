@@ -48,10 +48,12 @@ class Bound:
 
     Attributes:
         layout: With queues for the catch-up events of newly connected ports.
+        leaving: Workers that serve no queue any more; what they have in hand is another worker's.
         complete: Moves what waits; called once, when the connections are not going to be taken back any more.
     """
 
     layout: Layout
+    leaving: list[Worker]
     complete: Callable[[], None]
 
 
@@ -98,9 +100,16 @@ class WiringController:
         """
         wiring = self.survey(deployment)
         with deployment.parked(timeout):
-            bound = self.bind(deployment, wiring)
-            bound.complete()
+            layout = self.rebind(deployment, wiring)
         deployment.settle_workers(timeout)
+        return layout
+
+    def rebind(self, deployment: Deployment, wiring: Wiring) -> Layout:
+        """Bind what was surveyed for good: the connections are those of before, the ways between them are not."""
+        bound = self.bind(deployment, wiring)
+        for worker in bound.leaving:
+            relieve(deployment, worker)
+        bound.complete()
         return bound.layout
 
     def survey(self, deployment: Deployment, channels: Collection[str] | None = None) -> Wiring:
@@ -134,7 +143,7 @@ class WiringController:
         deployment.reasons = dict(layout.inserted)
         leaving = man(deployment, circuit, layout)
         deployment.loops = [EndOfLoop(deployment, circuit, loop) for loop in layout.loops]
-        return Bound(layout, partial(_complete, deployment, circuit, seeds, leaving))
+        return Bound(layout, leaving, partial(_complete, deployment, circuit, seeds, leaving))
 
     def _replace_queues(self, deployment: Deployment, queues: dict[str, QueueChannel]) -> None:
         """Register the inserted queues, and let go of those that are not needed; one that holds items stays."""
@@ -159,7 +168,7 @@ def _complete(deployment: Deployment, circuit: Circuit, seeds: Seeds, leaving: C
     ends = (circuit.consumers, circuit.producers)
     deployment.joined = {(name, join.name) for end in ends for name, joins in end.items() for join in joins}
     for worker in leaving:
-        relieve(deployment, worker)
+        worker.serve(())
     named = {name: channel for name, channel in circuit.channels.items() if isinstance(channel, QueueChannel)}
     seeds.plant({**named, **deployment.inserted}, deployment.merges)
 

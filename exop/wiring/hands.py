@@ -7,8 +7,9 @@ meet in one slet, or overtake each other.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from exop.errors import PlanError
@@ -35,12 +36,14 @@ class Hands:
         deployment: As it is after the change.
         before: The connections before it.
         after: The connections after it, and who runs what.
+        givers: By driver, those from which it has got what it has to do; `id` for `id`.
     """
 
     deployment: Deployment
     before: Circuit
     after: Circuit
     layout: Layout
+    givers: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def pass_on(self, owner: Driver, work: Iterable[Work]) -> list[Work]:
         """Hand over what *owner* has given up; returns what it is to do itself."""
@@ -66,6 +69,8 @@ class Hands:
     def _give(self, owner: Driver, todo: Work) -> list[Work]:
         """Hand one thing over to the driver that runs its place; returns it if that is *owner* itself."""
         runner = self._runner(todo.entry.place) if todo.entry.place else owner
+        if runner is not None:
+            self.givers[id(runner)].add(id(owner))
         if runner is owner:
             return [todo]
         if runner is None:
@@ -83,12 +88,19 @@ class Hands:
         if entry is None or runner is None:
             self.pass_on(owner, work)
             return
+        self.givers[id(runner)].add(id(owner))
         later = list(runner.work)
         runner.work.clear()
         runner.take_on([*(Work(entry, one.way, one.payload) for one in work), *later])
 
     def put_in_order(self, driver: Driver) -> None:
-        """What was given to a driver is older than what it has further upstream, and done before."""
+        """Sort what a driver has from several others: what is farther downstream is older.
+
+        What comes from one driver alone stays as it is: that one would have gone on in just this order, and would do so
+        again after a crash.
+        """
+        if len(self.givers[id(driver)]) < 2:
+            return
         in_order = Downstream(self.after, self.layout).sorted(driver.work)
         driver.work.clear()
         driver.work.extend(in_order)

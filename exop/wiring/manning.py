@@ -17,7 +17,7 @@ def man(deployment: Deployment, circuit: Circuit, layout: Layout) -> list[Worker
     """One worker for each group of queues that share one; called while nothing is in flight.
 
     A worker that has some of the queues already goes on with them; one with work in hand comes first. Returns the
-    workers that leave: each one is relieved once the connections stay.
+    workers that leave.
     """
     queues = {name: channel for name, channel in circuit.channels.items() if isinstance(channel, QueueChannel)}
     queues |= deployment.inserted
@@ -44,7 +44,6 @@ def man(deployment: Deployment, circuit: Circuit, layout: Layout) -> list[Worker
 def relieve(deployment: Deployment, worker: Worker) -> None:
     """Hand what a leaving worker has left to do over to the worker that has its queues now."""
     heir = next((queue.worker for queue in worker.queues if queue.worker not in (None, worker)), None)
-    worker.serve(())
     if heir is None or not worker.work:
         return
     heir.take_on(worker.unload())

@@ -56,7 +56,7 @@ def bound_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def binding(self: WiringController, deployment: Any, wiring: Any) -> Any:
         deployment.late = [lambda: bind(self, deployment, wiring).complete()]
-        return Bound(wiring.layout, lambda: None)
+        return Bound(wiring.layout, [], lambda: None)
 
     def cutting(self: Change, *arguments: Any) -> None:
         with monkeypatch.context() as patch:

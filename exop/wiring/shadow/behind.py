@@ -181,7 +181,7 @@ def rebind(
 
         def cut() -> None:
             action()
-            wiring.bind(deployment, now).complete()
+            wiring.rebind(deployment, now)
 
         try:
             with deployment.parking, Pause(deployment, (), TIMEOUT) as pause:
