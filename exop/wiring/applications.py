@@ -78,8 +78,7 @@ class Applications:
         """The running form of an application.
 
         Raises:
-            UnknownName: no such application runs here.
-            StillOpening: its slets are being opened.
+            UnknownName, StillOpening: no such application runs here, or not yet.
             StateError: it could not be started again.
         """
         self._manager.openings.check(application, self._host)
@@ -209,8 +208,9 @@ class Applications:
         One that could not be started again is given up, with its checkpoint.
 
         Raises:
-            UnknownName: no such application runs here.
+            UnknownName, StillOpening: no such application runs here, or not yet.
         """
+        self._manager.openings.check(application, self._host)
         self.changes.beside.stop(application)
         with self._turn:
             if application in self.lost and self.store is not None:
