@@ -29,7 +29,7 @@ LONGEST_FUNCTION = 45
 CONFINED = {
     "cyclopts": ("cli",),
     "lark": ("model/filter_text.py",),
-    "msgpack": ("remoting", "model/encoding.py"),
+    "msgpack": ("remoting", "model/encoding.py", "model/decoding.py", "model/depth.py"),
     "msgspec": ("remoting", "model/convert.py"),
     "numpy": ("model/columns.py",),
     "packaging": ("bundle",),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import stat
 import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -23,8 +22,6 @@ _LONGEST_PATH: Final = 240
 _LARGEST_MANIFEST: Final = 64_000
 _CURE: Final = "make it anew, e.g. with `exop bundle install FOLDER`"
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-#: What the zip module raises for bytes that somebody made up.
-_DAMAGED: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
 _COMPILED: Final = (".pyc", ".pyo", ".so", ".pyd", ".dylib")
 
 
@@ -50,15 +47,9 @@ def read_archive(data: bytes, name: str) -> Archive:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             files = _read(name, archive)
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        NotImplementedError,
-        RuntimeError,
-        ValueError,
-        OSError,
-    ) as problem:
+    except ArchiveRefused:
+        raise
+    except Exception as problem:  # noqa: BLE001 (the zip module has no bound for what it raises for made-up bytes)
         _refuse(name, f"it is no zip archive, or it is damaged ({problem})")
     files = _without_head(files)
     if MANIFEST not in files:
@@ -102,7 +93,7 @@ def digest_of(files: Mapping[str, bytes]) -> str:
 
 
 def _read(name: str, archive: zipfile.ZipFile) -> dict[str, bytes]:
-    entries = [one for one in archive.infolist() if not one.is_dir()]
+    entries = [one for one in archive.infolist() if not one.filename.endswith("/")]
     if len(entries) > MOST_FILES:
         _refuse(name, f"it holds {len(entries)} files, the bound is {MOST_FILES}")
     taken: set[str] = set()

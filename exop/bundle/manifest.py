@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from exop.errors import BundleError, RegistryError, suggest
+from exop.model.depth import read_toml
 from exop.model.properties import freeze
 
 MANIFEST: Final = "bundle.toml"
@@ -87,8 +87,8 @@ def read_manifest(text: str, place: str) -> Manifest:
         BundleError: it is no TOML, a key is unknown, missing or of another kind, a version or requirement is none.
     """
     try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
+        document = read_toml(text)
+    except ValueError as problem:
         raise BundleError(
             bundle=place, problem=f"has a {MANIFEST} that is no TOML: {problem}", cure="mend it"
         ) from None
@@ -133,21 +133,21 @@ def _check(place: str, what: str, table: Mapping[str, Any], known: Mapping[str, 
 def _version(place: str, text: str) -> Version:
     try:
         return Version(text)
-    except InvalidVersion:
+    except ValueError:
         raise _wrong(place, f"has the version {text!r}", 'write one like "1.2.0"') from None
 
 
 def _specifier(place: str, text: str) -> SpecifierSet:
     try:
         return SpecifierSet(text)
-    except InvalidSpecifier:
+    except ValueError:
         raise _wrong(place, f"requires exop {text!r}", 'write a range like ">=0.1,<1"') from None
 
 
 def _requirement(place: str, text: str) -> Requirement:
     try:
         found = Requirement(text)
-    except InvalidRequirement:
+    except (ValueError, RecursionError):
         raise _wrong(place, f"requires {text!r}", 'write a name and a range, like "numbers>=1,<2"') from None
     if found.url or found.extras or found.marker:
         raise _wrong(place, f"requires {text!r}", "a name and a range of versions alone can be required")

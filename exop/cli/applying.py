@@ -169,9 +169,9 @@ def _check(platform: RemotePlatform, topology: str) -> None:
 
 def _name_in(topology: str) -> str:
     """The application that a topology file describes; the platform tells what else is wrong with the file."""
-    import tomllib
+    from exop.model.depth import read_toml
 
     try:
-        return str(tomllib.loads(topology).get("application", {}).get("name", ""))
-    except (tomllib.TOMLDecodeError, AttributeError):
+        return str(read_toml(topology).get("application", {}).get("name", ""))
+    except (ValueError, AttributeError):
         return ""

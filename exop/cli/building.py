@@ -89,11 +89,11 @@ def _from_environment(known: Sequence[str]) -> Iterator[tuple[str, Given]]:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    import tomllib
+    from exop.model.depth import read_toml
 
     try:
-        return tomllib.loads(text_of(file))
-    except (tomllib.TOMLDecodeError, RecursionError) as problem:
+        return read_toml(text_of(file))
+    except ValueError as problem:
         raise BuilderError(f"{file} is no TOML file with parameters (NAME = VALUE, one a line): {problem}") from None
 
 

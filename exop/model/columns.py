@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from typing import Any
+from typing import Any, Final
 
 from exop.errors import NotStorable
 
+_TYPE: Final = re.compile(r"[<>=|][?bBhHiIlLqQefdgFDGiufcmMSUV]\d{0,9}(\[[0-9a-zA-Zµμ/]{1,20}\])?")
 
-def write(value: Any) -> tuple[str, Any] | None:
-    """The name of the value's tag, and its content; `None` if it is none of those known here."""
+
+def write(value: Any) -> tuple[str, list[Any]] | None:
+    """The name of the value's tag, and its content as a list; `None` if it is none of those known here."""
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray):
         return "ARRAY", _array(value)
@@ -17,9 +20,9 @@ def write(value: Any) -> tuple[str, Any] | None:
         return "SCALAR", _array(numpy.asarray(value))
     arrow = sys.modules.get("pyarrow")
     if arrow is not None and isinstance(value, arrow.RecordBatch):
-        return "RECORD_BATCH", _stream(arrow, value.schema, [value])
+        return "RECORD_BATCH", [_stream(arrow, value.schema, [value])]
     if arrow is not None and isinstance(value, arrow.Table):
-        return "TABLE", _stream(arrow, value.schema, value.to_batches())
+        return "TABLE", [_stream(arrow, value.schema, value.to_batches())]
     return None
 
 
@@ -28,7 +31,7 @@ def read_array(content: list[Any]) -> Any:
     import numpy as np
 
     described, shape, order, data = content
-    kind = np.dtype(described) if isinstance(described, str) else np.dtype([_field(one) for one in described])
+    kind = np.dtype(_plain(described) if isinstance(described, str) else [_field(one) for one in described])
     return np.frombuffer(bytearray(data), dtype=kind).reshape(shape, order=order)
 
 
@@ -37,20 +40,29 @@ def read_scalar(content: list[Any]) -> Any:
     return read_array(content)[()]
 
 
-def read_record_batch(data: bytes) -> Any:
-    """One record batch."""
+def read_record_batch(data: bytes, *, foreign: bool) -> Any:
+    """One record batch; of *foreign* data every value is checked."""
     import pyarrow as pa
 
     with pa.ipc.open_stream(data) as stream:
-        return stream.read_next_batch()
+        found = stream.read_next_batch()
+    return _checked(found, data) if foreign else found
 
 
-def read_table(data: bytes) -> Any:
-    """A table, cut into the batches that it had."""
+def read_table(data: bytes, *, foreign: bool) -> Any:
+    """A table, cut into the batches that it had; of *foreign* data every value is checked."""
     import pyarrow as pa
 
     with pa.ipc.open_stream(data) as stream:
-        return stream.read_all()
+        found = stream.read_all()
+    return _checked(found, data) if foreign else found
+
+
+def _checked(found: Any, data: bytes) -> Any:
+    found.validate(full=True)
+    if found.num_rows > 8 * len(data):  # columns of nulls alone take no bytes
+        raise ValueError(f"{found.num_rows} rows in {len(data)} bytes")
+    return found
 
 
 def _array(array: Any) -> list[Any]:
@@ -58,14 +70,25 @@ def _array(array: Any) -> list[Any]:
         cure = "keep objects in a list, or give the array a plain type"
         raise NotStorable(value=f"an array of {array.dtype}", problem="it holds Python objects", cure=cure)
     order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
-    described = array.dtype.str if array.dtype.names is None else array.dtype.descr
+    described = array.dtype.str if array.dtype.names is None else _lists(array.dtype.descr)
     return [described, list(array.shape), order, array.tobytes(order=order)]
+
+
+def _lists(described: Any) -> Any:
+    return [_lists(one) for one in described] if isinstance(described, (list, tuple)) else described
+
+
+def _plain(described: str) -> str:
+    """The name of a plain type: NumPy itself would evaluate more, and objects are none."""
+    if not _TYPE.fullmatch(described):
+        raise ValueError(f"{described!r:.80} is no type of an array")
+    return described
 
 
 def _field(one: list[Any]) -> tuple[Any, ...]:
     """A field of a structured type, as NumPy wants it: tuples down to the names."""
     name, kind, *shape = one
-    inner = [_field(each) for each in kind] if isinstance(kind, (list, tuple)) else kind
+    inner = [_field(each) for each in kind] if isinstance(kind, (list, tuple)) else _plain(kind)
     return (name, inner, *(tuple(each) for each in shape))
 
 

@@ -18,6 +18,7 @@ from pathlib import PurePath
 from typing import Any, Final, Literal, TypeVar, Union
 
 from exop.errors import suggest
+from exop.model.depth import DEPTH, read_toml
 from exop.model.fitting import unalias
 from exop.model.ports import type_name
 from exop.model.scalars import READERS, given, shown, unfit
@@ -213,9 +214,7 @@ def _literal(value: Any) -> Any:
     """Lists and tables may be written as text, as a topology file writes them."""
     if not isinstance(value, str) or value[:1] not in ("[", "{"):
         return value
-    import tomllib  # for text from a command line alone
-
     try:
-        return tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError as problem:
+        return read_toml(f"value = {value}", DEPTH + 1)["value"]
+    except ValueError as problem:
         raise ValueError(f"{shown(value)} is no list or table as TOML writes it: {problem}") from None

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final, Literal, TypeAlias
 
 from exop.errors import NotStorable, StoredStateError
+from exop.model.depth import DEPTH, deep_place, read_json
 from exop.model.encoding import fields_of
 from exop.model.fields import check_fields
 from exop.model.legible import written
 from exop.model.memento import Memento
-from exop.model.named import loaded_only
 from exop.model.reading import read
-from exop.model.stored import pack, unpack
+from exop.model.stored import declared_by, pack, unpack
 from exop.shown import RAISED, described, json_text
 
 Form: TypeAlias = Literal["json", "msgpack"]
@@ -24,7 +23,16 @@ _LISTS: Final = frozenset(bytes([first]) for first in (*range(0x90, 0xA0), 0xDC,
 
 
 def document(memento: Memento, place: str) -> tuple[dict[str, Any], list[str]]:
-    """A memento as JSON, and the places of what is only shown there."""
+    """A memento as JSON, and the places of what is only shown there.
+
+    Raises:
+        NotStorable: it is nested too deeply; *place* is named.
+    """
+    deep = deep_place(fields_of(memento))
+    if deep is not None:
+        problem = f"it is nested more than {DEPTH} levels deep, or refers to itself"
+        cure = "take out what refers to itself, and keep a chain as a list"
+        raise NotStorable(value=f"what stands at {deep}", problem=problem, cure=cure, place=place)
     fields, opaque = written(memento)
     kind = type(memento)
     return {
@@ -81,8 +89,7 @@ def _is_msgpack(data: bytes) -> bool:
 
 def _unpacked(data: bytes, kind: type[Memento], place: str) -> Memento:
     try:
-        with loaded_only():
-            made = unpack(data, kind, place)
+        made = unpack(data, kind, place, declared=declared_by(kind))
     except StoredStateError as error:
         raise StoredStateError(**{**error.facts, "what": place}) from None
     except RAISED as error:  # whatever an upgrade raises
@@ -98,8 +105,8 @@ def _unpacked(data: bytes, kind: type[Memento], place: str) -> Memento:
 def _document(data: bytes, place: str) -> dict[str, Any]:
     cure = "export it again with `exop memento export`, and edit what stands in fields"
     try:
-        found = json.loads(data, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as problem:
+        found = read_json(data, object_pairs_hook=_unique)
+    except ValueError as problem:
         raise StoredStateError(what=place, problem=f"the file is no JSON: {problem}", cure=cure) from None
     if not isinstance(found, dict) or found.get("kind") != KIND:
         raise StoredStateError(what=place, problem=f'the file does not say "kind": "{KIND}"', cure=cure)

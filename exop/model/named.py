@@ -1,19 +1,29 @@
-"""Classes by name: how a stored value says of which class it is, and how that class is found again."""
+"""Classes by name: how a stored value says of which class it is, and how that class is found again.
+
+Data that is read is never a reason to import a module: its classes are those of modules that are loaded.
+"""
 
 from __future__ import annotations
 
-import importlib
+import dataclasses
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+import typing
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from contextlib import suppress
+from decimal import Decimal
 from functools import lru_cache
+from types import ModuleType
 from typing import Any, Final
 
 from exop.errors import NotStorable, StoredStateError
-from exop.model.versions import find_version
+from exop.model.fitting import unalias
+from exop.model.items import EndOfStream, Punctuation
+from exop.model.versions import ROOT, find_version
 
 _names: Final[dict[Any, str]] = {}
+#: Letters of a name; a longer one is not looked for.
+_LONGEST: Final = 500
 
 
 def name_of(kind: Any) -> str:
@@ -37,36 +47,24 @@ def name_of(kind: Any) -> str:
     return _names.setdefault(kind, f"{module}:{qualified}")
 
 
-_LOADED_ONLY: ContextVar[bool] = ContextVar("exop loaded only", default=False)
-
-
-@contextmanager
-def loaded_only() -> Iterator[None]:
-    """Import nothing in the block: for what comes from a file, or from somebody else."""
-    token = _LOADED_ONLY.set(True)
-    try:
-        yield
-    finally:
-        _LOADED_ONLY.reset(token)
-
-
 @lru_cache(maxsize=4096)
 def named(name: str) -> Any:
-    """The class (or function) of this name.
+    """The class (or function) of this name in a module that is loaded; nothing is imported, and nothing called.
 
     Raises:
-        StoredStateError: there is none any more.
+        StoredStateError: there is none.
     """
     # Of a version of a bundle that is loaded no more, the class of the version that is takes its place.
-    module, _, qualified = (find_version(name) or name).partition(":")
-    try:
-        found: Any = sys.modules.get(module) or _imported(module)
-        for part in qualified.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as problem:
-        raise StoredStateError(
-            what=f"a value of {qualified}", problem=str(problem), cure=f"install the code that has {name}"
-        ) from None
+    module, _, qualified = (find_version(name) or name)[:_LONGEST].partition(":")
+    found: Any = sys.modules.get(module)
+    problem = f"{module} has no {qualified}" if found is not None else f"the module {module} is not loaded here"
+    for part in qualified.split("."):
+        # The dicts themselves: a module or a class may compute its attributes, and import for that.
+        kind: Any = next((one for one in (type, ModuleType) if issubclass(type(found), one)), None)
+        found = vars(kind)["__dict__"].__get__(found).get(part) if kind is not None else None
+    if found is None:
+        cure = f"install the code that has {module}, and import it where the slet is defined"
+        raise StoredStateError(what=f"a value of {qualified}", problem=problem, cure=cure)
     return found
 
 
@@ -77,29 +75,100 @@ def forget(package: str) -> None:
     named.cache_clear()
 
 
-def class_named(name: str, kind: str, fits: Callable[[type], bool]) -> Any:
-    """The class of this name, which must be *kind*: what is stored names classes, and nothing else is ever called.
+def is_named_tuple(kind: Any) -> bool:
+    """Whether it is a class of named tuples."""
+    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+class Declared:
+    """The classes that data from somebody else may name.
+
+    Those are the classes that annotations reach, their subclasses, and the classes of data in the package of *home*,
+    a module. An annotation that leaves the type open (`Any`, a bare `list`) admits every class of data that is loaded.
+
+    >>> int in Declared(list[int]), Punctuation in Declared()
+    (False, True)
+    """
+
+    def __init__(self, *annotations: Any, home: str = "") -> None:
+        self._package = _package(home)
+        self._open = False
+        self._reached: set[type] = {Punctuation, EndOfStream}
+        for one in annotations:
+            self._reach(one)
+
+    def __contains__(self, kind: type) -> bool:
+        return self._open or self.names(kind)
+
+    def names(self, kind: Any) -> bool:
+        """Whether the class is declared itself, so that its defaults may be made."""
+        # Without `issubclass`, which a class may answer itself.
+        near = self._package and f"{kind.__module__}.".startswith(f"{self._package}.")
+        return bool(near) or not self._reached.isdisjoint(kind.__mro__)
+
+    def _reach(self, annotation: Any) -> None:
+        plain = unalias(annotation)
+        plain = getattr(plain, "__supertype__", plain)
+        origin, inner = typing.get_origin(plain), typing.get_args(plain)
+        if origin is typing.Literal:
+            inner = tuple(type(one) for one in inner)
+        bounds = (*getattr(plain, "__constraints__", ()), *filter(None, [getattr(plain, "__bound__", None)]))
+        for one in (*bounds, *inner):
+            self._reach(one)
+        kind = origin or plain
+        if not isinstance(kind, type) or _package(kind.__module__) in _GENERAL:
+            self._open |= origin is None and not bounds and (isinstance(plain, typing.TypeVar) or plain in _ANYTHING)
+        elif kind not in self._reached:
+            self._reached.add(kind)
+            with suppress(NameError, TypeError, AttributeError):  # what cannot be resolved declares nothing
+                for one in typing.get_type_hints(kind, include_extras=True).values() if _is_data(kind) else ():
+                    self._reach(one)
+
+
+#: Packages whose classes say nothing of what may be an instance of theirs: `object`, `Enum`, `Protocol`, `Memento`.
+_GENERAL: Final = frozenset({*sys.stdlib_module_names, "exop.model"})
+_COLLECTIONS: Final = (list, dict, tuple, set, frozenset, deque, OrderedDict, Counter)
+_ANYTHING: Final = (typing.Any, object, defaultdict, *_COLLECTIONS)
+
+
+def _package(module: str) -> str:
+    parts = module.split(".")
+    return ".".join(parts[:2]) if parts[0] in ("exop", ROOT) else parts[0]
+
+
+def class_named(name: str, kind: str, fits: Callable[[type], bool], declared: Declared | None) -> Any:
+    """The class of this name, which must be *kind* and *declared*; `None`: data of our own may name all that is loaded.
 
     Raises:
         StoredStateError: there is none any more, or it is something else.
     """
     found = named(name)
-    if not isinstance(found, type) or not fits(found):
+    is_class = issubclass(type(found), type)
+    if is_class and declared is not None and found not in declared:
+        cure = "name the class in the annotations of the memento or the port, or define it in the same package"
+        raise StoredStateError(what=f"a value of {name}", problem="that class is not declared", cure=cure)
+    if not is_class or not fits(found):
         cure = "it was not written by ExoP, or the code has changed since"
         raise StoredStateError(what=f"a value of {name}", problem=f"that is no {kind}", cure=cure)
     return found
 
 
-def factory_named(name: str) -> Any:
-    """What makes the missing values of a `defaultdict`: of what comes from a file, or from somebody else, only a class.
+def factory_named(name: str, declared: Declared | None) -> Any:
+    """What makes the missing values of a `defaultdict`: a built-in collection or number, or a declared class of data.
 
     Raises:
-        StoredStateError: there is none any more, or it makes nothing.
+        StoredStateError: it is something else.
     """
-    return class_named(name, "class", lambda _: True) if _LOADED_ONLY.get() else named(name)
+    if name in _FACTORIES or declared is None:
+        return _FACTORIES.get(name) or named(name)
+    return class_named(name, "factory of a defaultdict", _is_data, declared)
 
 
-def _imported(module: str) -> Any:
-    if _LOADED_ONLY.get():
-        raise ImportError(f"the module {module} is not loaded here")
-    return importlib.import_module(module)
+_FACTORIES: Final[dict[str, type]] = {
+    f"{one.__module__}:{one.__qualname__}": one
+    for one in (bool, int, float, complex, str, bytes, Decimal, *_COLLECTIONS)
+}
+
+
+def _is_data(kind: type) -> bool:
+    return dataclasses.is_dataclass(kind) or is_named_tuple(kind)

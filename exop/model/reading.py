@@ -8,20 +8,21 @@ import enum
 import typing
 import uuid
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path, PurePath
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 from exop.errors import StoredStateError
-from exop.model.encoding import filled
+from exop.model.decoding import filled, filled_tuple, watched, zone_named
+from exop.model.depth import TooDeep, deep_place
 from exop.model.fields import check_fields
 from exop.model.legible import concrete, elements, guide, key_and_value
 from exop.model.memento import Memento
-from exop.model.named import class_named, factory_named, loaded_only
+from exop.model.named import class_named, factory_named, is_named_tuple
 from exop.model.ports import type_name
+from exop.model.stored import declared_by
 
 _CURE: Final = "correct it and import it again"
 #: Classes whose values are read from text.
@@ -42,18 +43,22 @@ def read(fields: Mapping[str, Any], kind: type[Memento], place: str) -> Memento:
     Raises:
         StoredStateError: a field that the class does not have, or a value that does not fit; with its place.
     """
-    with loaded_only():
-        try:
-            values = _Reader(place).fields(fields, kind, "")
-        except RecursionError:
-            raise StoredStateError(what=place, problem="it is nested too deeply", cure=_CURE) from None
+    reader = _Reader(place, kind)
+    try:
+        values = reader.fields(fields, kind, "")
+    except RecursionError:
+        raise StoredStateError(what=place, problem=str(TooDeep()), cure=_CURE) from None
+    deep = deep_place(values)
+    if deep is not None:
+        raise StoredStateError(what=place, problem=f"{TooDeep()}, at {deep}", cure=_CURE)
     check_fields(values, kind, place)
     made: Memento = filled(kind, values)
     return made
 
 
 class _Reader:
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, kind: type[Memento]) -> None:
+        self.declared = declared_by(kind)
         self._place = place
 
     def fields(self, given: Any, kind: Any, path: str) -> dict[str, Any]:
@@ -79,7 +84,7 @@ class _Reader:
                 return self._tagged(tag, content, wanted, path)
             return self._from_table(given, wanted, kind, path)
         if isinstance(given, list):
-            return _ROWS.get(kind, list)(self._rows(given, wanted, path))
+            return self._gathered(_ROWS.get(kind, list), self._rows(given, wanted, path), path)
         return self._from_text(given, kind, path) if isinstance(given, str) else given
 
     def _from_text(self, given: str, kind: Any, path: str) -> Any:
@@ -87,7 +92,7 @@ class _Reader:
             if kind in _TEXTS:
                 return _TEXTS[kind](given)
             if isinstance(kind, type) and issubclass(kind, enum.Enum):
-                return kind[given]
+                return kind.__members__[given]
             if isinstance(kind, type) and issubclass(kind, PurePath):
                 return Path(given)
         except (ValueError, KeyError, ArithmeticError):
@@ -98,10 +103,11 @@ class _Reader:
         if _is_record(kind):
             return self._record(kind, given, path)
         of_key, of_value = key_and_value(wanted)
-        found = {
-            self._key(key, of_key, path): self.value(one, of_value, f"{path}[{key!r:.60}]")
+        entries = [
+            (self._key(key, of_key, path), self.value(one, of_value, f"{path}[{key!r:.60}]"))
             for key, one in given.items()
-        }
+        ]
+        found = self._gathered(dict, entries, path)
         if len(found) != len(given):
             raise self._told(f"{path} has two keys that are the same {type_name(guide(of_key))}")
         return _TABLES.get(kind, dict)(found)
@@ -131,22 +137,33 @@ class _Reader:
         of_key, of_value = key_and_value(wanted)
         if not isinstance(given, list) or not all(isinstance(one, list) and len(one) == 2 for one in given):
             raise self._wrong(path, given, "a table, or a list of pairs")
-        return {
-            self.value(key, of_key, f"{path}: the key {key!r:.60}"): self.value(one, of_value, f"{path}[{key!r:.60}]")
+        entries = [
+            (
+                self.value(key, of_key, f"{path}: the key {key!r:.60}"),
+                self.value(one, of_value, f"{path}[{key!r:.60}]"),
+            )
             for key, one in given
-        }
+        ]
+        return dict(self._gathered(dict, entries, path))
+
+    def _gathered(self, made: Callable[[Any], Any], entries: Iterable[Any], path: str) -> Any:
+        """A collection; keys that were made to collide, or cannot be keys, are refused."""
+        try:
+            return made(watched(entries))
+        except (ValueError, TypeError) as problem:
+            raise self._told(f"{path}: {problem}") from None
 
     def _record(self, kind: Any, given: Any, path: str) -> Any:
         values = self.fields(given, kind, path)
         if dataclasses.is_dataclass(kind):
             try:
-                return filled(kind, values)
+                return filled(kind, values, defaults=self.declared.names(kind))
             except StoredStateError as problem:
                 raise self._told(f"{path}: {problem.problem}") from None
         missing = [name for name in kind._fields if name not in values and name not in kind._field_defaults]
         if missing:
             raise self._told(f"{path} lacks {', '.join(missing)}")
-        return kind(**values)
+        return filled_tuple(kind, values)
 
     def _tagged(self, tag: str, content: Any, wanted: Any, path: str) -> Any:
         reader = _TAGS.get(tag)
@@ -172,11 +189,7 @@ def _names(kind: Any) -> list[str]:
 
 
 def _is_record(kind: Any) -> bool:
-    return isinstance(kind, type) and (dataclasses.is_dataclass(kind) or _is_named_tuple(kind))
-
-
-def _is_named_tuple(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+    return isinstance(kind, type) and (dataclasses.is_dataclass(kind) or is_named_tuple(kind))
 
 
 def _moment(kind: Any) -> Callable[[_Reader, Any, Any, str], Any]:
@@ -184,7 +197,7 @@ def _moment(kind: Any) -> Callable[[_Reader, Any, Any, str], Any]:
         if isinstance(content, str):
             return kind.fromisoformat(content)
         plain, fold, zone = content
-        return kind.fromisoformat(plain).replace(fold=fold, tzinfo=ZoneInfo(zone) if zone else None)
+        return kind.fromisoformat(plain).replace(fold=fold, tzinfo=zone_named(zone) if zone else None)
 
     return made
 
@@ -194,7 +207,7 @@ def _plainly(made: Callable[[Any], Any]) -> Callable[[_Reader, Any, Any, str], A
 
 
 def _of_rows(made: Callable[[Any], Any]) -> Callable[[_Reader, Any, Any, str], Any]:
-    return lambda reader, content, wanted, path: made(reader._rows(content, Any, path))
+    return lambda reader, content, wanted, path: reader._gathered(made, reader._rows(content, Any, path), path)
 
 
 def _of_table(made: Callable[[Any], Any]) -> Callable[[_Reader, Any, Any, str], Any]:
@@ -203,13 +216,13 @@ def _of_table(made: Callable[[Any], Any]) -> Callable[[_Reader, Any, Any, str], 
 
 def _of_record(fits: Callable[[Any], bool]) -> Callable[[_Reader, Any, Any, str], Any]:
     return lambda reader, content, wanted, path: reader._record(
-        class_named(content[0], "record", fits), content[1], path
+        class_named(content[0], "record", fits, reader.declared), content[1], path
     )
 
 
 def _default_dict(reader: _Reader, content: Any, wanted: Any, path: str) -> Any:
     made, table = content
-    factory = made and factory_named(made)
+    factory = made and factory_named(made, reader.declared)
     return defaultdict(factory, reader._table(table, wanted, path))
 
 
@@ -238,9 +251,9 @@ _TAGS: Final[dict[str, Callable[[_Reader, Any, Any, str], Any]]] = {
         base64.b64decode(content, validate=True)
     ),
     "$complex": _plainly(lambda content: complex(*content)),
-    "$enum": _plainly(
-        lambda content: class_named(content[0], "enum", lambda one: issubclass(one, enum.Enum))[content[1]]
-    ),
+    "$enum": lambda reader, content, wanted, path: class_named(
+        content[0], "enum", lambda one: issubclass(one, enum.Enum), reader.declared
+    ).__members__[content[1]],
     "$dataclass": _of_record(dataclasses.is_dataclass),
-    "$namedtuple": _of_record(_is_named_tuple),
+    "$namedtuple": _of_record(is_named_tuple),
 }

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from exop.errors import NotStorable, StoredStateError
-from exop.model.encoding import decode, encode, fields_of, filled
+from exop.model.decoding import decode, filled
+from exop.model.encoding import encode, fields_of
 from exop.model.fields import check_fields
 from exop.model.memento import Memento
-from exop.model.named import name_of, named
+from exop.model.named import Declared, class_named, name_of
 
 #: The form of what is written here.
 FORMAT: Final = 1
@@ -50,40 +51,58 @@ def header(data: bytes, place: str) -> StoredMemento:
     Raises:
         StoredStateError: it is damaged, or of another release.
     """
-    found = decode(data)
+    found = decode(data, declared=Declared())
     if not isinstance(found, list) or not found or not isinstance(found[0], int):
         raise StoredStateError(what=place, problem="it is no memento", cure="take an older copy")
     if found[0] != FORMAT:
         problem = f"it is written in the form {found[0]}, this release reads {FORMAT}"
         raise StoredStateError(what=place, problem=problem, cure="use the release that wrote it")
-    return StoredMemento(*found[1:])
+    try:
+        kind, version, fields, body = found[1:]
+    except ValueError:
+        kind, version, fields, body = None, None, None, None
+    wanted = ((kind, str), (version, int), (fields, dict), (body, bytes))
+    if not all(isinstance(one, sort) for one, sort in wanted):
+        raise StoredStateError(what=place, problem="its parts are none of a memento", cure="take an older copy")
+    return StoredMemento(kind, version, fields, body)
 
 
-def unpack(data: bytes, kind: type[Memento], place: str) -> Memento:
+def declared_by(kind: type[Memento]) -> Declared:
+    """The classes that a memento of this class may hold, where it comes from somebody else."""
+    return Declared(kind, home=kind.__module__)
+
+
+def unpack(data: bytes, kind: type[Memento], place: str, *, declared: Declared | None = None) -> Memento:
     """Read a memento as an instance of *kind*, through its `upgrade` where it is newer than what was stored.
+
+    *declared* is given where it may come from somebody else: `declared_by(kind)`.
 
     Raises:
         StoredStateError: it is damaged, of a newer version, of another class, or its fields do not fit.
     """
     stored = header(data, place)
-    fields = decode(stored.body)
+    fields = decode(stored.body, declared=declared)
+    if not isinstance(fields, dict) or not all(isinstance(name, str) for name in fields):
+        raise StoredStateError(what=place, problem="it holds no fields", cure="take an older copy")
     same = stored.kind == name_of(kind)
     if same and stored.version > kind.__memento_version__:
         known = kind.__memento_version__
         problem = f"it is of version {stored.version} of {kind.__qualname__}, the code here knows {known}"
         raise StoredStateError(what=place, problem=problem, cure="install the newer code")
     if not same or stored.version < kind.__memento_version__:
-        return _upgraded(stored, fields, kind, place)
+        return _upgraded(stored, fields, kind, place, declared)
     return _filled(stored, fields, kind, place)
 
 
-def _upgraded(stored: StoredMemento, fields: dict[str, Any], kind: type[Memento], place: str) -> Memento:
+def _upgraded(
+    stored: StoredMemento, fields: dict[str, Any], kind: type[Memento], place: str, declared: Declared | None
+) -> Memento:
     """Let the class take over the older one; without an `upgrade` it takes the fields that it still has."""
     upgrade = getattr(kind, "upgrade", None)
     if callable(upgrade):
         cure = f"mend {kind.__qualname__}.upgrade, or use the code that wrote it"
         try:
-            made = upgrade(_old(stored, fields))
+            made = upgrade(_old(stored, fields, declared))
         except Exception as error:
             problem = f"{kind.__qualname__}.upgrade raised {type(error).__name__}: {error}"
             raise StoredStateError(what=place, problem=problem, cure=cure) from error
@@ -98,11 +117,11 @@ def _upgraded(stored: StoredMemento, fields: dict[str, Any], kind: type[Memento]
     return _filled(stored, fields, kind, place)
 
 
-def _old(stored: StoredMemento, fields: dict[str, Any]) -> Any:
+def _old(stored: StoredMemento, fields: dict[str, Any], declared: Declared | None) -> Any:
     """The old memento: an instance of its class where that is still there, otherwise its fields alone."""
     try:
-        kind = named(stored.kind)
-        if isinstance(kind, type) and issubclass(kind, Memento) and _shape(kind) == stored.fields:
+        kind = class_named(stored.kind, "memento", lambda one: issubclass(one, Memento), declared)
+        if _shape(kind) == stored.fields:
             return filled(kind, fields)
     except StoredStateError:
         return SimpleNamespace(**fields)

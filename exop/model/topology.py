@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from exop.errors import MeshError, UnknownName
+from exop.model.depth import read_toml
 from exop.model.lines import Line
 from exop.model.mesh import DIRECT, ChannelSpec, Mesh, Node
 from exop.model.spec import POLICIES, SletSpec
@@ -61,8 +61,8 @@ def from_toml(text: str, catalog: Mapping[str, SletSpec]) -> Mesh:
         UnknownName, SettingError: as when the mesh is built in code.
     """
     try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
+        document = read_toml(text)
+    except ValueError as problem:
         raise MeshError(f"the topology is no TOML: {problem}") from None
     _known("the topology", "table", document, ("application", "channels", "nodes"))
     application = _table("application", document.get("application", {}))

@@ -12,16 +12,26 @@ from typing import Any
 from uuid import UUID
 
 from exop.errors import MeshError
+from exop.model.depth import DEPTH, deep_place
 
 
 def written(place: str, value: Any) -> Any:
     """Give *value* a form that TOML has, from which `convert` makes the same value again.
 
     Raises:
-        MeshError: it has none; *place* says where it stands.
+        MeshError: it has none, or is nested too deeply; *place* says where it stands.
     """
+    deep = deep_place(value)
+    if deep is not None:
+        raise MeshError(
+            f"{place} is nested more than {DEPTH} levels deep, or refers to itself, at {deep}; make it flatter"
+        )
+    return _written(place, value)
+
+
+def _written(place: str, value: Any) -> Any:
     if isinstance(value, enum.Enum):
-        return written(place, value.value)
+        return _written(place, value.value)
     if isinstance(value, (bool, datetime, date, time)):
         return value
     for plain in (int, float, str):
@@ -40,9 +50,9 @@ def written(place: str, value: Any) -> Any:
     if hasattr(value, "_asdict"):
         return _table(place, value._asdict())
     if isinstance(value, Set):
-        return [written(place, one) for one in sorted(value, key=repr)]
+        return [_written(place, one) for one in sorted(value, key=repr)]
     if isinstance(value, (list, tuple)):
-        return [written(place, one) for one in value]
+        return [_written(place, one) for one in value]
     raise MeshError(
         f"{place} is {value!r:.80}, which a topology file cannot hold; "
         f"use numbers, text, dates, lists, tables and dataclasses for settings that are stored"
@@ -50,7 +60,7 @@ def written(place: str, value: Any) -> Any:
 
 
 def _table(place: str, value: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(written(place, key)): written(f"{place}.{key}", one) for key, one in value.items()}
+    return {str(_written(place, key)): _written(f"{place}.{key}", one) for key, one in value.items()}
 
 
 def _fields(value: Any) -> list[tuple[str, Any, Any]]:

@@ -13,6 +13,8 @@ from typing import Any, TypeVar, cast
 import msgpack
 import msgspec
 
+from exop.model.depth import AROUND, DEPTH, check_nesting
+
 T = TypeVar("T")
 
 
@@ -24,10 +26,12 @@ def pack(value: object) -> bytes:
     """Pack a struct, dataclass or plain value.
 
     Raises:
-        TypeError, OverflowError: something in *value* has no plain form.
+        TypeError, OverflowError, RecursionError: something in *value* has no plain form.
+        TooDeep: it is nested too deeply.
     """
     plain = msgspec.to_builtins(value, builtin_types=(bytes, bytearray), enc_hook=_plain)
     packed: bytes = msgpack.packb(plain, use_bin_type=True)
+    check_nesting(packed, DEPTH + AROUND)
     return packed
 
 
@@ -38,8 +42,9 @@ def unpack(data: bytes, kind: type[T]) -> T:
         BadMessage: it is something else, has more bytes, or is nested too deeply.
     """
     try:
+        check_nesting(data, DEPTH + AROUND)
         value: T = _decoder(cast(Hashable, kind)).decode(data)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as problem:
+    except (msgspec.MsgspecError, msgpack.UnpackException, RecursionError, ValueError) as problem:
         raise BadMessage(str(problem)) from None
     return value
 

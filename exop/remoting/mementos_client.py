@@ -7,8 +7,8 @@ from typing import Any
 
 from exop.errors import StoredStateError
 from exop.model.memento import Memento
-from exop.model.named import loaded_only, named
-from exop.model.stored import header, unpack
+from exop.model.named import Declared, class_named
+from exop.model.stored import declared_by, header, unpack
 from exop.remoting.client import ControlClient
 from exop.remoting.mementos import Exported
 from exop.remoting.pieces import fetch
@@ -28,8 +28,11 @@ def as_memento(data: bytes, place: str) -> Memento:
         StoredStateError: its class is not here, or no memento.
     """
     known_slets()
-    with loaded_only():
-        kind = named(header(data, place).kind)
-        if not (isinstance(kind, type) and issubclass(kind, Memento)):
-            raise StoredStateError(what=place, problem=f"{kind!r:.80} is no memento", cure="install the same code here")
-        return unpack(data, kind, place)
+    name = header(data, place).kind
+    try:
+        kind = class_named(name, "memento", lambda one: issubclass(one, Memento), Declared(Any))
+    except StoredStateError as error:
+        raise StoredStateError(
+            what=place, problem=f"{name}: {error.problem}", cure="install the same code here"
+        ) from None
+    return unpack(data, kind, place, declared=declared_by(kind))

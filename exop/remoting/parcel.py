@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import tomllib
 import zipfile
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -12,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from exop.errors import ArchiveRefused
+from exop.model.depth import read_toml
 
 #: Bytes of an archive: what one request over the control connection may hold, with room for the rest of it.
 LARGEST_ARCHIVE: Final = 3_500_000
@@ -108,7 +108,7 @@ def _bounded(path: Path, archive: bytes) -> bytes:
 def _patterns(folder: Path) -> list[str] | None:
     """What `files` names; `None` where nothing can be read of it: all go, and the platform says what is wrong."""
     try:
-        found = tomllib.loads((folder / "bundle.toml").read_text(encoding="utf-8")).get("files", [])
+        found = read_toml((folder / "bundle.toml").read_text(encoding="utf-8")).get("files", [])
     except (OSError, ValueError):
         return None
     return [str(one) for one in found] if isinstance(found, list) else None

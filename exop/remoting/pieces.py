@@ -14,6 +14,8 @@ from exop.remoting.limits import MIB
 PIECE: Final = 2 * MIB
 LARGEST: Final = 64 * MIB
 TOGETHER: Final = 128 * MIB
+#: How many wholes a platform keeps, be they empty.
+MOST: Final = 256
 #: A piece, and room for what stands beside it.
 LARGEST_REQUEST: Final = PIECE + 10_000
 
@@ -38,7 +40,7 @@ class Pieces:
             held += data
             number = number or secrets.token_hex(8)
             self._held[number] = held
-            while sum(map(len, self._held.values())) > TOGETHER:
+            while len(self._held) > MOST or sum(map(len, self._held.values())) > TOGETHER:
                 del self._held[next(iter(self._held))]
             return number
 

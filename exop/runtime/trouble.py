@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+import typing
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exop.errors import NotStorable, StoredStateError
+from exop.model.fields import misfit
 from exop.runtime.drivers.base import Driver
 from exop.runtime.unwind import Unwind
 from exop.shown import described, shown, traceback_of
@@ -93,17 +95,20 @@ class FailedItem:
 
     @staticmethod
     def from_bytes(data: bytes) -> FailedItem:
-        """Read what `to_bytes` wrote.
+        """Read what `to_bytes` wrote; the file may come from somebody else.
+
+        Classes of the item are looked up among the modules that are loaded; they are filled, and nothing is called.
 
         Raises:
             StoredStateError: it is damaged, something else, of another release, or names a class that is not here.
         """
-        from exop.model.encoding import decode
+        from exop.model.decoding import decode
+        from exop.model.named import Declared
 
         what = "the failed item"
         cure = "write it anew with `exop item export APP.NODE FILE`"
         try:
-            found = decode(data)
+            found = decode(data, declared=Declared())
         except StoredStateError as damage:
             raise StoredStateError(what=what, problem=damage.problem, cure=cure) from None
         form = found.pop("exop failed item", None) if isinstance(found, dict) else None
@@ -113,10 +118,15 @@ class FailedItem:
             problem = f"it is written in the form {form}, this release reads {FORMAT}"
             raise StoredStateError(what=what, problem=problem, cure="use the release that wrote it")
         try:
-            found |= {name: decode(found[name]) for name in ("item", "settings")}
-            return FailedItem(**found)
-        except (KeyError, TypeError) as damage:
-            raise StoredStateError(what=what, problem=f"its parts do not fit ({damage})", cure=cure) from None
+            found |= {name: decode(found[name], declared=Declared(Any)) for name in ("item", "settings")}
+            failed = FailedItem(**found)
+        except (KeyError, TypeError, StoredStateError) as damage:
+            problem = getattr(damage, "problem", f"its parts do not fit ({damage})")
+            raise StoredStateError(what=what, problem=problem, cure=getattr(damage, "cure", cure)) from None
+        for name, wanted in typing.get_type_hints(FailedItem).items():
+            if (where := misfit(getattr(failed, name), wanted, name)) is not None:
+                raise StoredStateError(what=what, problem=where, cure=cure)
+        return failed
 
     @property
     def place(self) -> str:

@@ -15,7 +15,7 @@ from exop.model.ports import PortSpec
 from exop.model.signature import OUT
 from exop.model.slet import spec_of
 from exop.model.spec import SletSpec
-from exop.model.stored import unpack
+from exop.model.stored import declared_by, unpack
 from exop.runtime.bind import bind_function
 from exop.runtime.trouble import FailedItem
 from exop.testing.feeding import entering, leaving
@@ -91,7 +91,7 @@ def _state(failed: FailedItem, spec: SletSpec) -> Memento | None:
         return None
     if failed.memento is None:
         return spec.state[1]()
-    return unpack(failed.memento, spec.state[1], f"the memento of {failed.place}")
+    return unpack(failed.memento, spec.state[1], f"the memento of {failed.place}", declared=declared_by(spec.state[1]))
 
 
 def _original(failed: FailedItem) -> SletSpec:

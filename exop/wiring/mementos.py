@@ -29,7 +29,8 @@ def capture(deployment: Deployment, node: str, timeout: float = TIMEOUT) -> Meme
     """
     kind = memento_of(f"{deployment.name}.{node}", deployment.mesh.node(node).slet)
     # The encoding is paid for by those who need it.
-    from exop.model.encoding import decode, encode, fields_of, filled
+    from exop.model.decoding import decode, filled
+    from exop.model.encoding import encode, fields_of
 
     def encoded(memento: Memento) -> bytes | Memento:
         """A tenth of the time of a deep copy, during which the stream stands still."""

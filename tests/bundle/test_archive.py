@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import stat
 import zipfile
+from contextlib import suppress
 
 import pytest
 
@@ -119,6 +120,24 @@ def test_compiled_and_encrypted_files_are_refused():
 def test_damaged_archives_are_refused(data: bytes):
     """Whatever bytes come, the answer is that they are refused."""
     assert "damaged" in refused(data)
+
+
+def test_a_file_without_a_name_is_refused():
+    """The zip module itself fails at one: it looks at the last letter."""
+    buffer = io.BytesIO(zipped(GOOD))
+    with zipfile.ZipFile(buffer, "a") as archive:
+        entry = zipfile.ZipInfo("x")
+        entry.filename = entry.orig_filename = ""
+        archive.writestr(entry, "1")
+    assert "the path '' leads out of it" in refused(buffer.getvalue())
+
+
+def test_any_damage_is_refused_by_name():
+    """One byte after the other is changed: the archive is as it was, or it is refused."""
+    data = zipped(GOOD)
+    for place in range(len(data)):
+        with suppress(BundleError):
+            read_archive(data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :], "x")
 
 
 def test_an_archive_without_a_manifest_is_refused():

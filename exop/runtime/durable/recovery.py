@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from exop.errors import StoredStateError
-from exop.model.encoding import decode
+from exop.model.decoding import decode
+from exop.model.depth import AROUND, DEPTH
 from exop.model.stored import unpack
 from exop.runtime.channel import ControlMerge
 from exop.runtime.channels.window import WindowChannel, open_window
@@ -35,12 +36,12 @@ def restore_states(deployment: Deployment, snapshot: Snapshot) -> None:
             place = f"the memento of {deployment.name}.{name}"
             component.adopt(unpack(stored, component.spec.state[1], place))
         if isinstance(component.tie, DurableTie):
-            component.tie.restore(decode(snapshot.parts["node", name])["tie"])
+            component.tie.restore(_read(snapshot.parts["node", name])["tie"])
 
 
 def ties(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
     """What a snapshot holds of the ties of engines, by node."""
-    nodes = {name: decode(stored) for (kind, name), stored in snapshot.parts.items() if kind == "node"}
+    nodes = {name: _read(stored) for (kind, name), stored in snapshot.parts.items() if kind == "node"}
     return {name: held["tie"] for name, held in nodes.items() if "tie" in held}
 
 
@@ -54,7 +55,7 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
     for (kind, name), stored in sorted(snapshot.parts.items(), key=lambda part: part[0][0] != "channel"):
         if kind == "memento":
             continue
-        held = decode(stored)
+        held = _read(stored)
         if kind == "node":
             _node(deployment, deployment.components[name], held)
         elif kind == "merge":
@@ -70,12 +71,16 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
     # Last, because what a port had taken comes before what its queue has got back by now.
     for (kind, name), stored in snapshot.parts.items():
         if kind == "node":
-            for port, taken in decode(stored)["pulled"].items():
+            for port, taken in _read(stored)["pulled"].items():
                 deployment.components[name].pulled[port].restore(taken)
         elif kind == "worker":
-            held = decode(stored)
+            held = _read(stored)
             driver = _worker(deployment, held["queues"], held["work"])
             driver.work.extend(_work(deployment, held["work"]))
+
+
+def _read(stored: bytes) -> Any:
+    return decode(stored, levels=DEPTH + AROUND)
 
 
 def _node(deployment: Deployment, component: Component, held: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from exop.errors import CheckpointError, NotStorable
+from exop.model.depth import AROUND, DEPTH
 from exop.model.encoding import encode
 from exop.model.items import Window
 from exop.model.lifecycle import State
@@ -86,7 +87,7 @@ def capture(deployment: Deployment, topology: str) -> Snapshot:
 def _put(parts: dict[Key, bytes], key: Key, held: Callable[[], Any]) -> None:
     """Encode one part; an error says where the value stands."""
     try:
-        parts[key] = encode(held())
+        parts[key] = encode(held(), levels=DEPTH + AROUND)
     except NotStorable as problem:
         raise NotStorable(**{**problem.facts, "place": f"{' '.join(key)}: what waits there"}) from problem
 

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from exop.errors import MeshError, StateError
-from exop.model.encoding import decode, encode
+from exop.model.decoding import decode
+from exop.model.encoding import encode
 from exop.runtime.convert import cut, weight
 from exop.runtime.log.files import DISK, Files
 from exop.runtime.log.frames import LARGEST, LONGEST_KEY, Frame, written
 from exop.runtime.log.memory import Key, check_range
 from exop.runtime.log.reading import frames_between, looked_through
 from exop.runtime.log.retention import Retention
-from exop.runtime.log.segment import COMMITTED, SUFFIX, UNFINISHED, Segment, replace_file, settled, write_all
+from exop.runtime.log.segment import COMMITTED, LEVELS, SUFFIX, UNFINISHED, Segment, replace_file, settled, write_all
 
 
 class DiskLog:
@@ -99,7 +100,7 @@ class DiskLog:
             StateError: it cannot be written (a full disk); nothing of it is there, and it may be tried again.
         """
         rows = weight(batch)
-        body = encode(batch)
+        body = encode(batch, levels=LEVELS)
         tag = encode(list(key)) if key is not None else b""
         if len(body) > LARGEST or len(tag) > LONGEST_KEY:
             raise MeshError(f"a batch of {rows} rows and {len(body)} bytes is too large for a log; append it in parts")
@@ -139,7 +140,7 @@ class DiskLog:
             except OSError as problem:
                 raise self._unusable("read", problem) from problem
         # Decoded without the lock, so that whoever appends does not wait.
-        pieces = ((frame, decode(body)) for frame, body in found)
+        pieces = ((frame, decode(body, levels=LEVELS)) for frame, body in found)
         return [cut(batch, max(0, start - f.first), min(f.rows, end - f.first)) for f, batch in pieces]
 
     def trim(self, offset: int) -> None:
@@ -167,8 +168,8 @@ class DiskLog:
                         raise MeshError(
                             f"the log {self.folder} cannot be cut at {offset}, inside of a batch with a key"
                         )
-                    kept = cut(decode(body), 0, offset - frame.first)
-                    part = written(frame.first, frame.time, weight(kept), encode(kept))
+                    kept = cut(decode(body, levels=LEVELS), 0, offset - frame.first)
+                    part = written(frame.first, frame.time, weight(kept), encode(kept, levels=LEVELS))
                     break
             self._cut(offset, holder, part)
 

@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from exop.errors import MeshError, StateError
-from exop.model.encoding import decode
+from exop.model.decoding import decode
 from exop.runtime.convert import cut, to_items
 from exop.runtime.log.files import Disk, DiskFile, File
-from exop.runtime.log.segment import SUFFIX, Segment, settled
+from exop.runtime.log.segment import LEVELS, SUFFIX, Segment, settled
 
 
 class _Looking(Disk):
@@ -84,7 +84,7 @@ class LogReader:
         found: list[Any] = []
         for frame, _, body in segment.frames(offset):
             if frame.after > offset and frame.rows:
-                found += to_items(cut(decode(body), max(0, offset - frame.first), frame.rows))
+                found += to_items(cut(decode(body, levels=LEVELS), max(0, offset - frame.first), frame.rows))
             if len(found) >= most:
                 break
         return found[:most]

@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from exop.logs import logger
-from exop.model.encoding import decode
+from exop.model.decoding import decode
 from exop.runtime.log.files import Files
 from exop.runtime.log.frames import Frame, one_behind
 from exop.runtime.log.segment import SUFFIX, Segment

@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Final
 
 from exop.errors import StoredStateError
-from exop.model.encoding import decode, encode
+from exop.model.decoding import decode
+from exop.model.depth import DEPTH
+from exop.model.encoding import encode
 from exop.runtime.durable.failpoints import armed, failpoint
 from exop.runtime.log.files import File, Files
 from exop.runtime.log.frames import HEADER, OPENING, Frame, content, header, written
 
 #: The form of what is written here.
 FORMAT: Final = 1
+#: How deeply a batch may be nested: one level around its rows.
+LEVELS: Final = DEPTH + 1
 SUFFIX, UNFINISHED = ".log", ".new"
 #: The file that tells how far the last checkpoint of a durable application counts.
 COMMITTED: Final = "committed"

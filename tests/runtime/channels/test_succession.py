@@ -5,7 +5,8 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from exop.model.encoding import decode, encode
+from exop.model.decoding import decode
+from exop.model.encoding import encode
 from exop.model.items import EndOfStream, Punctuation
 from exop.runtime.channel import Outlet
 from exop.runtime.channels.window import WindowChannel

@@ -12,7 +12,7 @@ import pytest
 from exop import Application, Memento, Platform, hookimpl, slet
 from exop.errors import StateError, StoredStateError
 from exop.hooks import Plugins
-from exop.model.encoding import decode
+from exop.model.decoding import decode
 from exop.runtime.log.disk import DiskLog
 from tests.rig import eventually
 

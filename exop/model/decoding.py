@@ -1,0 +1,347 @@
+"""Values out of bytes: what `encoding` writes, and what older releases wrote.
+
+Classes are looked up among the modules that are loaded, and are filled without calling them. Data of unknown origin is
+decoded with `declared`: only the declared classes are found then, and time and memory are bounded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import sys
+import time as clock
+import uuid
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from functools import cache, lru_cache
+from pathlib import Path
+from types import BuiltinFunctionType
+from typing import Any, Final
+from zoneinfo import ZoneInfo, available_timezones
+
+import msgpack
+
+from exop.errors import StoredStateError
+from exop.model import columns
+from exop.model.depth import DEPTH, TooDeep, check_nesting
+from exop.model.encoding import MARK, SIGN, Tag
+from exop.model.items import Batch, Window
+from exop.model.named import Declared, class_named, factory_named, is_named_tuple
+
+#: Bytes of the collections that foreign data may become.
+LARGEST: Final = 2**30
+#: Keys between two looks at the clock, the seconds after which so many were slow, and how many may be slow.
+_KEYS, _SLOW, _PATIENCE = 512, 0.01, 8
+
+
+def decode(data: bytes, *, levels: int = DEPTH, declared: Declared | None = None) -> Any:
+    """Read what `encode` wrote.
+
+    Args:
+        data: The bytes.
+        levels: How deeply they may be nested.
+        declared: The classes that the data may name; given wherever the data may come from somebody else.
+
+    Raises:
+        StoredStateError: it is damaged, or names a class or a field that is not there any more, or not declared.
+    """
+    try:
+        return (_OWN if declared is None else _Reader(declared)).read(data, levels)
+    except StoredStateError:
+        raise
+    except TooDeep as problem:
+        cure = "use the release and the settings that wrote it, or an older copy"
+        raise StoredStateError(what="a stored value", problem=str(problem), cure=cure) from None
+    except Exception as problem:  # whatever damaged bytes lead to
+        cure = "it is damaged: take an older copy"
+        told = f"{type(problem).__name__}: {problem}"[:200]
+        raise StoredStateError(what="a stored value", problem=told, cure=cure) from problem
+
+
+def filled(kind: Any, fields: Mapping[str, Any], *, defaults: bool = True) -> Any:
+    """An instance of a dataclass with these fields; those that are new in the class have their *defaults*.
+
+    Raises:
+        StoredStateError: a field that the class does not have, or a new one without a default.
+    """
+    known = {field.name: field for field in dataclasses.fields(kind)}
+    strange = [name for name in fields if name not in known]
+    if strange:
+        problem = f"{kind.__qualname__} has no field {', '.join(strange)}; it has {', '.join(known)}"
+        cure = "use the code that wrote it"
+        raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure=cure)
+    made = _maker(kind)(kind)
+    for name, field in known.items():
+        object.__setattr__(made, name, fields[name] if name in fields else _default(kind, field, defaults))
+    return made
+
+
+@lru_cache(maxsize=1024)
+def _maker(kind: type) -> Callable[[type], Any]:
+    """The first `__new__` that is built in: no code of the class is called."""
+    return next(new for one in kind.__mro__ if isinstance(new := vars(one).get("__new__"), BuiltinFunctionType))
+
+
+def _default(kind: Any, field: dataclasses.Field[Any], factories: bool) -> Any:
+    if field.default_factory is not dataclasses.MISSING and factories:
+        return field.default_factory()
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    problem = f"its field {field.name} was not there when it was stored, and has no default"
+    raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure="give the field a default")
+
+
+def _read_moment(kind: Any, content: list[Any], reader: _Reader) -> Any:
+    plain, fold, how, zone = content
+    found = kind.fromisoformat(plain).replace(fold=fold)
+    if how == "zone":
+        return found.replace(tzinfo=ZoneInfo(zone) if reader.declared is None else zone_named(zone))
+    return found.replace(tzinfo=timezone(timedelta(microseconds=zone))) if how == "offset" else found
+
+
+def zone_named(name: str) -> ZoneInfo:
+    """A time zone that is known here: any other name would be looked for as a file, and as a module.
+
+    Raises:
+        ValueError: it is the name of none.
+    """
+    if name not in zones():
+        raise ValueError(f"{name!r:.80} is no time zone that is known here")
+    return ZoneInfo(name)
+
+
+@cache
+def zones() -> set[str]:
+    """The names of the time zones."""
+    return available_timezones()
+
+
+class _Mark:
+    """What stands first in a list that is to become something else."""
+
+    __slots__ = ("read",)
+
+    def __init__(self, tag: Tag) -> None:
+        self.read = _READERS[tag]
+
+
+class _Old(Exception):
+    """The data holds an extension of an older release."""
+
+
+class _Table(list[Any]):
+    """Keys and values in turn, which are to become a dict."""
+
+
+class _Reader:
+    """Reads one value.
+
+    Attributes:
+        declared: The classes that it may name, where it may come from somebody else.
+        watched: Passes entries on to what they are put into; keys that were made to collide end it.
+    """
+
+    def __init__(self, declared: Declared | None) -> None:
+        self.declared = declared
+        self.watched: Callable[[Iterable[Any]], Iterable[Any]] = iter if declared is None else watched
+        self._made = 0
+        self._lists = self._listed if declared is None else self._counted_list
+        self._tables = None if declared is None else self._counted_table
+
+    def read(self, data: bytes, levels: int) -> Any:
+        check_nesting(data, levels)
+        # Data of our own without marks needs no look at its lists.
+        lists = self._lists if SIGN in data or self.declared is not None else None
+        try:
+            hooks = {"ext_hook": _mark, "list_hook": lists, "object_pairs_hook": self._tables}
+            return msgpack.unpackb(data, strict_map_key=False, raw=False, **hooks)
+        except _Old:
+            return self._read_old(data, levels)
+
+    def _listed(self, found: list[Any]) -> Any:
+        if found and type(found[0]) is _Mark:
+            mark: _Mark = found[0]
+            del found[0]
+            return mark.read(found, self)
+        return found
+
+    def _counted_list(self, found: list[Any]) -> Any:
+        return self._counted(self._listed(found))
+
+    def _counted_table(self, pairs: list[tuple[Any, Any]]) -> Any:
+        return self._counted(dict(self.watched(pairs)))
+
+    def _counted(self, made: Any) -> Any:
+        """A byte can become a collection of hundreds."""
+        self._made += sys.getsizeof(made)
+        if self._made > LARGEST:
+            raise ValueError(f"it would take more than {LARGEST} bytes of memory")
+        return made
+
+    def table(self, flat: list[Any]) -> Iterable[tuple[Any, Any]]:
+        """The entries of a table that is written as keys and values in turn."""
+        entries = iter(flat)
+        return self.watched(zip(entries, entries, strict=True))
+
+    def _read_old(self, data: bytes, levels: int) -> Any:
+        """Read what older releases wrote, where an extension holds bytes that may hold extensions in turn.
+
+        The levels are opened from the outside in, and what they hold is made from the inside out.
+        """
+        root = [_opened(data)]
+        found: list[tuple[list[Any], int, Tag | None]] = []
+        level, depth = [root], -1
+        while level:
+            depth += 1
+            if depth > levels:
+                raise TooDeep(levels)
+            below: list[list[Any]] = []
+            for holder in level:
+                for n, one in enumerate(holder):
+                    if type(one) is msgpack.ExtType:
+                        found.append((holder, n, Tag(one.code)))
+                        holder[n] = _old_content(*one)
+                    elif type(one) is _Table:
+                        found.append((holder, n, None))
+                    elif type(one) is not list:
+                        continue
+                    below.append(holder[n])
+            level = below
+        for holder, n, tag in reversed(found):
+            content = holder[n]
+            made = dict(self.table(content)) if tag is None else _READERS[tag](content, self)
+            holder[n] = self._counted(made) if self.declared is not None else made
+        return root[0]
+
+
+def _mark(code: int, data: bytes) -> _Mark:
+    if code == MARK and data in _MARKS:
+        return _MARKS[data]
+    if code in Tag._value2member_map_:
+        raise _Old
+    problem = f"it holds a value of the kind {code}, which this release does not know"
+    raise StoredStateError(what="a stored value", problem=problem, cure="use the release that wrote it")
+
+
+def _opened(data: bytes) -> Any:
+    """One layer of what an older release wrote; dicts are lists as yet, because their keys may be extensions."""
+    check_nesting(data)
+    return msgpack.unpackb(
+        data,
+        strict_map_key=False,
+        raw=False,
+        object_pairs_hook=lambda pairs: _Table(one for pair in pairs for one in pair),
+    )
+
+
+def _old_content(code: int, data: bytes) -> list[Any]:
+    """The content of an extension as it stands in a marked list today."""
+    if code in (Tag.INT, Tag.RECORD_BATCH, Tag.TABLE):
+        return [data]
+    content = _opened(data)
+    if code in (Tag.DEQUE, Tag.DATACLASS, Tag.NAMEDTUPLE, Tag.DEFAULTDICT):
+        return [content[0], *content[1]]
+    return list(content) if isinstance(content, list) else [content]
+
+
+def watched(entries: Iterable[Any]) -> Iterator[Any]:
+    """Pass entries on to a dict or set that is made of them, as long as that goes at any usual speed.
+
+    Keys that were chosen to collide take a time that grows with the square of their number. A collection of garbage is
+    slow, too, but not so often.
+
+    Raises:
+        ValueError: it does not.
+    """
+    begun, slow = clock.thread_time(), 0
+    for number, entry in enumerate(entries, 1):
+        yield entry
+        if not number % _KEYS:
+            now = clock.thread_time()
+            slow += now - begun > _SLOW
+            begun = now
+            if slow > _PATIENCE + number // (8 * _KEYS):
+                raise ValueError(f"{number} keys of a table or set collide")
+
+
+def _read_enum(content: list[Any], reader: _Reader) -> Any:
+    kind = class_named(content[0], "enum", lambda one: issubclass(one, enum.Enum), reader.declared)
+    name = content[1]
+    try:
+        # Flags that are combined are stored as their number.
+        combined = issubclass(kind, enum.Flag) and type(name) is int
+        return kind(name) if combined else kind.__members__[name]
+    except (KeyError, ValueError):
+        problem = f"{kind.__qualname__} has no member {name!r:.80}"
+        raise StoredStateError(what="a stored value", problem=problem, cure="use the code that wrote it") from None
+
+
+def _read_dataclass(content: list[Any], reader: _Reader) -> Any:
+    kind = class_named(content[0], "dataclass", dataclasses.is_dataclass, reader.declared)
+    defaults = reader.declared is None or reader.declared.names(kind)
+    return filled(kind, dict(reader.table(content[1:])), defaults=defaults)
+
+
+def _read_named_tuple(content: list[Any], reader: _Reader) -> Any:
+    kind = class_named(content[0], "named tuple", is_named_tuple, reader.declared)
+    return filled_tuple(kind, dict(reader.table(content[1:])))
+
+
+def filled_tuple(kind: Any, fields: Mapping[str, Any]) -> Any:
+    """A named tuple with these fields; those that are new in the class have their defaults.
+
+    Raises:
+        StoredStateError: a field that the class does not have, or a new one without a default.
+    """
+    given = {**kind._field_defaults, **fields}
+    if given.keys() != set(kind._fields):
+        problem = f"it has the fields {', '.join(map(str, fields))}; {kind.__qualname__} has {', '.join(kind._fields)}"
+        cure = "use the code that wrote it"
+        raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem[:300], cure=cure)
+    return tuple.__new__(kind, [given[name] for name in kind._fields])
+
+
+def _read_default_dict(content: list[Any], reader: _Reader) -> Any:
+    made = content[0] and factory_named(content[0], reader.declared)
+    return defaultdict(made, reader.table(content[1:]))
+
+
+def _only(make: Callable[[Any], Any]) -> Callable[[list[Any], _Reader], Any]:
+    def read(content: list[Any], reader: _Reader) -> Any:
+        (one,) = content
+        return make(one)
+
+    return read
+
+
+_READERS: Final[dict[Tag, Callable[[list[Any], _Reader], Any]]] = {
+    Tag.TUPLE: lambda v, _: tuple(v),
+    Tag.SET: lambda v, reader: set(reader.watched(v)),
+    Tag.FROZENSET: lambda v, reader: frozenset(reader.watched(v)),
+    Tag.DEQUE: lambda v, _: deque(v[1:], v[0]),
+    Tag.INT: _only(lambda v: int.from_bytes(v, "big", signed=True)),
+    Tag.DECIMAL: _only(Decimal),
+    Tag.DATETIME: lambda v, reader: _read_moment(datetime, v, reader),
+    Tag.DATE: _only(date.fromisoformat),
+    Tag.TIME: lambda v, reader: _read_moment(time, v, reader),
+    Tag.TIMEDELTA: lambda v, _: timedelta(*v),
+    Tag.ENUM: _read_enum,
+    Tag.DATACLASS: _read_dataclass,
+    Tag.NAMEDTUPLE: _read_named_tuple,
+    Tag.ARRAY: lambda v, _: columns.read_array(v),
+    Tag.SCALAR: lambda v, _: columns.read_scalar(v),
+    Tag.RECORD_BATCH: lambda v, reader: columns.read_record_batch(v[0], foreign=reader.declared is not None),
+    Tag.TABLE: lambda v, reader: columns.read_table(v[0], foreign=reader.declared is not None),
+    Tag.COMPLEX: lambda v, _: complex(*v),
+    Tag.DEFAULTDICT: _read_default_dict,
+    Tag.ORDERED: lambda v, reader: OrderedDict(reader.table(v)),
+    Tag.COUNTER: lambda v, reader: Counter(dict(reader.table(v))),
+    Tag.BATCH: lambda v, _: Batch(v),
+    Tag.WINDOW: lambda v, _: Window(v),
+    Tag.UUID: _only(uuid.UUID),
+    Tag.PATH: _only(Path),
+}
+_MARKS: Final = {bytes([tag]): _Mark(tag) for tag in Tag}
+_OWN: Final = _Reader(None)
