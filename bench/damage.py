@@ -24,6 +24,7 @@ from bench.kills import KILLED
 from exop import Application, Platform
 from exop.errors import ComponentFailed, ExopError, StateError
 from exop.hooks import Plugins
+from exop.runtime.log.disk import DiskLog
 
 NAME = "damaged"
 #: How many state directories are damaged in turn, each left behind by two kills.
@@ -75,7 +76,7 @@ def damaged_directory(chance: random.Random) -> str:
         found = _run(folder, what)
         if found is None:
             assert _output(folder) == _undisturbed(), f"{what}: other output"
-            return "same output"
+            return _of_log(folder, what)
         _check_refusal(what, found)
         return "the application refused by name"
     except StateError as problem:
@@ -237,6 +238,19 @@ def _output(folder: Path) -> dict[str, Any]:
         with closing(sqlite3.connect(folder / f"{name}.sqlite")) as database:
             found[name] = database.execute("SELECT value FROM items ORDER BY rowid").fetchall()
     return found
+
+
+def _of_log(folder: Path, what: str) -> str:
+    """The rows that a log has kept are output, too; also those that nobody has read since."""
+    (place,) = (folder / "state" / "channels").rglob("kept.channel")
+    with closing(DiskLog(place)) as log:
+        try:
+            rows = [row for piece in log.read(log.start, log.end) for row in piece]
+        except StateError as problem:
+            _check_refusal(what, problem)
+            return "same output, the log refused by name"
+    assert rows == [int(line) for line in _undisturbed()["logged"].split()], f"{what}: other rows in the log"
+    return "same output"
 
 
 def _contents(state: Path) -> dict[str, bytes]:

@@ -300,8 +300,11 @@ class Platform(Requests):
             mesh = Mesh.from_toml(topology, self.slets())
         except ExopError as problem:
             rows = self._bundles.list() if self._bundles is not None else []
-            broken = {row["bundle"]: row.get("problem") for row in rows} | dict(self.plugins.broken)
-            needed = [f"{name}: {why}" for name, why in broken.items() if why and f'"{name}:' in topology]
+            found = {
+                row["bundle"]: row.get("problem") or "it is not started" for row in rows if row["state"] != "started"
+            }
+            found |= {name: str(error) for name, error in self.plugins.broken.items()}
+            needed = [f"{name}: {why}" for name, why in found.items() if f'"{name}:' in topology]
             if not needed:
                 raise
             raise StateError(f"{problem}; its code could not be loaded: {'; '.join(needed)}") from problem

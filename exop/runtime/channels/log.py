@@ -69,6 +69,7 @@ class LogChannel(Channel):
         self._disk: DiskLog | None = None
         self._course: Course | None = None
         self._captured = self._old = 0
+        self._trimmed = self._given_up = 0
         self.began = 0
 
     def open(self) -> None:
@@ -125,8 +126,10 @@ class LogChannel(Channel):
         return self._log.read(start, end)
 
     def trim(self, offset: int) -> None:
-        """Forget what stands before *offset* (on disk: whole segments)."""
-        self._log.trim(offset)
+        """Forget what stands before *offset* (on disk: whole segments; with checkpoints, behind the next one)."""
+        self._trimmed = max(self._trimmed, offset)
+        if self._disk is None or self._disk.hold is None:
+            self._log.trim(offset)
 
     def metrics(self) -> dict[str, int | float | str]:
         """The range of offsets kept; and where, and how many bytes, if that is on disk."""
@@ -137,9 +140,11 @@ class LogChannel(Channel):
 
     def capture(self) -> Mapping[str, Any]:
         """How far it has come; in memory also what is kept."""
-        self._captured = self.end
+        self._captured, self._given_up = self.end, self._trimmed
         found: dict[str, Any] = {"began": self.began, "end": self.end}
-        return found if self._disk is not None else {**found, "items": self.replay(self.start)}
+        if self._disk is None:
+            return {**found, "items": self.replay(self.start)}
+        return {**found, "start": max(self.start, self._trimmed)}
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Put what *replace* gives in the place of every row in memory; rows on disk say their classes by name."""
@@ -152,7 +157,7 @@ class LogChannel(Channel):
         Raises:
             StoredStateError: the log on disk is not the one of then.
         """
-        self.began, end = held["began"], held["end"]
+        self.began, end, start = held["began"], held["end"], held.get("start")
         if self._disk is None:
             self._memory = OffsetLog()
             self._memory.begin_at(end - len(held["items"]))
@@ -160,6 +165,9 @@ class LogChannel(Channel):
             return
         if not self._disk.start <= end <= self._disk.end:
             problem = f"it holds the rows {self._disk.start} to {self._disk.end}, and the checkpoint counts {end}"
+            raise StoredStateError(what=f"the log {self._disk.folder}", problem=problem, cure="put its files back")
+        if start is not None and self._retention.endless and self._disk.start > start:
+            problem = f"its first row is {self._disk.start}, and nothing from {start} on has been given up"
             raise StoredStateError(what=f"the log {self._disk.folder}", problem=problem, cure="put its files back")
         self._disk.hold = end
         if end < self._disk.end:
@@ -190,6 +198,7 @@ class LogChannel(Channel):
         """What stands before the checkpoint counts for good, and need not be kept for a recovery any more."""
         if self._disk is not None:
             self._disk.settle(self._captured)
+            self._disk.trim(self._given_up)
 
     @property
     def _log(self) -> OffsetLog | DiskLog:

@@ -38,3 +38,8 @@ class Retention:
             bound = getattr(self, name)
             if bound is not None and bound <= 0:
                 raise MeshError(f"a log that keeps {name}={bound} keeps nothing; give more than 0, or leave it out")
+
+    @property
+    def endless(self) -> bool:
+        """Nothing is ever given up by itself."""
+        return self.items is None and self.seconds is None and self.size is None

@@ -102,7 +102,7 @@ def test_a_checkpoint_holds_offsets_and_what_comes_again_is_not_appended_twice(t
         feed.append(list(range(100)))
         eventually(lambda: kept(running).end == 100)
         running.checkpoint("logs")
-        assert stored(running) == {"began": 0, "end": 100}
+        assert stored(running) == {"began": 0, "end": 100, "start": 0}
         feed.append(list(range(100, 200)))
         eventually(lambda: kept(running).end == 200)
         crash(running)
@@ -154,6 +154,34 @@ def test_a_log_that_is_gone_keeps_the_application_from_going_on(tmp_path, feed):
         assert isinstance(problem, StoredStateError)
         assert "holds the rows 0 to 0, and the checkpoint counts 3" in str(problem)
         running.remove("logs")
+
+
+def test_a_log_whose_oldest_segment_is_gone_keeps_the_application_from_going_on(tmp_path, feed):
+    """What was trimmed on purpose is not missed, also where the process died right behind that."""
+    app = application(feed, tmp_path)
+    app.channel("small", kind="log", keep="all", segment=1000)
+    app.add("more", "stock:read_log", path=feed.folder, follow=True, out="small")
+    app.add("more-lines", "stock:write_lines", item="small", path=tmp_path / "more")
+    with platform(tmp_path) as running:
+        running.apply(app.build())
+        for first in range(0, 1000, 100):
+            feed.append(list(range(first, first + 100)))
+        small = running.deployment("logs").channels["small"]
+        eventually(lambda: small.end == 1000)
+        running.checkpoint("logs")
+        small.trim(300)
+        assert small.start == 0
+        running.checkpoint("logs")
+        trimmed = small.start
+        assert 0 < trimmed <= 300
+        crash(running)
+    with platform(tmp_path) as running:
+        assert running.deployment("logs").channels["small"].start == trimmed
+        crash(running)
+    (oldest, *_) = sorted((tmp_path / "state" / "channels").rglob("small.channel/*.log"))
+    oldest.unlink()
+    with platform(tmp_path) as running:
+        assert f"nothing from {trimmed} on has been given up" in str(running.failed_to_restart["logs"])
 
 
 def test_removing_the_application_removes_its_logs(tmp_path, feed):
