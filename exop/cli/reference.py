@@ -45,6 +45,7 @@ With `--json`, stdout holds JSON and nothing else. With `--log-format json`, so 
 | `errors`, `skipped`, `dead`, `queued` | exceptions of slets; items skipped, set aside, left in queues |
 | `error` | of a run that has failed: the error, and per node the item and the traceback |
 | `nodes` | per node: `slet`, `settings`, `metrics`, `last_error`, `dead_letters` with the first five, … |
+| `nodes.NAME.metrics` | the figures of a node: `items_in`, `items_out`, `errors`, …; they stand at the node, too |
 | `replaced` | errors of slets since replaced or removed: `node`, `slet`, `errors`, `skipped`, `last_error` |
 | `channels`, `inserted` | figures per channel, and per queue that the wiring has inserted |
 

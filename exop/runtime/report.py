@@ -57,6 +57,8 @@ def run_report(status: Mapping[str, Any], outcome: str, error: Mapping[str, Any]
         **asdict(totals),
         "rate": round(totals.items / seconds, 1) if seconds else 0.0,
         **({"error": dict(error)} if error is not None else {}),
-        **{part: status[part] for part in ("nodes", "replaced", "channels", "inserted")},
+        # The figures stand at the node, too: `app.run()["nodes"][NAME]["items_in"]` is an older promise.
+        "nodes": {name: {**facts["metrics"], **facts} for name, facts in status["nodes"].items()},
+        **{part: status[part] for part in ("replaced", "channels", "inserted")},
     }
     return Figures(report)

@@ -71,7 +71,10 @@ def test_json_report(counting: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_report_has_one_shape(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`app.run()` returns what `exop run --json` prints: the same keys, at every depth."""
+    """`app.run()` returns what `exop run --json` prints: the same keys, at every depth.
+
+    The figures of a node stand at the node and under `metrics`.
+    """
 
     def keys(value: Any) -> Any:
         return {key: keys(one) for key, one in value.items()} if isinstance(value, dict) else None
@@ -82,6 +85,10 @@ def test_the_report_has_one_shape(counting: Path, capsys: pytest.CaptureFixture[
     made = find_target("counting", catalog).builder()(to=10, output=Path("out")).run()
     assert list(made) == list(printed)
     assert keys(made) == keys(printed)
+    for report in (made, printed):
+        node = report["nodes"]["sink"]
+        assert node["items_in"] == node["metrics"]["items_in"] == 10
+        assert node["metrics"].items() <= node.items()
 
 
 def test_json_is_alone_on_stdout(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
