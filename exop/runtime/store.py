@@ -15,11 +15,11 @@ from exop.model.mesh import Mesh
 from exop.runtime.durable.checkpoints import Checkpoints
 from exop.runtime.state.database import Database
 from exop.runtime.state.generation import NAME
-from exop.runtime.state.tables import FILE
+from exop.runtime.state.tables import FILE, FORMER_CHECKPOINTS
 from exop.runtime.tied.places import EnginePlaces
 
 #: What is read of a state directory; other files there, as `lost+found`, may belong to others.
-_READ: Final = (FILE, f"{FILE}-wal", NAME, "lock", "engines", "channels", "bundles")
+_READ: Final = (FILE, f"{FILE}-wal", FORMER_CHECKPOINTS, NAME, "lock", "engines", "channels", "bundles")
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,7 @@ class Store:
                 self.checkpoints.drop(database, mesh.name)
             row = (mesh.name, mesh.revision, topology, int(active))
             database.execute("INSERT OR REPLACE INTO applications VALUES (?, ?, ?, ?)", row)
-        if (
-            anew
-        ):  # behind the transaction: folders that no checkpoint names do no harm, and those that it names are kept
+        if anew:  # behind the transaction: folders that no checkpoint names do no harm
             self.engines.discard(mesh.name)
 
     def note(self, mesh: Mesh, topology: str) -> StateError | None:
@@ -108,7 +106,7 @@ class Store:
 
     def forget(self, application: str) -> None:
         """Remove an application, and its checkpoint."""
-        with self.database.transaction(application, anew=True) as database:
+        with self.database.transaction(application, forget=True) as database:
             database.execute("DELETE FROM applications WHERE name = ?", (application,))
             self.checkpoints.drop(database, application)
         self._unwritten.pop(application, None)
@@ -168,9 +166,10 @@ def check_private(directory: Path) -> None:
         StateError: it belongs to another user, or a group or everybody may write there.
         OSError: it cannot be read.
     """
+    entered = directory.stat().st_mode & (stat.S_IXGRP | stat.S_IXOTH)
     for path in (directory, *(directory / name for name in _READ)):
         try:
-            found = path.lstat()
+            found = path.stat()
         except FileNotFoundError:
             continue
         if found.st_uid != os.geteuid():
@@ -179,8 +178,8 @@ def check_private(directory: Path) -> None:
                 f"the user {os.geteuid()}; nothing was changed; run the platform as its owner, or give another "
                 f"directory, --state DIR"
             )
-    if directory.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise StateError(
-            f"others than its owner may write to the state directory {directory}, and decide what runs here; nothing "
-            f"was changed; make sure that nobody has, and `chmod go-w {directory}`, or give another one, --state DIR"
-        )
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and (path == directory or entered):
+            raise StateError(
+                f"other users than its owner may write to {path}, and decide what runs here; nothing was changed; make "
+                f"sure that nobody has, and `chmod -R go-w {directory}`, or give another directory, --state DIR"
+            )

@@ -182,27 +182,47 @@ def test_a_directory_that_others_may_write_to_is_refused(directory, mode):
     Store(directory).close()
     before = contents(directory)
     directory.chmod(mode)
-    with pytest.raises(StateError, match=rf"others than its owner may write .*chmod go-w {directory}"):
+    with pytest.raises(StateError, match=rf"other users .* may write to {directory}, .*chmod -R go-w {directory}"):
         Store(directory)
     assert contents(directory) == before
     directory.chmod(0o755)
     Store(directory).close()
 
 
+@pytest.mark.parametrize("name", ["platform.sqlite", "checkpoints.sqlite", "bundles"])
+def test_a_file_that_others_may_write_to_is_refused_where_they_can_reach_it(directory, name):
+    """Within a directory that only its owner may enter, modes do not count: the umask was generous then."""
+    Store(directory).close()
+    (directory / name).touch()
+    (directory / name).chmod(0o664)
+    Store(directory).close()
+    (directory / name).touch()
+    (directory / name).chmod(0o664)
+    directory.chmod(0o755)
+    with pytest.raises(StateError, match=rf"may write to {directory}/{name}, .*chmod -R go-w {directory}"):
+        Store(directory)
+
+
 @pytest.mark.parametrize("name", ["", "platform.sqlite", "generation", "engines"])
-def test_what_belongs_to_another_user_is_refused(directory, monkeypatch, name):
-    """The directory, or what is read of it: the error names it and both users."""
+@pytest.mark.parametrize("linked", [False, True])
+def test_what_belongs_to_another_user_is_refused(directory, monkeypatch, name, linked):
+    """The directory, or what is read of it, also by a link of one's own: the error names it and both users."""
     Store(directory).close()
     (directory / "engines").mkdir(mode=0o700)
-    found = Path.lstat
+    place = directory
+    if linked:
+        place = directory.with_name("link")
+        place.symlink_to(directory)
+    found = Path.stat
 
-    def foreign(path):
-        known = found(path)
-        return os.stat_result((*known[:4], 4711, *known[5:])) if path == directory / name else known
+    def foreign(path, *, follow_symlinks=True):
+        known = found(path, follow_symlinks=follow_symlinks)
+        meant = follow_symlinks and path == place / name
+        return os.stat_result((*known[:4], 4711, *known[5:])) if meant else known
 
-    monkeypatch.setattr(Path, "lstat", foreign)
+    monkeypatch.setattr(Path, "stat", foreign)
     with pytest.raises(StateError, match=rf"{name} belongs to the user with the id 4711, .*as the user {os.geteuid()}"):
-        Store(directory)
+        Store(place)
 
 
 def test_the_lock_cannot_be_taken_by_who_may_only_read(directory):

@@ -73,16 +73,16 @@ class Database:
             ) from problem
 
     @contextmanager
-    def transaction(self, application: str | None = None, *, anew: bool = False) -> Iterator[sqlite3.Connection]:
+    def transaction(self, application: str | None = None, *, forget: bool = False) -> Iterator[sqlite3.Connection]:
         """Change the rows of one application, or those of none; all of it is committed, or nothing.
 
-        Rows that are damaged are changed only when the application begins *anew*, or is forgotten.
+        Rows that are damaged stay as they are, unless the application is to be forgotten.
 
         Raises:
             StateError: it cannot be written; everything is as it was.
         """
         with self._turn:
-            if application in self.damaged and not anew:
+            if application in self.damaged and not forget:
                 raise StateError(self.damaged[application])
             try:
                 self.connection.execute("BEGIN IMMEDIATE")
