@@ -59,7 +59,8 @@ def close_slet(node: str, instance: Any) -> None:
 class Visibility:
     """Calls `make_visible()` of the slets that define it: when their stream rests, and every second while items come.
 
-    One thread of the application does so for all its slets, beside the stream, so that items cost nothing more.
+    One thread of the application looks at all its slets, beside the stream, so that items cost nothing more. The hook
+    itself runs in a thread of its own: one that hangs holds up nothing else.
 
     Args:
         clock: Tells the time in seconds.
@@ -67,30 +68,32 @@ class Visibility:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._seen: dict[str, tuple[int, int, float]] = {}
+        self._seen: dict[str, tuple[int, int, float, threading.Thread | None]] = {}
         self._failing: dict[str, str] = {}
 
     def look(self, components: Iterable[Component]) -> None:
         """Look at all slets once; called about every 50 ms."""
         now, seen = self._clock(), {}
         for component in components:
-            hook = getattr(component.instance, "make_visible", None)
-            if not callable(hook):
+            if not callable(getattr(type(component.instance), "make_visible", None)):
                 continue
             runner = component.runner
             done = runner.count + runner.rows if runner is not None else 0
-            before, visible, since = self._seen.get(component.id, (done, 0, now))
-            if (done == before != visible) or now - since >= VISIBLE_WITHIN:
-                self._call(component, hook)
+            before, visible, since, call = self._seen.get(component.id, (done, 0, now, None))
+            free = call is None or not call.is_alive()
+            if free and ((done == before != visible) or now - since >= VISIBLE_WITHIN):
+                call = threading.Thread(target=self._call, args=(component,), name="exop make_visible", daemon=True)
+                call.start()
+                call.join(VISIBLE_WITHIN)
                 visible, since = done, now
-            seen[component.id] = done, visible, since
+            seen[component.id] = done, visible, since, call
         self._seen = seen
 
-    def _call(self, component: Component, hook: Callable[[], object]) -> None:
+    def _call(self, component: Component) -> None:
         """Call the hook; an error is logged when it begins, and the next item or checkpoint meets it anyway."""
         try:
-            hook()
-        except RAISED as error:  # whatever a slet raises, the thread goes on
+            component.instance.make_visible()
+        except BaseException as error:  # noqa: BLE001 (whatever a slet raises: it ends this call only)
             problem = described(error)
             running = component.status in (State.ACTIVE, State.SUSPENDED, State.FAILED)
             if running and self._failing.get(component.id) != problem:

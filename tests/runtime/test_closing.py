@@ -1,5 +1,7 @@
 """Whatever a slet raises at its end, everything is closed, and what it has buffered is not lost in silence."""
 
+import threading
+
 import pytest
 
 from exop import Platform, Slet, input_port
@@ -93,11 +95,14 @@ class Component:
     def __init__(self) -> None:
         self.instance = self.runner = self
         self.count = self.rows = self.calls = 0
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
+        self.gate = threading.Event()
+        self.gate.set()
 
     def make_visible(self) -> None:
-        """Count the call, or fail."""
+        """Count the call, and hang or fail."""
         self.calls += 1
+        self.gate.wait(60)
         if self.error is not None:
             raise self.error
 
@@ -126,8 +131,22 @@ def test_output_that_cannot_be_made_visible_is_logged_once(capsys):
     now = 0.0
     bad, good, visibility = Component(), Component(), Visibility(lambda: now)
     good.id = "app/sink#2"
-    for number, error in enumerate((OSError("full"), OSError("full"), None, OSError("full"))):
+    for number, error in enumerate((OSError("full"), OSError("full"), None, SystemExit("full"))):
         now, bad.error = number * 2.0, error
         visibility.look([bad, good])
     assert good.calls == 3
     assert capsys.readouterr().err.count("output is not visible yet") == 2
+
+
+def test_a_slet_that_hangs_while_it_makes_its_output_visible_holds_up_nothing_else(monkeypatch):
+    """The thread that looks goes on: with the other slets, the figures and the watchdog."""
+    monkeypatch.setattr("exop.runtime.closing.VISIBLE_WITHIN", 0.01)
+    now = 0.0
+    hanging, good, visibility = Component(), Component(), Visibility(lambda: now)
+    good.id = "app/sink#2"
+    hanging.gate.clear()
+    for _ in range(3):
+        visibility.look([hanging, good])
+        now += 2.0
+    assert (hanging.calls, good.calls) == (1, 2)
+    hanging.gate.set()

@@ -149,6 +149,8 @@ class QueueChannel(Channel):
                         self._measure(driver, item, 0.0)
                     else:
                         push(item)
+            except Unwind:
+                raise
             except BaseException as error:
                 raise self._back(driver, item, error) from error
             driver.busy = False
@@ -159,8 +161,6 @@ class QueueChannel(Channel):
         """Put back an entry that a defect has kept from being delivered."""
         payload = entry.payload if type(entry) is Packet else entry
         unwound = driver.unwinding(error, Work(NOWHERE, "push", payload))
-        if unwound is error:
-            return unwound
         if type(entry) is Packet and entry.kind is Kind.BATCH:
             self._lighten(1 - weight(payload))
         self.entries.appendleft(entry)
