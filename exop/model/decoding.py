@@ -93,11 +93,11 @@ def _default(kind: Any, field: dataclasses.Field[Any], factories: bool) -> Any:
     raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure="give the field a default")
 
 
-def _read_moment(kind: Any, content: list[Any], reader: _Reader) -> Any:
+def _read_moment(kind: Any, content: list[Any]) -> Any:
     plain, fold, how, zone = content
     found = kind.fromisoformat(plain).replace(fold=fold)
     if how == "zone":
-        return found.replace(tzinfo=ZoneInfo(zone) if reader.declared is None else zone_named(zone))
+        return found.replace(tzinfo=zone_named(zone))
     return found.replace(tzinfo=timezone(timedelta(microseconds=zone))) if how == "offset" else found
 
 
@@ -323,9 +323,9 @@ _READERS: Final[dict[Tag, Callable[[list[Any], _Reader], Any]]] = {
     Tag.DEQUE: lambda v, _: deque(v[1:], v[0]),
     Tag.INT: _only(lambda v: int.from_bytes(v, "big", signed=True)),
     Tag.DECIMAL: _only(Decimal),
-    Tag.DATETIME: lambda v, reader: _read_moment(datetime, v, reader),
+    Tag.DATETIME: lambda v, _: _read_moment(datetime, v),
     Tag.DATE: _only(date.fromisoformat),
-    Tag.TIME: lambda v, reader: _read_moment(time, v, reader),
+    Tag.TIME: lambda v, _: _read_moment(time, v),
     Tag.TIMEDELTA: lambda v, _: timedelta(*v),
     Tag.ENUM: _read_enum,
     Tag.DATACLASS: _read_dataclass,

@@ -17,6 +17,8 @@ from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any, Final
 
+from exop.shown import shown
+
 #: Levels of collections and dataclasses, one in the other.
 DEPTH: Final = 100
 #: Levels that the platform's own tables add around the values of slets: in a checkpoint, in a topology.
@@ -61,7 +63,7 @@ def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [(f".{one.name}", getattr(value, one.name, None)) for one in dataclasses.fields(value)]
     if isinstance(value, Mapping):
-        steps = [f".{key}" if type(key) is str and key.isidentifier() else f"[{key!r:.20}]" for key in value]
+        steps = [f".{key}" if type(key) is str and key.isidentifier() else f"[{shown(key, 20)}]" for key in value]
         keys = [(step, key) for step, key in zip(steps, value, strict=True) if type(key) not in _PLAIN]
         return [*zip(steps, value.values(), strict=True), *keys]
     if isinstance(value, (list, tuple, set, frozenset, deque)):

@@ -13,6 +13,7 @@ from exop.errors import MeshError, StoredStateError
 from exop.model.fitting import unalias
 from exop.model.memento import Memento
 from exop.model.ports import type_name
+from exop.shown import shown
 
 if TYPE_CHECKING:
     from exop.model.spec import SletSpec
@@ -101,7 +102,8 @@ def _inside(value: Any, plain: type, inner: tuple[Any, ...], path: str) -> str |
         return None
     if isinstance(value, Mapping) and len(inner) == 2:
         found = (
-            misfit(key, inner[0], f"{path}: the key {key!r:.60}") or misfit(one, inner[1], f"{path}[{key!r:.60}]")
+            misfit(key, inner[0], f"{path}: the key {shown(key, 60)}")
+            or misfit(one, inner[1], f"{path}[{shown(key, 60)}]")
             for key, one in value.items()
         )
     elif isinstance(value, tuple) and not (len(inner) == 2 and inner[1] is Ellipsis):
@@ -118,4 +120,4 @@ def _inside(value: Any, plain: type, inner: tuple[Any, ...], path: str) -> str |
 
 
 def _told(value: Any, wanted: Any, path: str) -> str:
-    return f"{path} is {value!r:.80} ({type(value).__name__}), not {type_name(wanted)}"
+    return f"{path} is {shown(value, 80)} ({type(value).__name__}), not {type_name(wanted)}"
