@@ -243,12 +243,12 @@ def _output(folder: Path) -> dict[str, Any]:
 def _of_log(folder: Path, what: str) -> str:
     """The rows that a log has kept are output, too; also those that nobody has read since."""
     (place,) = (folder / "state" / "channels").rglob("kept.channel")
-    with closing(DiskLog(place)) as log:
-        try:
+    try:
+        with closing(DiskLog(place)) as log:
             rows = [row for piece in log.read(log.start, log.end) for row in piece]
-        except StateError as problem:
-            _check_refusal(what, problem)
-            return "same output, the log refused by name"
+    except StateError as problem:
+        _check_refusal(what, problem)
+        return "same output, the log refused by name"
     assert rows == [int(line) for line in _undisturbed()["logged"].split()], f"{what}: other rows in the log"
     return "same output"
 
