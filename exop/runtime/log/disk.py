@@ -261,19 +261,19 @@ class DiskLog:
                 self._segments.append(Segment.create(self._files, self.folder, 0, self._clock(), {}))
             for one, after in pairwise(self._segments):
                 one.sealed(after.base)
-            self._open_newest()
+            self._open_newest(self.settled)
             self.retain()
         except OSError as problem:
             raise self._unusable("opened", problem) from problem
 
-    def _open_newest(self) -> None:
+    def _open_newest(self, counted: int | None = None) -> None:
         """Look through the newest segment: its keys, its end, and what a crash has left behind that.
 
         Raises:
-            StoredStateError: it is damaged in the middle.
+            StoredStateError: it is damaged in the middle, or ends before what a checkpoint has counted.
         """
         self._size = sum(one.size for one in self._segments[:-1])
-        self._last = looked_through(self._segments[-1])
+        self._last = looked_through(self._segments[-1], counted)
 
     def _write(self, data: bytes, after: int, now: float) -> None:
         newest, bounds = self._segments[-1], self._retention

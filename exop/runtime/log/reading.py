@@ -9,14 +9,15 @@ from exop.logs import logger
 from exop.model.decoding import decode
 from exop.runtime.log.files import Files
 from exop.runtime.log.frames import Frame, one_behind
-from exop.runtime.log.segment import SUFFIX, Segment
+from exop.runtime.log.segment import SUFFIX, Segment, settled
 
 
-def looked_through(newest: Segment) -> dict[str, int]:
+def looked_through(newest: Segment, counted: int | None = None) -> dict[str, int]:
     """Find the end of the newest segment, and the last key of each producer; cut off what a crash has left behind it.
 
     Raises:
-        StoredStateError: it is damaged in the middle; nothing is changed.
+        StoredStateError: it is damaged in the middle, or ends before the row up to which a checkpoint has *counted*;
+            nothing is changed.
     """
     last = dict(newest.keys)
     for frame, key, _ in newest.frames():
@@ -25,11 +26,13 @@ def looked_through(newest: Segment) -> dict[str, int]:
             producer, number = decode(key)
             last[producer] = number
     rest = newest.rest(newest.size)
-    if not rest:
-        return last
     if (behind := one_behind(rest, 0)) is not None:
         problem = f"damaged at byte {newest.size}, row {newest.end}; whole rows from {behind.first} on follow"
         raise newest.damaged(problem, newest.size)
+    if counted is not None:
+        newest.check_end(counted)
+    if not rest:
+        return last
     newest.take_back()
     logger("exop.log").warning(
         "a torn tail was cut off", log=str(newest.path.parent), bytes=len(rest), at=newest.size, offset=newest.end
@@ -67,13 +70,15 @@ def examined(files: Files, folder: Path) -> tuple[int, int]:
     try:
         for number, one in enumerate(segments):
             for frame, _, _ in one.frames():
-                one.size, reached[number] = frame.end, frame.after
+                one.size, one.end, reached[number] = frame.end, frame.after, frame.after
         for (one, after), end in zip(pairwise(segments), reached, strict=False):
             if end != after.base:
                 raise one.damaged(f"damaged at row {end}")
         rest = segments[-1].rest(segments[-1].size)
         if rest and one_behind(rest, 0) is not None:
             raise segments[-1].damaged(f"damaged at byte {segments[-1].size}", segments[-1].size)
+        if (counted := settled(folder, files)) is not None:
+            segments[-1].check_end(counted)
     finally:
         for one in segments:
             one.close()

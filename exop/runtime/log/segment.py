@@ -160,6 +160,15 @@ class Segment:
         self.close()
         self._files.remove(self.path)
 
+    def check_end(self, counted: int) -> None:
+        """Refuse a log whose newest segment ends before what a checkpoint has counted.
+
+        Raises:
+            StoredStateError: it does.
+        """
+        if self.end < counted:
+            raise self.damaged(f"it ends at row {self.end}, and a checkpoint has counted the rows up to {counted}")
+
     def damaged(self, problem: str, position: int | None = None) -> StoredStateError:
         """The error that says so."""
         cure = f"restore {self.path.name} from a copy"
