@@ -10,7 +10,6 @@ from typing import Annotated
 import msgspec
 
 from exop.errors import SettingError
-from exop.model.mesh import Mesh
 from exop.model.shadow import Shadow
 from exop.remoting.offered import PlanLike
 
@@ -46,16 +45,18 @@ class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
                 items=self.items,
                 seconds=self.seconds,
                 slower=self.slower,
-                divert={name: self._from_folder(plan.after, name, value) for name, value in self.divert.items()},
+                divert={name: self._from_folder(plan, name, value) for name, value in self.divert.items()},
                 copy=self.copy,
                 allow_no_output=self.allow_no_output,
             )
         return plan.proven(shadow, self.keep)
 
-    def _from_folder(self, mesh: Mesh, name: str, value: object) -> object:
+    def _from_folder(self, plan: PlanLike, name: str, value: object) -> object:
         """A diverted path is meant from the client's folder; what does not fit its setting is refused by the plan."""
-        key = name.rpartition(".")[2]
-        setting = next((one.slet.settings[key] for one in mesh.nodes.values() if key in one.slet.settings), None)
+        node, _, key = name.rpartition(".")
+        tried = [node] if node else [step.node for step in plan.steps]
+        slets = [plan.after.nodes[one].slet for one in tried if one in plan.after.nodes]
+        setting = next((one.settings[key] for one in slets if key in one.settings), None)
         with suppress(SettingError):
             path = setting.converted(name, value) if setting is not None else None
             return Path(self.folder) / path if isinstance(path, Path) else value

@@ -243,20 +243,16 @@ def test_a_change_that_takes_long(remote: RemotePlatform, monkeypatch: pytest.Mo
 
 
 def test_a_diverted_path_is_meant_from_the_client(remote: RemotePlatform, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As text, as a path, by node; other settings stay as they are."""
+    """As text, as a path, by node; other settings stay as they are, also those of a node that has no such path."""
     offered = []
     monkeypatch.setattr(Plan, "proven", lambda plan, shadow, keep: offered.append(shadow) or plan)
-    shadow = Shadow(items=5, divert={"path": "x", "sink.path": Path("y"), "numbers.step": 2, "other": "z"})
+    kept = {"numbers.step": 2, "other": "z", "numbers.path": "w", "gone.path": "v"}
+    shadow = Shadow(items=5, divert={"path": "x", "sink.path": Path("y"), **kept})
     proof = as_proof(shadow, None)
     assert proof is not None
     remote.plan_edits("numbers", [{"edit": "suspend", "node": "sink"}], proof={**proof, "folder": "/client"})
     (made,) = offered
-    assert made.divert == {
-        "path": Path("/client/x"),
-        "sink.path": Path("/client/y"),
-        "numbers.step": 2,
-        "other": "z",
-    }
+    assert made.divert == {"path": Path("/client/x"), "sink.path": Path("/client/y"), **kept}
 
 
 def test_a_proof_travels(remote: RemotePlatform) -> None:
