@@ -12,7 +12,7 @@ from exop.model.legible import written
 from exop.model.memento import Memento
 from exop.model.reading import read
 from exop.model.stored import declared_by, pack, unpack
-from exop.shown import RAISED, described, json_text
+from exop.shown import json_text
 
 Form: TypeAlias = Literal["json", "msgpack"]
 #: What the JSON of a memento says of itself, and the form of what is written here.
@@ -91,13 +91,7 @@ def _unpacked(data: bytes, kind: type[Memento], place: str) -> Memento:
     try:
         made = unpack(data, kind, place, declared=declared_by(kind))
     except StoredStateError as error:
-        raise StoredStateError(**{**error.facts, "what": place}) from None
-    except RAISED as error:  # whatever an upgrade raises
-        problem = f"{kind.__qualname__}.upgrade raised {described(error)}"
-        raise StoredStateError(what=place, problem=problem, cure="correct the upgrade") from error
-    if not isinstance(made, kind):
-        problem = f"{kind.__qualname__}.upgrade returned {made!r:.200}, which is no {kind.__qualname__}"
-        raise StoredStateError(what=place, problem=problem, cure="correct the upgrade")
+        raise StoredStateError(**{**error.facts, "what": place}) from error.__cause__
     check_fields(fields_of(made), kind, place)
     return made
 

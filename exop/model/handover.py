@@ -14,7 +14,7 @@ from exop.model.memento import Memento
 from exop.model.mesh import Node
 from exop.model.ports import type_name
 from exop.model.versions import Mover, NoVersion, package_of, same_class, same_shape, types_of
-from exop.shown import RAISED, described
+from exop.shown import RAISED, described, shown
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def _upgrading(
             problem = f"{new.__name__}.upgrade raised {described(error)}"
             raise MementoError(node=node, old=old.__name__, new=new.__name__, problem=problem) from error
         if not isinstance(made, new):
-            problem = f"{new.__name__}.upgrade returned {made!r:.200}, which is no {new.__name__}"
+            problem = f"{new.__name__}.upgrade returned {shown(made, 200)}, which is no {new.__name__}"
             raise MementoError(node=node, old=old.__name__, new=new.__name__, problem=problem)
         return made
 

@@ -13,6 +13,7 @@ from exop.model.encoding import encode, fields_of
 from exop.model.fields import check_fields
 from exop.model.memento import Memento
 from exop.model.named import Declared, class_named, name_of
+from exop.shown import RAISED, described, shown
 
 #: The form of what is written here.
 FORMAT: Final = 1
@@ -103,11 +104,11 @@ def _upgraded(
         cure = f"mend {kind.__qualname__}.upgrade, or use the code that wrote it"
         try:
             made = upgrade(_old(stored, fields, declared))
-        except Exception as error:
-            problem = f"{kind.__qualname__}.upgrade raised {type(error).__name__}: {error}"
+        except RAISED as error:
+            problem = f"{kind.__qualname__}.upgrade raised {described(error)}"
             raise StoredStateError(what=place, problem=problem, cure=cure) from error
         if not isinstance(made, kind):
-            problem = f"{kind.__qualname__}.upgrade returned {made!r:.200}, which is no {kind.__qualname__}"
+            problem = f"{kind.__qualname__}.upgrade returned {shown(made, 200)}, which is no {kind.__qualname__}"
             raise StoredStateError(what=place, problem=problem, cure=cure)
         return made
     if stored.kind.rpartition(":")[2] != kind.__qualname__:

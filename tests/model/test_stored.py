@@ -10,6 +10,7 @@ import pytest
 from exop import Memento
 from exop.errors import NotStorable, StoredStateError
 from exop.model.encoding import encode
+from exop.model.exported import imported
 from exop.model.stored import header, pack, unpack
 
 
@@ -87,6 +88,43 @@ def test_a_newer_class_takes_over_by_its_upgrade():
     """It is given the old fields, although the old class is gone; where that is still there, the old memento."""
     assert unpack(stored_before(Speeds(count=3), SpeedU), SpeedU, "app.node") == SpeedU(total=3.0)
     assert unpack(pack(Speeds(count=3), "app.node"), SpeedU, "app.node") == SpeedU(total=3.0)
+
+
+class Wordless(Exception):
+    """One that cannot be printed."""
+
+    def __str__(self) -> str:
+        raise SystemExit("no words")
+
+
+class SpeedX(Memento, version=2):
+    """The class after an edit with a mistake in its upgrade."""
+
+    @classmethod
+    def upgrade(cls, old: Any) -> Any:
+        """Raise what the count says, or give what is no memento and cannot be printed."""
+        errors = {1: ValueError("no"), 2: SystemExit("leaves"), 3: Wordless()}
+        if old.count in errors:
+            raise errors[old.count]
+        return type("Silent", (), {"__repr__": lambda _: Wordless().__str__()})()
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        (1, "upgrade raised ValueError: no"),
+        (2, "upgrade raised SystemExit: leaves"),
+        (3, "upgrade raised Wordless: "),
+        (4, "upgrade returned Silent .*, which is no SpeedX"),
+    ],
+)
+def test_an_upgrade_that_fails_is_an_error_by_name(count, told):
+    """Whatever it raises or returns; the same where a state is imported."""
+    stored = pack(Speeds(count=count), "app.node")
+    with pytest.raises(StoredStateError, match=rf"app\.node cannot be taken over: SpeedX\.{told}"):
+        unpack(stored, SpeedX, "app.node")
+    with pytest.raises(StoredStateError, match=rf"app\.node cannot be taken over: SpeedX\.{told}"):
+        imported(stored, SpeedX, "app.node")
 
 
 def test_another_class_without_an_upgrade_is_refused():
