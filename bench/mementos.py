@@ -43,7 +43,7 @@ from exop.model.convert import convert
 from exop.model.decoding import decode, zones
 from exop.model.encoding import MARK, Tag, encode, fields_of
 from exop.model.exported import exported, imported
-from exop.model.fields import check_fields
+from exop.model.fields import check_fields, check_parts
 from exop.model.mesh import Mesh
 from exop.model.stored import declared_by, header, pack
 from exop.remoting import codec
@@ -313,6 +313,7 @@ def _sound(memento: Memento) -> None:
     """What was read is of its class, fits its annotations, and can be stored."""
     assert type(memento) is State
     check_fields(fields_of(memento), State, "a.b")
+    check_parts(memento, "a.b")
     pack(memento, "a.b")
 
 

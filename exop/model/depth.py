@@ -55,11 +55,12 @@ def deep_place(value: Any, levels: int = DEPTH) -> str | None:
             continue
         if above >= levels:
             return _text(place)
-        open_ += [(part, (place, step), above + 1) for step, part in _parts(one)]
+        open_ += [(part, (place, step), above + 1) for step, part in parts_of(one)]
     return None
 
 
-def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
+def parts_of(value: Any) -> Iterable[tuple[Any, Any]]:
+    """What a value holds, each with the step that leads there; of a plain value nothing."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [(f".{one.name}", getattr(value, one.name, None)) for one in dataclasses.fields(value)]
     if isinstance(value, Mapping):

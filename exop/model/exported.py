@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Final, Literal, TypeAlias
 
 from exop.errors import NotStorable, StoredStateError
 from exop.model.depth import DEPTH, deep_place, read_json
 from exop.model.encoding import fields_of
-from exop.model.fields import check_fields
+from exop.model.fields import check_fields, check_parts
 from exop.model.legible import written
 from exop.model.memento import Memento
 from exop.model.reading import read
@@ -76,10 +77,13 @@ def imported(data: bytes, kind: type[Memento], place: str) -> Memento:
         problem = "the file is empty" if not data.strip() else "the file is neither JSON of a memento nor msgpack"
         raise StoredStateError(what=place, problem=problem, cure=cure)
     if data.lstrip()[:1] != b"{":
-        return _unpacked(data, kind, place)
-    found = _document(data, place)
-    _check_kind(found, kind, place)
-    return read(found["fields"], kind, place)
+        made = _unpacked(data, kind, place)
+    else:
+        found = _document(data, place)
+        _check_kind(found, kind, place)
+        made = read(found["fields"], kind, place)
+    check_parts(made, place)
+    return made
 
 
 def _is_msgpack(data: bytes) -> bool:
@@ -116,7 +120,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """JSON itself would take the last one, in silence."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        twice = next(name for name, _ in pairs if sum(name == other for other, _ in pairs) > 1)
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"{twice!r} stands there twice")
     return found
 

@@ -7,11 +7,14 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union
 
 from exop.errors import MeshError, StoredStateError
+from exop.model.depth import parts_of
 from exop.model.fitting import unalias
 from exop.model.memento import Memento
+from exop.model.named import is_named_tuple
 from exop.model.ports import type_name
 from exop.shown import shown
 
@@ -62,6 +65,29 @@ def check_fields(fields: Mapping[str, Any], kind: type[Memento], place: str) -> 
         if where is not None:
             cure = "correct it, or give the memento a higher version and a `@classmethod def upgrade(cls, old)`"
             raise StoredStateError(what=place, problem=where, cure=cure)
+
+
+def check_parts(value: Any, place: str) -> None:
+    """Compare every dataclass and named tuple that *value* holds with the annotations of its fields.
+
+    Raises:
+        StoredStateError: a value of another type.
+    """
+    open_, hints = [value], dict[type, dict[str, Any]]()
+    while open_:
+        one = open_.pop()
+        kind = type(one)
+        if dataclasses.is_dataclass(kind) or is_named_tuple(kind):
+            if kind not in hints:
+                with suppress(NameError, TypeError, AttributeError):  # what cannot be resolved tells nothing
+                    hints[kind] = typing.get_type_hints(kind, include_extras=True)
+            for name, wanted in hints.setdefault(kind, {}).items():
+                if typing.get_origin(wanted) is typing.ClassVar:
+                    continue
+                where = misfit(getattr(one, name, None), wanted, f"{kind.__qualname__}.{name}")
+                if where is not None:
+                    raise StoredStateError(what=place, problem=where, cure="correct it, or use the code that wrote it")
+        open_ += (part for _, part in parts_of(one))
 
 
 def misfit(value: Any, wanted: Any, path: str) -> str | None:

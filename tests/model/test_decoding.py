@@ -212,4 +212,16 @@ def test_columns_are_checked() -> None:
     offsets = np.array([0, 1, 3, 6], dtype=np.int32).tobytes()
     assert offsets in data
     refused(data.replace(offsets, np.array([0, 1, 2**30, 6], dtype=np.int32).tobytes()), Declared(Any), "taken over")
+    words = pa.table({"a": pa.array(["x"] * 10_000).dictionary_encode(), "b": pa.array(["y" * 100] * 10_000)})
+    assert decode(encode(words), declared=Declared(Any)).equals(words)
+    for one, plain in ((words, False), (words.select(["a"]), False), (words, True)):
+        sink = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(compression=None if plain else "zstd")
+        with pa.ipc.new_stream(sink, one.schema, options=options) as stream:
+            stream.write_table(one)
+        data = packed(mark(Tag.TABLE), sink.getvalue().to_pybytes())
+        if plain:
+            assert decode(data, declared=Declared(Any)).equals(one)
+        else:
+            refused(data, Declared(Any), "its columns are compressed")
     refused(encode(pa.table({"a": pa.nulls(10**9)})), Declared(Any), "1000000000 rows in")

@@ -336,3 +336,22 @@ def test_a_file_calls_and_imports_nothing(harm: Any, tmp_path: Path, monkeypatch
     with pytest.raises(StoredStateError, match=r"that is no|is not loaded here"):
         imported(data, Book, "app.node")
     assert not (tmp_path / "harm").exists()
+
+
+def test_the_fields_of_parts_are_checked() -> None:
+    """A dataclass within a memento holds what its own annotations say, in either form of a file."""
+    wrong = Book(days={date(2026, 1, 2): Pair("x")}, anything=[{"a": Pair(1)}])  # type: ignore[arg-type]
+    for form in ("json", "msgpack"):
+        with pytest.raises(StoredStateError, match=r"Pair\.left is 'x' \(str\), not int"):
+            imported(exported(wrong, "a.b", form)[1], Book, "a.b")  # type: ignore[arg-type]
+    dear = pack(Book(orders=[Order(Decimal(1), next=Order("dear"))]), "a.b")  # type: ignore[arg-type]
+    with pytest.raises(StoredStateError, match=r"Order\.price is 'dear' \(str\), not Decimal"):
+        imported(dear, Book, "a.b")
+
+
+def test_keys_of_json_that_collide() -> None:
+    """Numbers with the same hash as the keys of a table, and as the members of a set, are refused before long."""
+    same = [n * (2**61 - 1) for n in range(20_000)]
+    for fields in ({"by_segment": {str(n): [] for n in same}}, {"seen": same}):
+        with pytest.raises(StoredStateError, match="keys of a table or set collide"):
+            imported(edited(**fields), Book, "app.node")
