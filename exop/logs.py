@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from exop.shown import class_of, indented, message, shown, traceback_of
 
-FORMATS: Final = ("console", "json")
 LEVELS: Final = ("debug", "info", "warning", "error")
 #: Parts of the paths of libraries: Python's own, and those that are installed.
 _LIBRARIES: Final = (f"{os.path.dirname(os.__file__)}{os.sep}", "site-packages", "dist-packages")

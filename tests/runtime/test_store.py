@@ -116,6 +116,15 @@ def test_somebody_elses_database_is_refused(directory):
     database.close()
 
 
+def test_a_closed_directory_is_free_though_a_child_lives_on(directory):
+    """A child that was forked holds every file that was open then."""
+    store = Store(directory)
+    kept = os.dup(store._lock.fileno())
+    store.close()
+    Store(directory).close()
+    os.close(kept)
+
+
 def test_a_refused_directory_is_not_kept_locked(directory):
     """After the cure the same directory can be used."""
     directory.mkdir(parents=True, mode=0o700)

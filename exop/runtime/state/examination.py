@@ -15,7 +15,7 @@ from exop.runtime.log.files import DISK
 from exop.runtime.log.reading import examined
 from exop.runtime.state.generation import GenerationFile
 from exop.runtime.state.inspection import accept, contents_of, inspect
-from exop.runtime.state.tables import FILE, opened
+from exop.runtime.state.tables import FILE, FORMER, VERSION, opened
 
 
 def examine(directory: Path) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> 
         return []
     if contents is None:
         return []
-    found["version"] = 1 if contents.former else 2
+    found["version"] = FORMER if contents.former else VERSION
     if contents.former:
         return []
     found["generation"] = contents.generation.number
@@ -105,11 +105,12 @@ def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> 
             if name in contents.damaged:
                 continue
             size = 0
+            cure = f"restore the whole state directory from one copy, or give it up by `exop remove {name}`"
             query = "SELECT kind, name, sum, content FROM parts WHERE application = ?"
             for kind, part, known, content in database.execute(query, (name,)):
                 size += len(content)
                 if zlib.crc32(content) != known:
-                    damage.append(f"the checkpoint of {name}: its {kind} {part!r} is damaged; {_CURE}{name}`")
+                    damage.append(f"the checkpoint of {name}: its {kind} {part!r} is damaged; {cure}")
             checkpoint = None
             if number is not None:
                 checkpoint = {"number": number, "taken": datetime.fromtimestamp(taken, UTC).isoformat(), "bytes": size}
@@ -132,6 +133,3 @@ def _size(folder: Path) -> int:
 
 def _files(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if path.is_file())
-
-
-_CURE = "restore the whole state directory from one copy, or give the application up by `exop remove "
