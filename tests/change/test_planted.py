@@ -22,6 +22,7 @@ from exop.wiring.hands import Hands
 from exop.wiring.pause import Pause
 from exop.wiring.successors import Successors
 from tests.change import test_any_change
+from tests.mesh import stations
 
 #: So many meshes are tried at the most; each of the mistakes shows in one of a few.
 MESHES = 400
@@ -155,6 +156,7 @@ def test_a_planted_mistake_is_caught(monkeypatch: pytest.MonkeyPatch, plant: Cal
     with monkeypatch.context() as planted, Platform() as platform:
         planted.setattr("tests.mesh.test_any_mesh.PATIENCE", 0.5)
         planted.setattr(test_any_change, "PATIENCE", 0.5)
+        planted.setattr(stations, "PATIENCE", 0.5)
         planted.setattr(changing, "TIMEOUT", 0.5)
         plant(planted)
         found = next((seed for seed in range(MESHES) if caught(platform, seed, more=plant in MORE)), None)

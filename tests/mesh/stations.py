@@ -18,6 +18,9 @@ from exop import Batch, EndOfStream, InputPort, Memento, OutputPort, Punctuation
 
 SCHEMA = pa.schema({"from": pa.string(), "seq": pa.int64(), "ttl": pa.int64()})
 
+#: How long a thread of an engine is waited for, in seconds.
+PATIENCE = 20.0
+
 
 class Boom(Exception):
     """What a station raises."""
@@ -214,7 +217,7 @@ def engine(station: Station) -> Any:
 
         def __exit__(self, *exc: object) -> None:
             self.handed.put(None)
-            self.thread.join(20)
+            self.thread.join(PATIENCE)
 
         @input_port
         def item(self, item: Any | EndOfStream) -> None:
@@ -227,7 +230,7 @@ def engine(station: Station) -> Any:
             """Put out what was handed over."""
             done = threading.Event()
             self.handed.put(done)
-            done.wait(20)
+            done.wait(PATIENCE)
 
         def work(self) -> None:
             """Push, until there is no more."""
@@ -405,12 +408,12 @@ def engine_source(station: Station) -> Any:
         def __exit__(self, *exc: object) -> None:
             self.leaving.set()
             self.proceed()
-            self.thread.join(20)
+            self.thread.join(PATIENCE)
 
         def quiesce(self) -> None:
             """Put out nothing more."""
             self.pausing.set()
-            self.paused.wait(20)
+            self.paused.wait(PATIENCE)
 
         def proceed(self) -> None:
             """Go on putting out."""
