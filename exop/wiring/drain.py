@@ -158,12 +158,20 @@ class Drain:
     def _quiesce(self, component: Component, driver: Driver) -> None:
         """Let a slet with a driver of its own put out what it was given: nothing more comes in."""
         failed: list[BaseException] = []
+        done = threading.Event()
 
         def quiesce() -> None:
             try:
                 component.quiesce()
             except RAISED as error:
                 failed.append(error)
+            done.set()
+            self.pause.wake()
+
+        def stuck() -> bool:
+            """It waits for a slet that somebody has to repair or resume: not before the change is over."""
+            helpless = [one for one in self.deployment.components.values() if one.status in HELPLESS]
+            return driver.held_by is not None and any(driver in one.trouble.holders for one in helpless)
 
         shut = component.status is State.SUSPENDED
         driver.draining = True
@@ -172,13 +180,14 @@ class Drain:
         driver.wake()
         try:
             thread = threading.Thread(target=quiesce, name=f"exop {component.node.name} quiesces", daemon=True)
+            self.pause.watch(driver)
             thread.start()
-            thread.join(self.timeout)
+            self.pause.wait(lambda: done.is_set() or stuck())
         finally:
             driver.draining = False
             if shut:
                 driver.close()
-        if failed or thread.is_alive():
+        if failed or not done.is_set():
             why = described(failed[0]) if failed else driver.held_by or f"not within {self.timeout:g} s"
             problem = PlanError(f"{component.node.name} has not put out what it was given: {why}")
             raise problem from (failed[0] if failed else None)

@@ -85,7 +85,7 @@ class Pause:
         Raises:
             KeyboardInterrupt: an interrupt asks the change to give up.
         """
-        with woken(self._wake), self._news:
+        with woken(self.wake), self._news:
             self._news.wait_for(lambda: ready() or asked_to_give_up(), self._timeout)
             check_interrupt()
             return ready()
@@ -98,7 +98,7 @@ class Pause:
         """
         self._action = action
         self._look()
-        with woken(self._wake), self._news:
+        with woken(self.wake), self._news:
             try:
                 self._news.wait_for(self._over, self._timeout)
             finally:
@@ -112,7 +112,8 @@ class Pause:
     def _over(self) -> bool:
         return (self._action is None and not self._running) or asked_to_give_up()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Look again at what is waited for."""
         with self._news:
             self._news.notify_all()
 

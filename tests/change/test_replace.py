@@ -1,14 +1,17 @@
 """A slet is replaced while items flow: nothing is lost, doubled or reordered, and its state goes over."""
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 
 from exop import Application, InputPort, Memento, OutputPort, Slet, input_port, slet
+from exop.errors import PlanError
 from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.slet import spec_of
+from exop.runtime.drivers.base import Halted
 from tests.change.tools import (
     Position,
     Seen,
@@ -443,6 +446,54 @@ def test_an_ended_source_is_connected_to_a_channel_of_another_one(platform):
     tap.shut()
     finish(platform, "app")
     whole(seen, 3)
+
+
+def test_an_engine_behind_which_a_slet_is_suspended(platform):
+    """It cannot put out what it has: the change is refused at once, and not when its time is up."""
+    seen: list[int] = []
+    broken = [True]
+
+    class Pushing(Slet, own_driver=True):
+        out: OutputPort[int]
+
+        def __enter__(self) -> "Pushing":
+            self.pushed = threading.Event()
+            self.thread = threading.Thread(target=self.push)
+            self.thread.start()
+            return self
+
+        def __exit__(self, *exc: object) -> None:
+            self.thread.join()
+
+        def push(self) -> None:
+            with suppress(Halted):  # the successor that is given up
+                for number in (1, 2):
+                    self.out.push(number)
+                self.out.end()
+            self.pushed.set()
+
+        def quiesce(self) -> None:
+            self.pushed.wait()
+
+    class Other(Pushing, own_driver=True):
+        """Another one."""
+
+    @slet
+    def picky(x: int) -> None:
+        if broken:
+            raise ValueError("not yet")
+        seen.append(x)
+
+    app = Application("app")
+    app.add("p", picky, x=app.add("e", Pushing))
+    platform.apply(app.build())
+    suspended(platform, "app", "p")
+    with pytest.raises(PlanError, match="has not put out what it was given: p is suspended on an item"):
+        platform.apply(platform.mesh("app").replace("e", Other), timeout=10_000)
+    broken.clear()
+    platform.resume("app", "p")
+    finish(platform, "app")
+    whole(seen, 2)
 
 
 @contextmanager
