@@ -70,7 +70,7 @@ def encode(value: Any, *, levels: int = DEPTH) -> bytes:
         NotStorable: something in it is of a type that is not known here, refers to itself, or is nested more deeply
             than *levels*.
     """
-    packer = _packers.pop() if _packers else msgpack.Packer(default=_extended, strict_types=True, use_bin_type=True)
+    packer = _free_packer()
     try:
         data: bytes = packer.pack(value)
         check_nesting(data, levels)
@@ -90,6 +90,13 @@ def encode(value: Any, *, levels: int = DEPTH) -> bytes:
 
 #: Packers that are free: one is used by one thread at a time, and not again by what it calls.
 _packers: Final[list[Any]] = []
+
+
+def _free_packer() -> Any:
+    try:
+        return _packers.pop()
+    except IndexError:  # another thread may have taken the last one in between, had it been looked for first
+        return msgpack.Packer(default=_extended, strict_types=True, use_bin_type=True)
 
 
 def _extended(value: Any) -> list[Any]:

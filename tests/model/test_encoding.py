@@ -8,6 +8,7 @@ import re
 import uuid
 import zlib
 from collections import Counter, OrderedDict, defaultdict, deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -67,6 +68,16 @@ class Derived:
 
     def __post_init__(self) -> None:
         self.double = self.x * 2
+
+
+@dataclass
+class Nesting:
+    """A dataclass with a field that encodes a value when it is read."""
+
+    inner: bytes = b""
+
+    def __getattribute__(self, name: str) -> Any:
+        return encode([(1, 2)]) if name == "inner" else object.__getattribute__(self, name)
 
 
 VALUES: list[Any] = [
@@ -282,3 +293,12 @@ def test_what_the_release_before_wrote(declared):
     array, scalar = decode(zlib.decompress(base64.b85decode(ARRAYS_BEFORE)), declared=declared)
     assert array.dtype == np.dtype([("a", "i4"), ("b", "f8", (2,))])
     assert (type(scalar), float(scalar)) == (np.float32, 1.5)
+
+
+def test_many_threads_encode_at_once():
+    """Each has a packer of its own, also while a value is looked at that encodes another."""
+    value = [(n, Decimal(n), {"a": (n,)}) for n in range(50)]
+    expected = encode(value)
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(lambda _: encode(value), range(400))) == {expected}
+    assert decode(encode([Nesting(), 1])) == [Nesting(), 1]
