@@ -24,7 +24,7 @@ test: $(READY)   ## style, types, floors, and all tests, in two processes (5 min
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-all: test   ## all of that, then long campaigns: any changes in any order, RUNS=1000 cases of each kind of fault (an hour)
 	EXOP_STRESS=300 $(BIN)/python -m pytest -k a_long_campaign tests/change tests/mesh

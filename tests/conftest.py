@@ -16,13 +16,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config, items):
-    """Keep the tests of a file in one process, and those of Spark, so that its Java process is started once."""
-    if config.pluginmanager.hasplugin("xdist"):
-        for item in items:
-            group = "spark" if item.get_closest_marker("spark") else item.nodeid.partition("::")[0]
-            item.add_marker(pytest.mark.xdist_group(group))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Keep the tests of a file in one process, and all of Spark's, so that its Java process is started once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file, _, _ = nodeid.partition("::")
+            return "spark" if "spark" in file else file
+
+    return ByFile(config, log)
 
 
 @pytest.fixture

@@ -663,11 +663,13 @@ def test_it_fires_while_a_successor_is_opened_for_its_trial(platform, condition)
 
 def test_a_line_that_the_mesh_does_not_have(platform):
     """It is told, and the driver that brought the item goes on."""
-    platform.apply(chain("app", Tap().source(), scale, writing([])).build())
+    tap = Tap()
+    platform.apply(chain("app", tap.source(), scale, writing([])).build())
     before, ledger = platform.mesh("app"), platform.deployment("app").ledger
     told: list[str] = []
     ledger.heard = lambda: told.append(ledger.news.popleft()[0])
     ledger.note(Firing("nodes", "b", Line("x >= 50", {"by": 2})))
     assert platform.mesh("app") == before
     assert told == ["a line took effect that the mesh does not have"]
+    tap.shut()
     platform.remove("app")
