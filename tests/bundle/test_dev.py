@@ -378,7 +378,7 @@ def test_the_session_tells_what_fails(desk: Desk, capsys: pytest.CaptureFixture[
     running = session(desk, [])
     desk.edit("slets.py", ("    seen.last = number\n", "    1 / 0\n    seen.last = number\n"))
     running.take()
-    eventually(lambda: desk.node("sum").error is not None)
+    eventually(lambda: desk.platform.deployment("road").failures())
     running.look()
     running.look()
     told = capsys.readouterr().err
