@@ -160,7 +160,7 @@ class Application:
             The report of the run, as `exop run --json` prints it: totals, `nodes`, `channels`.
 
         Raises:
-            ComponentFailed: a slet could not open, or raised and nobody is there to repair it.
+            ComponentFailed: a slet could not open, or raised and nothing repairs it.
         """
         # The platform is not needed to build and check a mesh.
         from exop.platform import Platform
@@ -237,7 +237,7 @@ class Application:
             return spec_of(slet)
         catalog = self._installed()
         if slet not in catalog.slets:
-            raise UnknownName(place="the installed plugins", kind="slet", name=slet, known=catalog.slets)
+            raise UnknownName(place="this installation", kind="slet", name=slet, known=catalog.slets)
         return catalog.slets[slet]
 
     def _installed(self) -> Catalog:

@@ -3,7 +3,7 @@
 * ExopError
   x MeshError                 the mesh you wrote cannot be
     + SletError                 a signature that is no slet, a class that is no memento
-    + UnknownName               a slet, node, port, setting or channel kind that nobody knows
+    + UnknownName               an unknown slet, node, port, setting or channel kind
     + SettingError              a setting whose value does not fit its type
     + ConditionError            a `when` that is no condition; carries text and position
     + WiringError               two ports that do not fit (item types, missing host, a cycle without a queue)
@@ -32,15 +32,15 @@
     + FilterSyntaxError         carries text and position
     + ServiceGone               the service was unregistered meanwhile
   x RemotingError
-    + PeerUnreachable           nobody answers at this address
+    + PeerUnreachable           no platform answers at this address
       - ConnectionLost            the connection ended before the answer came
       - CallTimeout               no answer in time
     + PeerRefused, ProtocolMismatch
-    + AddressInUse              somebody else listens there already
+    + AddressInUse              another process listens there already
     + AddressUnusable           a socket cannot be made there
     + UnknownOperation, RequestInvalid, MessageTooLarge, PlatformBusy
     + OperationFailed           a mistake inside the platform; its log has the traceback
-  x ChannelClosed, ChannelFull  control flow of ports: siblings, so that nobody catches them by accident
+  x ChannelClosed, ChannelFull  control flow of ports: siblings, so that no handler catches both by accident
 
 An error holds its facts as keyword attributes (`error.port`, `error.known`), composes its own message, and says what
 to do. It crosses the wire as its class name and facts, never as a pickle.
@@ -93,7 +93,7 @@ class SletError(MeshError):
 
 
 class UnknownName(MeshError):
-    """A name that nobody knows: `place` has no `kind` called `name`; `known` are the names there are."""
+    """An unknown name: `place` has no `kind` called `name`; `known` are the names there are."""
 
     def compose(self) -> str:
         """Name the place, the nearest known name, or all of them."""
@@ -250,7 +250,7 @@ class RequirementMissing(BundleError):
 
 
 class BundleInUse(BundleError):
-    """A bundle cannot be stopped or uninstalled while somebody uses it: `bundle`, `event`, `users`."""
+    """A bundle cannot be stopped or uninstalled while an application or bundle uses it: `bundle`, `event`, `users`."""
 
     template = "the bundle {bundle} cannot be {event}: it is used by {users}; replace or remove these first"
 
@@ -293,7 +293,7 @@ class RemotingError(ExopError):
 
 
 class PeerUnreachable(RemotingError):
-    """Nobody answers at `address`: `problem`."""
+    """No platform answers at `address`: `problem`."""
 
     template = "no platform answers at {address}: {problem}; start one with `exop serve`, or see `exop ps`"
 
@@ -305,9 +305,9 @@ class PeerRefused(RemotingError):
 
 
 class ProtocolMismatch(RemotingError):
-    """The other side speaks another version: `address`, `ours`, `theirs`."""
+    """The other side uses another version of the protocol: `address`, `ours`, `theirs`."""
 
-    template = "the platform at {address} speaks protocol {theirs}, this one {ours}; use the same release on both sides"
+    template = "the platform at {address} uses protocol {theirs}, this one {ours}; use the same release on both sides"
 
 
 class ConnectionLost(PeerUnreachable):
@@ -329,7 +329,7 @@ class CallTimeout(PeerUnreachable):
 
 
 class AddressInUse(RemotingError):
-    """Somebody else listens there: `address`, `pid`."""
+    """Another process listens there: `address`, `pid`."""
 
     template = "{address} is in use by process {pid}; stop that one (see `exop ps`) or take another state directory"
 

@@ -167,7 +167,7 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "PeerRefused": ({"address": "/run/a", "problem": "not yours"}, "the platform at /run/a refused: not yours"),
     "ProtocolMismatch": (
         {"address": "/run/a", "ours": 1, "theirs": 2},
-        "the platform at /run/a speaks protocol 2, this one 1; use the same release on both sides",
+        "the platform at /run/a uses protocol 2, this one 1; use the same release on both sides",
     ),
     "AddressInUse": (
         {"address": "/run/a", "pid": 5},

@@ -84,7 +84,7 @@ MISTAKES = {
     "a setting that is none": (
         lambda app, numbers: app.add("a", average, report=numbers, windw=5),
         UnknownName,
-        r"a has no setting 'windw'; did you mean 'window'\? known: out, report, window",
+        r"a has no port or setting 'windw'; did you mean 'window'\? known: out, report, window",
     ),
     "a setting of the wrong type": (
         lambda app, numbers: app.add("a", average, report=numbers, window="many"),
@@ -157,7 +157,7 @@ MISTAKES = {
     "a slet that no plugin offers": (
         lambda app, numbers: app.add("a", "stock:count_down", item=numbers),
         UnknownName,
-        "the installed plugins has no slet 'stock:count_down'; did you mean 'stock:count_up'",
+        "this installation has no slet 'stock:count_down'; did you mean 'stock:count_up'",
     ),
 }
 

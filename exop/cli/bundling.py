@@ -95,7 +95,7 @@ def update_bundle(path: Path, /, *, where: Where = HERE, json: Json = False) -> 
 
 
 def stop_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> int:
-    """Stop a bundle that nobody uses; it stays installed.
+    """Stop a bundle that no application uses; it stays installed.
 
     Args:
         bundle: NAME@VERSION, or NAME where one version is started.
@@ -105,7 +105,7 @@ def stop_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> i
 
 
 def uninstall_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> int:
-    """Stop a bundle that nobody uses, and remove it.
+    """Stop a bundle that no application uses, and remove it.
 
     Args:
         bundle: NAME@VERSION, or NAME where there is one version.

@@ -54,7 +54,7 @@ def remove(app: str, /, *, dry_run: DryRun = False, where: Where = HERE, json: J
     With --state and no platform running there, it is taken out of the state directory.
 
     Args:
-        app: The name of the application; APP.NODE for a node, whose channels that nobody else uses go with it.
+        app: The name of the application; APP.NODE for a node, whose unused channels go with it.
     """
     if where.state is not None and not dry_run and _forgotten(app, where):
         return DONE

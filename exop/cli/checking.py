@@ -95,8 +95,8 @@ def checked(app: str, parameters: tuple[str, ...], params: Params, load: Load, *
     notes = []
     if embedded:
         notes.append(
-            f"{', '.join(embedded)}: the code stands in no plugin, so it runs embedded only (without --state, not by "
-            f"`exop apply`)"
+            f"{', '.join(embedded)}: no plugin offers these slets, so the mesh runs by `exop run` without --state, but "
+            f"not by `exop apply`"
         )
     notes += [f"{problem}; it was left out" for problem in catalog.plugins.broken.values()]
     return {**data, **({"analysed": analysed(mesh)} if deep else {}), "notes": notes}

@@ -100,7 +100,7 @@ def _offered(target: str, load: Load) -> dict[str, Any]:
         known = [*catalog.slets, *(f"{plugin}:{builder.__name__}" for builder in catalog.builders().get(plugin, []))]
         if target not in known:
             own = [name for name in known if name.startswith(f"{plugin}:")]
-            raise UnknownName(place="the installed plugins", kind="slet", name=target, known=own or known)
+            raise UnknownName(place="this installation", kind="slet", name=target, known=own or known)
     found = find_target(target, catalog, running())
     slets = slets_in(found, catalog)
     if found.which:

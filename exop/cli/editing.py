@@ -32,7 +32,7 @@ def replace(
 ) -> int:
     """Put another slet in a node's place while the stream runs: no item is lost, doubled or reordered.
 
-    The successor keeps the ports and the settings that somebody set; the others stand at its own defaults, and the plan
+    The successor keeps the ports and the settings that were set; the others take its own defaults, and the plan
     lists all that change. It takes over the state. An item on which the old slet is suspended is tried again. Exit code
     1 if the change failed: the old slet runs on then.
 
@@ -67,7 +67,7 @@ def configure(
 def rewire(node: str, /, *ports: str, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
     """Connect ports of a running node, and of further nodes of its application, to other channels: in one plan.
 
-    What a channel holds stays in it; one that nobody is connected to any more is drained and goes.
+    What a channel holds stays in it; one with no connection left is drained and removed.
 
     Args:
         node: APP.NODE.

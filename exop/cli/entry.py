@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError, ValidationError
 
 from exop.cli.commands import COMMANDS, FAMILIES, GROUPS, Command
 from exop.cli.overview import EPILOGUE, HELP, OF_PLUGINS, discovered
@@ -169,6 +169,10 @@ def _names_built_in(app: App, arguments: list[str]) -> bool:
 
 def _one_line(problem: CycloptsError) -> str:
     text = " ".join(str(problem).split())
+    if isinstance(problem, UnusedCliTokensError):
+        text = f"too many arguments: {' '.join(problem.unused_tokens or ())}"
+    elif isinstance(problem, ValidationError) and problem.exception_message:
+        text = problem.exception_message
     return text if text.endswith("..") else text.removesuffix(".")
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def code_is_there() -> Iterator[None]:
-    """A slet that the platform does not know is told with the ways to bring its code there."""
+    """A slet that the platform does not know gets a note on how to bring its code there."""
     try:
         yield
     except UnknownName as error:

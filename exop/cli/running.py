@@ -110,10 +110,13 @@ def _prepared(
 ) -> tuple[Mesh, Catalog]:
     """Everything that can be a mistake of the user is found before a platform starts."""
     from exop.cli.building import build
-    from exop.cli.loading import find_target, known_plugins
+    from exop.cli.loading import find_target, known_plugins, slets_in
 
     catalog = known_plugins(load)
-    return build(find_target(app, catalog), parameters, catalog, params), catalog
+    target = find_target(app, catalog)
+    mesh = build(target, parameters, catalog, params)
+    catalog.embed(slets_in(target, catalog).values())
+    return mesh, catalog
 
 
 def _run(mesh: Mesh, catalog: Catalog, options: _Options, stopping: Stopping) -> int:
@@ -126,6 +129,7 @@ def _run(mesh: Mesh, catalog: Catalog, options: _Options, stopping: Stopping) ->
         mesh = resolved(mesh, catalog.slets, durable=True)
         _check_same(options.state, mesh)
     platform = Platform(state=options.state, name=options.name, plugins=catalog.plugins, control=True)
+    platform.catalog.embed(catalog.slets.values())  # `exop replace` finds those of a .py file
     if options.check_sharing:
         # Most runs do not look for it.
         from exop.wiring.sharing import Sharing

@@ -32,9 +32,9 @@ def check_state(directory: Path, /, *, json: Json = False) -> int:
 
 
 def accept_state(directory: Path, /) -> int:
-    """Take the database of a state directory for the newest, though its generation file says otherwise, or is gone.
+    """Accept the database of a state directory as the newest, even if its generation file is lost or names a newer one.
 
-    What happened after the state that it holds is done again: sinks may get items twice, or engines be refused. No
+    Whatever happened after that state is done again: sinks may get items twice, and engines may be refused. No
     platform may use the directory meanwhile. A database that is damaged is not accepted.
 
     Args:
@@ -42,14 +42,15 @@ def accept_state(directory: Path, /) -> int:
     """
     from exop.runtime.state.examination import take_as_it_is
 
-    print(f"{directory}: the generation {take_as_it_is(directory)} is taken for the newest")
+    print(f"{directory}: accepted; the next start goes on from generation {take_as_it_is(directory)}")
     return DONE
 
 
 def _show(found: dict[str, Any]) -> None:
     noted = found["noted"]
     state = f"{noted['number']}, {'committed' if noted['committed'] else 'begun'}" if noted else "none"
-    print(f"{found['directory']}: version {found['version']}, generation {found['generation']} (noted: {state})")
+    known = {key: "unknown" if found[key] is None else found[key] for key in ("version", "generation")}
+    print(f"{found['directory']}: version {known['version']}, generation {known['generation']} (noted: {state})")
     _table(
         ("application", "revision", "active", "checkpoint", "taken", "bytes"),
         [

@@ -68,7 +68,7 @@ class Plugins:
             raise PluginError(plugin=name, problem=" ".join(str(problem).split())) from problem
 
     def unregister(self, name: str) -> None:
-        """Take one plugin out again, if it is there: nobody asks it any more."""
+        """Unregister one plugin, if it is there: its hooks are called no more."""
         if self._manager.has_plugin(name):
             self._manager.unregister(name=name)
         self.broken.pop(name, None)

@@ -124,7 +124,7 @@ def check_generator(slet: str, function: Callable[..., Any], result: Result) -> 
     """
     if inspect.isgeneratorfunction(function) and result != "many":
         cure = "write `-> Iterator[T]`, T being what it yields; or drop the yield"
-        raise SletError(slet=slet, problem="it yields, and its annotation speaks of one result", cure=cure)
+        raise SletError(slet=slet, problem="it yields, but its annotation declares one result", cure=cure)
 
 
 def read_settings(thing: Callable[..., Any]) -> dict[str, Setting]:

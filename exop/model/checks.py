@@ -51,8 +51,8 @@ def check_durable(mesh: Mesh, *, has_state: bool) -> None:
     """Find what keeps a mesh that asks for checkpoints from having any.
 
     Raises:
-        MeshError: the platform has no state directory, or a slet drives itself without a `Tie`: nobody knows what it
-            has in hand.
+        MeshError: the platform has no state directory, or a slet drives itself without a `Tie`: its in-flight
+            items are unknown.
     """
     if mesh.durable is None:
         return

@@ -42,7 +42,7 @@ def decode(data: bytes, *, levels: int = DEPTH, declared: Declared | None = None
     Args:
         data: The bytes.
         levels: How deeply they may be nested.
-        declared: The classes that the data may name; given wherever the data may come from somebody else.
+        declared: The classes that the data may name; given wherever the data may come from an untrusted source.
 
     Raises:
         StoredStateError: it is damaged, or names a class or a field that is not there any more, or not declared.
@@ -139,7 +139,7 @@ class _Reader:
     """Reads one value.
 
     Attributes:
-        declared: The classes that it may name, where it may come from somebody else.
+        declared: The classes that it may name, where it may come from an untrusted source.
         watched: Passes entries on to what they are put into; keys that were made to collide end it.
     """
 

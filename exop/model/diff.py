@@ -42,7 +42,7 @@ class SettingChange:
     """A setting of a node that becomes another one, and why.
 
     Attributes:
-        why: `set`: somebody set it; `default`: nobody did, so it stands at the default of the slet that runs then;
+        why: `set`: it was set explicitly; `default`: it was not, so it takes the default of the slet that runs then;
             `dropped`: that slet has no such setting.
         new: The slet that runs so far has no such setting.
     """
@@ -66,7 +66,7 @@ class SettingChange:
 
 
 def setting_changes(old: Node, new: Node) -> tuple[SettingChange, ...]:
-    """The settings that differ between a node and what it becomes, in value or in whether somebody set them."""
+    """The settings that differ between a node and what it becomes, in value or in whether they were set explicitly."""
     found = []
     for name in [*new.settings, *(name for name in old.settings if name not in new.settings)]:
         before, after = old.settings.get(name), new.settings.get(name)

@@ -67,7 +67,7 @@ def exported(memento: Memento, place: str, form: Form | None = None) -> tuple[Fo
 def imported(data: bytes, kind: type[Memento], place: str) -> Memento:
     """Read what `exported` wrote, as the memento of a slet that keeps a *kind*; an older msgpack is upgraded.
 
-    Nothing is imported, and nothing but classes of data is made: the file may come from somebody else.
+    Nothing is imported, and nothing but classes of data is made: the file may come from an untrusted source.
 
     Raises:
         StoredStateError: it is damaged, of another class or of a newer version, or a value in it does not fit.

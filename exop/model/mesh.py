@@ -57,7 +57,7 @@ class ChannelSpec:
 class Node:
     """One slet of a mesh: what runs there, how it is configured, and which channel each port is connected to.
 
-    `settings` are complete; `given` names those that somebody set. The others stand at the slet's defaults, and a
+    `settings` are complete; `given` names those that were set explicitly. The others have the slet's defaults, and a
     successor takes its own. A setting that differs from its default counts as given. `pending` are the settings that
     take effect at a point in the stream, one after the other.
     """
@@ -113,7 +113,7 @@ class Node:
         return replace(self, settings=complete, given=self.given | settings.keys())
 
     def set_settings(self) -> dict[str, Any]:
-        """The settings that somebody set, by name."""
+        """The settings that were set explicitly, by name."""
         return {name: value for name, value in self.settings.items() if name in self.given}
 
     def inputs(self) -> dict[str, str]:
@@ -205,7 +205,7 @@ class Mesh(Settings, Pictured):
         return replace(self, channels=self._with_channels(channels))._with(node)
 
     def remove(self, name: str) -> Self:
-        """Remove a node, and the channels that nobody is connected to any more.
+        """Remove a node, and the channels that have no connection left.
 
         Raises:
             UnknownName: there is no such node.

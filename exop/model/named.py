@@ -81,7 +81,7 @@ def is_named_tuple(kind: Any) -> bool:
 
 
 class Declared:
-    """The classes that data from somebody else may name.
+    """The classes that untrusted data may name.
 
     Those are the classes that annotations reach, their subclasses, and the classes of data in the package of *home*,
     a module. An annotation that leaves the type open (`Any`, a bare `list`) admits every class of data that is loaded.

@@ -30,7 +30,7 @@ class Pictured:
 
 def picture_of(mesh: Mesh, marked: Collection[str] = ()) -> str:
     """The picture of a mesh as SVG; the nodes that are *marked* stand out."""
-    # Drawn only where somebody looks: nothing of this is imported with a mesh.
+    # Imported lazily: a mesh that is not displayed needs none of this.
     from exop.model.picture import Picture
     from exop.model.svg import to_svg
 

@@ -65,7 +65,7 @@ _SCALARS: Final = frozenset({str, int, float, bool})
 
 
 def freeze(properties: Mapping[str, Given]) -> dict[str, Value]:
-    """Copy *properties* so that nobody can change them: lists become tuples.
+    """Copy *properties* so that they cannot change: lists become tuples.
 
     Called by the registry for every service that is registered or modified.
 

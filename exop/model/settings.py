@@ -27,7 +27,7 @@ class Setting:
         return f"{self.name}: {type_name(self.type)}{tail}"
 
     def is_default(self, value: Any) -> bool:
-        """Whether *value* is the one that the setting has when nobody sets it."""
+        """Whether *value* is the default of the setting."""
         return not self.required and (value is self.default or (value == self.default) is True)
 
     def fresh(self) -> Any:
@@ -56,7 +56,7 @@ def configured(
         place: What is configured; named in errors.
         settings: The settings that there are.
         given: Values by name.
-        ports: Other names that are known at this place, for the suggestion.
+        ports: The ports that may be given at this place, too.
 
     Raises:
         UnknownName: a setting that there is not.
@@ -64,7 +64,8 @@ def configured(
     """
     for name in given:
         if name not in settings:
-            raise UnknownName(place=place, kind="setting", name=name, known=[*settings, *ports])
+            known = [*settings, *ports]
+            raise UnknownName(place=place, kind="port or setting" if ports else "setting", name=name, known=known)
     values: dict[str, Any] = {}
     for setting in settings.values():
         if setting.name in given:

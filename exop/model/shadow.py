@@ -9,7 +9,7 @@ from typing import Any
 
 from exop.errors import PlanError
 
-#: So many seconds are waited for the items that a proof asks for, when nobody says how many.
+#: Seconds to wait for the items of a proof, by default.
 WITHIN = 60.0
 #: Differences of the time per call below this many seconds say nothing: the clock and the other threads make them.
 TRIFLE = 50e-6

@@ -135,7 +135,7 @@ def _check_function(function: Any, name: str) -> None:
         raise SletError(slet=name, problem=problem, cure="write a function; what differs is a setting")
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         cure = "write `def`; what waits for something is a Slet class with own_driver=True"
-        raise SletError(slet=name, problem="nobody awaits an `async def`", cure=cure)
+        raise SletError(slet=name, problem="an `async def` is never awaited", cure=cure)
 
 
 def _positional(
@@ -178,7 +178,7 @@ def _check_own_driver(name: str, iterated: bool, results: dict[str, Result]) -> 
     for port, result in results.items():
         if result != "none":
             cure = "return None and push by an output port from the slet's own thread"
-            problem = f"it has a driver of its own, so {port} only hands over: nobody sends what it returns"
+            problem = f"it has a driver of its own, so {port} only hands over: what it returns goes nowhere"
             raise SletError(slet=name, problem=problem, cure=cure)
 
 

@@ -69,14 +69,14 @@ def header(data: bytes, place: str) -> StoredMemento:
 
 
 def declared_by(kind: type[Memento]) -> Declared:
-    """The classes that a memento of this class may hold, where it comes from somebody else."""
+    """The classes that a memento of this class may hold, where it comes from an untrusted source."""
     return Declared(kind, home=kind.__module__)
 
 
 def unpack(data: bytes, kind: type[Memento], place: str, *, declared: Declared | None = None) -> Memento:
     """Read a memento as an instance of *kind*, through its `upgrade` where it is newer than what was stored.
 
-    *declared* is given where it may come from somebody else: `declared_by(kind)`.
+    *declared* is given where it may come from an untrusted source: `declared_by(kind)`.
 
     Raises:
         StoredStateError: it is damaged, of a newer version, of another class, or its fields do not fit.

@@ -29,7 +29,7 @@ _LINE_KEYS: Final[dict[str, type]] = {"when": str, "settings": dict, "unset": li
 
 
 def to_toml(mesh: Mesh) -> str:
-    """Write a mesh: one table per channel and per node, with the settings that somebody set.
+    """Write a mesh: one table per channel and per node, with the settings that were set explicitly.
 
     Raises:
         MeshError: a setting that TOML cannot hold.

@@ -150,7 +150,7 @@ class Rewire(Edit, frozen=True, tag="rewire"):
                     continue
                 spec = new.spec(known)
                 if found.setdefault(spec.name, spec) != spec:
-                    raise MeshError(f"the new channel {spec.name!r} is told twice, differently; tell it once")
+                    raise MeshError(f"the new channel {spec.name!r} is described twice, differently; describe it once")
         return found
 
 

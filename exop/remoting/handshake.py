@@ -74,7 +74,7 @@ def greet(channel: BoundedChannel, address: str, deadline: float) -> Welcome:
     except (BadMessage, FrameRefused):
         raise ProtocolMismatch(address=address, ours=PROTOCOL, theirs=_OTHER) from None
     except TooLate:
-        raise PeerUnreachable(address=address, problem="somebody listens there and says nothing") from None
+        raise PeerUnreachable(address=address, problem="a process listens there, but does not answer") from None
     except EOFError as problem:
         raise ConnectionLost(address=address, operation="hello", problem=str(problem)) from None
     if answer.protocol != PROTOCOL:

@@ -140,7 +140,7 @@ class RemotePlatform:
         Raises:
             MeshError: the mesh cannot be, or code would have to travel; nothing has happened.
             PlanError: it could not be made to run; everything is as it was.
-            StaleMesh: somebody else has applied another revision meanwhile.
+            StaleMesh: another change was applied meanwhile.
         """
         request = {**as_topology(mesh, self._send), "timeout": timeout}
         return without_marks(mesh).at(self._carried_out("apply", request).revision)
@@ -288,7 +288,7 @@ class RemotePlatform:
         """Wait until an application has finished; `False` when *timeout* seconds were not enough.
 
         Raises:
-            ComponentFailed: a slet is suspended on an item, or an engine broke, and nobody has repaired it.
+            ComponentFailed: a slet is suspended on an item, or an engine broke, and it has not been repaired.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while (found := self.status(application))["state"] != "finished":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -31,13 +31,17 @@ class Catalog:
 
         The tables are replaced, never changed: others may be reading them.
         """
-        there = set(self.plugins.names())
+        there = {None, *self.plugins.names()}
         self.slets = {identity: spec for identity, spec in self.slets.items() if spec.plugin in there}
         self.kinds = {name: kind for name, kind in self.kinds.items() if self._owners[name] in there}
         for plugin, kind in self._offers("register_channels"):
             self._take(plugin, self._add_kind, kind)
         for plugin, thing in self._offers("register_slets"):
             self._take(plugin, self._add_slet, thing)
+
+    def embed(self, slets: Iterable[SletSpec]) -> None:
+        """Make slets of this process known by MODULE:NAME, though no plugin offers them; those of plugins win."""
+        self.slets = {spec.identity: spec for spec in slets if spec.plugin is None} | self.slets
 
     def transports(self) -> dict[str, Callable[[str], Any]]:
         """What makes the handle of a platform out of an address, by the scheme of the address."""

@@ -50,7 +50,7 @@ class Component:
         tie: What ties an engine to the platform; others have none.
         pullers: The drivers by which an engine pulls.
         ended: The input ports whose stream has ended.
-        hushed: Changes of the state are told later, by `announce`: the streams stand still meanwhile.
+        muted: Notifications of state changes are deferred until `announce`, because the streams stand still now.
         entered: When its opening began, by the monotonic clock.
         over: The slet had ended when the checkpoint was taken that it goes on from.
         tap: What listens to it; asked when the ways into it are compiled.
@@ -75,7 +75,7 @@ class Component:
         self.runner: Driver | None = None
         self.tap: Tap | None = None
         self.instance: Any = None
-        self.left = self.hushed = self.over = False
+        self.left = self.muted = self.over = False
         self.watch: NodeWatch | None = None
         self.calls: dict[str, Callable[[Any], Any]] = {}
         self.tried: dict[str, Callable[[Any], Any]] = {}
@@ -99,8 +99,8 @@ class Component:
             self.become(self.lifecycle.on(event)[0])
 
     def announce(self) -> None:
-        """Tell of the state what was not told while the component was hushed."""
-        self.hushed = False
+        """Send the notifications that were deferred while the component was muted."""
+        self.muted = False
         self._changed(self)
 
     def become(self, lifecycle: Lifecycle) -> None:
@@ -113,8 +113,8 @@ class Component:
         self.tell()
 
     def tell(self) -> None:
-        """Something about it has changed that others see; while it is hushed, that waits for `announce`."""
-        if not self.hushed:
+        """Notify listeners that a visible property has changed; deferred while it is muted."""
+        if not self.muted:
             self._changed(self)
 
     def begin(self) -> None:

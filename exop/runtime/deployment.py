@@ -31,7 +31,7 @@ from exop.shown import described, message
 
 #: How often every driver measures one item, in seconds.
 SAMPLING = 0.05
-#: How long a worker that is needed no more is waited for, in seconds, when nobody says how long.
+#: Seconds to wait for a worker that is no longer needed, by default.
 LEAVING = 10.0
 #: How many slets open at a time.
 OPENERS = 8

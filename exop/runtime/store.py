@@ -161,7 +161,7 @@ class Store:
 
 
 def check_private(directory: Path) -> None:
-    """Refuse a state directory that somebody else could have written to: what it holds decides which code runs.
+    """Refuse a state directory that another user could have written to: what it holds decides which code runs.
 
     Raises:
         StateError: it belongs to another user, or a group or everybody may write there.
@@ -181,6 +181,6 @@ def check_private(directory: Path) -> None:
             )
         if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and (path == directory or entered):
             raise StateError(
-                f"other users than its owner may write to {path}, and decide what runs here; nothing was changed; make "
-                f"sure that nobody has, and `chmod -R go-w {directory}`, or give another directory, --state DIR"
+                f"other users than its owner may write to {path}, and decide which code runs; nothing was changed; "
+                f"check that the files are yours, then `chmod -R go-w {directory}`, or give another directory, --state DIR"
             )

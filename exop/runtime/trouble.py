@@ -95,7 +95,7 @@ class FailedItem:
 
     @staticmethod
     def from_bytes(data: bytes) -> FailedItem:
-        """Read what `to_bytes` wrote; the file may come from somebody else.
+        """Read what `to_bytes` wrote; the file may come from an untrusted source.
 
         Classes of the item are looked up among the modules that are loaded; they are filled, and nothing is called.
 

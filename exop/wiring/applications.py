@@ -123,7 +123,7 @@ class Applications:
         Raises:
             MeshError: the mesh cannot be; nothing has happened.
             PlanError: it could not be made to run; everything is as it was.
-            StaleMesh: somebody else has applied another revision meanwhile.
+            StaleMesh: another change was applied meanwhile.
         """
         with held(self.changes.turns[mesh.name]):
             known = self._running.get(mesh.name)
@@ -246,7 +246,7 @@ class Applications:
         """Wait until an application has finished; `False` when *timeout* seconds were not enough.
 
         Raises:
-            ComponentFailed: a slet is suspended on an item, or an engine broke, and nobody has repaired it.
+            ComponentFailed: a slet is suspended on an item, or an engine broke, and it has not been repaired.
         """
         begin = time.monotonic()
         if application in self._manager.openings.deployments:

@@ -66,7 +66,7 @@ class Change:
     _undo: list[Undo] = field(default_factory=list)
     _removed: list[Channel] = field(default_factory=list)
     _closed: set[str] = field(default_factory=set)
-    _hushed: list[Component] = field(default_factory=list)
+    _muted: list[Component] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.timeout = TIMEOUT if self.plan.timeout is None else self.plan.timeout
@@ -257,12 +257,12 @@ class Change:
                 component.resume()
 
     def _hush(self, component: Component) -> None:
-        component.hushed = True
-        self._hushed.append(component)
+        component.muted = True
+        self._muted.append(component)
 
     def _speak(self) -> None:
         """Tell what the components have become; those that were not changed after all, too: their end may have come."""
-        for component in self._hushed:
+        for component in self._muted:
             component.announce()
 
     def _hand_on(self, old: list[Component], before: Wiring, after: Wiring) -> None:

@@ -51,7 +51,7 @@ def _queues(plan: Plan, deployment: Deployment, kinds: Mapping[str, type[Channel
         if readers and not plan.after.consumers(name):
             if kinds[spec.kind].buffered:
                 yield _of_backlog(name, readers, deployment)
-            yield f"{name} is read by nobody then: what comes there goes nowhere"
+            yield f"no port reads {name} then: its items are dropped"
 
 
 def _of_backlog(name: str, readers: list[str], deployment: Deployment) -> str:

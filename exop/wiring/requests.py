@@ -48,12 +48,12 @@ class Requests:
         """Make *mesh* what runs: deploy a new application, or change the one that runs. Returns it with its revision.
 
         A change is given up when the drivers need longer than *timeout* seconds (10 by default) to come to their safe
-        points: a slet that hangs keeps nobody else from running on.
+        points: a slet that hangs does not hold up the others.
 
         Raises:
             MeshError: the mesh cannot be, or *timeout* is no number of seconds; nothing has happened.
             PlanError: it could not be made to run; everything is as it was.
-            StaleMesh: somebody else has applied another revision meanwhile.
+            StaleMesh: another change was applied meanwhile.
         """
         self._check_running()
         _check_mesh("apply", mesh)
@@ -163,7 +163,7 @@ class Requests:
         """Wait until an application has finished; `False` when *timeout* seconds were not enough.
 
         Raises:
-            ComponentFailed: a slet is suspended on an item, or an engine broke, and nobody has repaired it.
+            ComponentFailed: a slet is suspended on an item, or an engine broke, and it has not been repaired.
         """
         check_seconds("wait", timeout, -TIMEOUT_MAX)  # what is left of a time may be less than nothing
         return self._applications.wait(application, timeout)

@@ -88,7 +88,7 @@ def test_topology(
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("app.add('shout', shout, txet=numbers)", "has no setting 'txet'; did you mean 'text'?"),
+        ("app.add('shout', shout, txet=numbers)", "has no port or setting 'txet'; did you mean 'text'?"),
         ("app.add('shout', shout, text=numbers)", "numbers.out cannot feed shout.text"),
         ("app.add('show', show)", "show.item is connected to nothing"),
         ("app.channel('c', kind='kew')", "'kew'"),

@@ -66,7 +66,7 @@ def test_check_tells_what_runs_embedded_only(tmp_path: Path, capsys: pytest.Capt
         "app = Application('own')\napp.add('mine', mine, item=app.add('numbers', count_up))\n"
     )
     assert main(["check", "own.py"]) == 0
-    assert "note: mine: the code stands in no plugin" in capsys.readouterr().out
+    assert "note: mine: no plugin offers these slets" in capsys.readouterr().out
 
 
 def test_check_tells_mistakes(merged: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

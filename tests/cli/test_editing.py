@@ -134,7 +134,7 @@ def test_rewire_puts_a_queue_in_between(line: Path, capsys: pytest.CaptureFixtur
     alone = told(capsys, "rewire", "line.sink", "item=buffer:queue,capacity=9", code=2)
     assert "exop rewire line.NODE OUT=buffer sink.item=buffer" in alone
     twice = ["rewire", "line.tag", "out=buffer:queue,capacity=9", "sink.item=buffer:queue,capacity=8"]
-    assert "'buffer' is told twice, differently" in told(capsys, *twice, code=2)
+    assert "'buffer' is described twice, differently" in told(capsys, *twice, code=2)
     assert "has no node 'sinc'" in told(capsys, "rewire", "line.tag", "out=b:queue", "sinc.item=b", code=2)
     text = told(capsys, "rewire", "line.tag", "out=buffer", "sink.item=buffer:queue,capacity=9")
     assert "add the channel buffer (queue)" in text

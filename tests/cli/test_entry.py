@@ -83,7 +83,8 @@ def test_help_stays_light() -> None:
         (["rum"], "Did you mean"),
         (["run"], "APP"),
         (["ps", "--jason"], "--jason"),
-        (["ps", "--log-level", "loud"], "debug"),
+        (["ps", "--log-level", "loud"], "exop: --log-level: there is no level 'loud'; known: debug"),
+        (["serve", "more", "words"], "too many arguments: more words"),
         (["mesh", "x", "--format", "png"], "mermaid"),
     ],
 )

@@ -86,13 +86,25 @@ def test_a_directory_that_is_none(tmp_path, capsys):
     assert not (tmp_path / "nowhere").exists()
 
 
+def test_another_folder_is_not_a_state_directory(tmp_path, state, capsys):
+    """A folder without any file of a platform is refused; files of other programs in a state directory are ignored."""
+    (tmp_path / "apt.log").write_text("no log of ours")
+    for command in ("check", "accept"):
+        assert main(["state", command, str(tmp_path)]) == 2
+        assert "is not a state directory: it holds none of platform.sqlite" in capsys.readouterr().err
+    (log,) = (state / "channels").rglob("*.log")
+    for foreign in (state / "serve.log", log.with_name("apt.log")):
+        foreign.write_text("no log of ours")
+    assert checked(state, capsys)["damage"] == []
+
+
 def test_what_was_accepted_starts_again(state, capsys):
     """A database whose generation file is gone, or damaged, is the newest for who says so."""
     for damage in (b"", b"ExoP generation"):
         (state / "generation").write_bytes(damage)
         checked(state, capsys, code=1)
         assert main(["state", "accept", str(state)]) == 0
-        assert "is taken for the newest" in capsys.readouterr().out
+        assert "goes on from generation" in capsys.readouterr().out
         assert checked(state, capsys)["damage"] == []
     with Platform(state=state, control=False) as platform:
         assert not platform.failed_to_restart

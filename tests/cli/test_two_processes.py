@@ -50,6 +50,20 @@ def test_from_apply_to_remove(served: Path, tmp_path: Path) -> None:
     assert exop("stop", "counting").returncode == 0
 
 
+def test_a_slet_of_the_file_that_runs_replaces_another(counting: Path, tmp_path: Path) -> None:
+    """`exop run FILE.py` knows the slets of the file, by the names that `exop describe FILE.py` prints."""
+    text = (counting / "__init__.py").read_text().partition("@hookimpl")[0]
+    (tmp_path / "own.py").write_text(
+        f"{text}\n\n@slet\ndef third(item: int) -> float:\n    return item / 3\n", encoding="utf-8"
+    )
+    with running("run", "own.py", "pace=0.001", "output=out", "--quiet"):
+        eventually(lambda: applications() == {"counting": "running"})
+        done = exop("replace", "counting.half", "own:third")
+        assert "replace half: own:half → own:third" in done.stdout, done.stderr
+        wrong = exop("replace", "counting.half", "own:thrid")
+        assert "did you mean 'own:third'?" in wrong.stderr
+
+
 def test_wrong_names(served: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Names that a running platform does not know are told with the known ones, exit code 2."""
     assert main(["apply", str(served), "pace=0.01", "output=out"]) == 0

@@ -35,7 +35,7 @@ except UnknownName as error:
 
 <!-- output -->
 ```text
-console has no setting 'itm'; did you mean 'item'?
+console has no port or setting 'itm'; did you mean 'item'?
 itm ['item']
 ```
 """

@@ -49,7 +49,7 @@ def test_an_unknown_setting_is_told_with_the_known_ones():
     """A misspelled setting is refused with a suggestion; ports count as known names."""
     with pytest.raises(UnknownName) as caught:
         configured("average", SETTINGS, {"windw": 5}, ports=("report", "out"))
-    assert str(caught.value).startswith("average has no setting 'windw'; did you mean 'window'?")
+    assert str(caught.value).startswith("average has no port or setting 'windw'; did you mean 'window'?")
     assert caught.value.known == ["window", "path", "tags", "sizes", "report", "out"]
 
 

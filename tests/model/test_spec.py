@@ -47,7 +47,7 @@ def test_ports_by_name_inputs_first():
 def test_settings_are_checked_with_ports_among_the_known_names():
     """A misspelled port given as a setting is told with the ports, too."""
     assert SPEC.configured("averages", {"window": "3"}) == {"window": 3}
-    with pytest.raises(UnknownName, match="averages has no setting 'reprt'; did you mean 'report'"):
+    with pytest.raises(UnknownName, match="averages has no port or setting 'reprt'; did you mean 'report'"):
         SPEC.configured("averages", {"reprt": 3}, beside_ports=True)
     with pytest.raises(SettingError, match="averages: the setting 'window' does not fit: expected int, got 'None'"):
         SPEC.configured("averages", {"window": "None"})

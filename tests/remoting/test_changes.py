@@ -96,7 +96,7 @@ def test_notes_cross(remote: RemotePlatform) -> None:
     mesh = remote.mesh("numbers")
     notes = remote.plan(mesh.remove("sink").remove("pass")).notes
     assert notes == (
-        "numbers is read by nobody then: what comes there goes nowhere",
+        "no port reads numbers then: its items are dropped",
         "the state of sink (Written) goes with it",
     )
 

@@ -129,15 +129,15 @@ GREETINGS: dict[str, tuple[bytes, type[Exception], str]] = {
     "another protocol": (
         frame(pack(Welcome(name="new", pid=1, protocol=PROTOCOL + 1))),
         ProtocolMismatch,
-        f"speaks protocol {PROTOCOL + 1}, this one {PROTOCOL}; use the same release",
+        f"uses protocol {PROTOCOL + 1}, this one {PROTOCOL}; use the same release",
     ),
     "declined by another protocol": (
         frame(pack(Declined("another protocol", protocol=PROTOCOL + 1))),
         ProtocolMismatch,
-        f"speaks protocol {PROTOCOL + 1}",
+        f"uses protocol {PROTOCOL + 1}",
     ),
     "declined": (frame(pack(Declined("all is full"))), PeerRefused, "refused: all is full"),
-    "no platform": (b"220 mail.example.org ESMTP\r\n", ProtocolMismatch, "speaks protocol something else"),
+    "no platform": (b"220 mail.example.org ESMTP\r\n", ProtocolMismatch, "uses protocol something else"),
     "noise in a frame": (frame(b"\xc1\xc1"), ProtocolMismatch, "something else"),
     "a long one": (HEADER.pack(100_000, 0), ProtocolMismatch, "something else"),
 }
@@ -169,7 +169,7 @@ def test_newer_greeting_with_more_fields(server: ControlServer) -> None:
 
 def test_silent_server(fake: Callable[..., ControlClient]) -> None:
     """A server that accepts and says nothing ends the handshake in its time."""
-    with pytest.raises(PeerUnreachable, match="says nothing"):
+    with pytest.raises(PeerUnreachable, match="does not answer"):
         fake(b"", timeout=0.1).call("ready")
 
 

@@ -19,7 +19,7 @@ from exop.runtime.durable.recovery import ties
 from exop.runtime.durable.snapshot import Snapshot, capture
 from exop.runtime.durable.stillness import still
 
-#: How long a checkpoint that somebody waits for may take to find every driver at a safe point, in seconds.
+#: Seconds for an explicit `checkpoint()` to find every driver at a safe point.
 PATIENCE = 10.0
 #: The same for one that is taken by itself.
 BRIEF = 1.0

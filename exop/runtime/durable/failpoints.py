@@ -26,7 +26,7 @@ FAILPOINTS: Final = {
     "change-made": "a change has been made, and is in no checkpoint yet",
     "log-append-before": "a log on disk: nothing of the batch is written",
     "log-append-half": "a log on disk: half of the batch is written",
-    "log-append-after": "a log on disk: the batch is written, and nobody has been told",
+    "log-append-after": "a log on disk: the batch is written, and not yet acknowledged",
     "engine-commit-before": "an engine: the output of a batch is in its log, the engine has not committed it",
     "engine-commit-after": "an engine: a batch is committed, the platform does not know it yet",
 }

@@ -19,7 +19,16 @@ from exop.runtime.log.frames import LARGEST, LONGEST_KEY, Frame, written
 from exop.runtime.log.memory import Key, check_range
 from exop.runtime.log.reading import frames_between, looked_through
 from exop.runtime.log.retention import Retention
-from exop.runtime.log.segment import COMMITTED, LEVELS, SUFFIX, UNFINISHED, Segment, replace_file, settled, write_all
+from exop.runtime.log.segment import (
+    COMMITTED,
+    LEVELS,
+    UNFINISHED,
+    Segment,
+    replace_file,
+    segments_among,
+    settled,
+    write_all,
+)
 
 
 class DiskLog:
@@ -254,7 +263,7 @@ class DiskLog:
             for name in names:
                 if name.endswith(UNFINISHED):
                     self._files.remove(self.folder / name)
-            found = sorted(name for name in names if name.endswith(SUFFIX))
+            found = segments_among(names)
             for name in found:
                 self._segments.append(Segment(self._files, self.folder / name))
             if not found:

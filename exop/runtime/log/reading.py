@@ -9,7 +9,7 @@ from exop.logs import logger
 from exop.model.decoding import decode
 from exop.runtime.log.files import Files
 from exop.runtime.log.frames import Frame, one_behind
-from exop.runtime.log.segment import SUFFIX, Segment, settled
+from exop.runtime.log.segment import Segment, segments_among, settled
 
 
 def looked_through(newest: Segment, counted: int | None = None) -> dict[str, int]:
@@ -65,7 +65,7 @@ def examined(files: Files, folder: Path) -> tuple[int, int]:
         StoredStateError: it is damaged, but for a torn tail, which is cut off when the log is opened.
         OSError: it cannot be read.
     """
-    segments = [Segment(files, path) for path in sorted(folder.glob(f"*{SUFFIX}"))]
+    segments = [Segment(files, folder / name) for name in segments_among(path.name for path in folder.iterdir())]
     reached = [one.base for one in segments]
     try:
         for number, one in enumerate(segments):

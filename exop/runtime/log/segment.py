@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,11 @@ SUFFIX, UNFINISHED = ".log", ".new"
 COMMITTED: Final = "committed"
 #: A place of the file is remembered after so many bytes, and so many are read at once.
 STRIDE: Final = 2**16
+
+
+def segments_among(names: Iterable[str]) -> list[str]:
+    """The file names of segments, oldest first; anything else in the folder is not the log's."""
+    return sorted(name for name in names if re.fullmatch(rf"[0-9]{{20}}{re.escape(SUFFIX)}", name))
 
 
 class Segment:

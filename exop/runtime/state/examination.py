@@ -8,21 +8,25 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from exop.errors import StateError, StoredStateError
 from exop.runtime.log.files import DISK
 from exop.runtime.log.reading import examined
-from exop.runtime.state.generation import GenerationFile
+from exop.runtime.log.segment import segments_among
+from exop.runtime.state.generation import NAME, GenerationFile
 from exop.runtime.state.inspection import accept, contents_of, inspect
-from exop.runtime.state.tables import FILE, FORMER, VERSION, opened
+from exop.runtime.state.tables import FILE, FORMER, FORMER_CHECKPOINTS, VERSION, opened
+
+#: A state directory holds at least one of these, however damaged it is.
+_MARKS: Final = (FILE, NAME, FORMER_CHECKPOINTS, "lock")
 
 
 def examine(directory: Path) -> dict[str, Any]:
     """What is there, as plain data: `damage` lists what is damaged, each with the cure.
 
     Raises:
-        StateError: there is no such directory, or a platform uses it.
+        StateError: there is no such directory, it is not a state directory, or a platform uses it.
     """
     with _unused(directory):
         damage: list[str] = []
@@ -43,7 +47,7 @@ def examine(directory: Path) -> dict[str, Any]:
             }
             for place in sorted((directory / "engines").glob("*/*/*"))
         ]
-        found["logs"] = [_log(folder, damage) for folder in sorted({path.parent for path in directory.rglob("*.log")})]
+        found["logs"] = [_log(folder, damage) for folder in _log_folders(directory)]
         return found | {"damage": damage}
 
 
@@ -61,10 +65,15 @@ def _unused(directory: Path) -> ExitStack:
     """Keep platforms away while the block lasts.
 
     Raises:
-        StateError: there is no such directory, or one is there already.
+        StateError: there is no such directory, it is not a state directory, or a platform uses it.
     """
     if not directory.is_dir():
         raise StateError(f"there is no state directory {directory}; name the one that was given by --state DIR")
+    if not any((directory / name).exists() for name in _MARKS):
+        raise StateError(
+            f"{directory} is not a state directory: it holds none of {', '.join(_MARKS)}; name the one that was given "
+            f"by --state DIR"
+        )
     held = ExitStack()
     path = directory / "lock"
     if path.exists():
@@ -116,6 +125,10 @@ def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> 
                 checkpoint = {"number": number, "taken": datetime.fromtimestamp(taken, UTC).isoformat(), "bytes": size}
             listed.append({"name": name, "revision": revision, "active": bool(active), "checkpoint": checkpoint})
     return listed
+
+
+def _log_folders(directory: Path) -> list[Path]:
+    return sorted({path.parent for path in directory.rglob("*.log") if segments_among([path.name])})
 
 
 def _log(folder: Path, damage: list[str]) -> dict[str, Any]:

@@ -91,7 +91,7 @@ class Behind:
 
         def back() -> None:
             component.merge, component.ended, component.trouble.dead = merge, ended, dead
-            component.hushed, component.node = False, node
+            component.muted, component.node = False, node
             component.become(lifecycle)
             self.follower.attach()
 

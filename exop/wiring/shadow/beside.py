@@ -104,7 +104,7 @@ class Beside:
         found = self._kept.get((application, node))
         if found is None:
             raise PlanError(
-                f"{application}.{node} has no predecessor that runs behind it: a change keeps one when it is told to "
+                f"{application}.{node} has no predecessor that runs behind it: a change keeps one on request "
                 f"(plan.apply(keep=60), exop replace … --keep 60s), for that time; replace it back instead"
             )
         return found[1]

@@ -5,7 +5,7 @@
     + JavaMissing           no Java that Spark can run on; says what to install
     + MasterRefused         a master that this process cannot or will not use
     + EngineLost            the Java process that carried the queries is gone
-    + FeedClosed            the feed of a query was closed while somebody pushed or read
+    + FeedClosed            the feed of a query was closed during a push or a read
     + QueryError            one query: `slet`, `port`, `query`, `position`, `condition`, `detail`
       . QueryRefused          Spark's analysis said no when the slet was opened
       . OutputMismatch        the query's columns are not those that the slet declares
@@ -49,7 +49,7 @@ class EngineLost(SparkError):
 
 
 class FeedClosed(SparkError):
-    """The feed of port `port` was closed while somebody pushed or read."""
+    """The feed of port `port` was closed during a push or a read."""
 
     template = "the feed of port {port!r} is closed: its query has stopped"
 

@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from exop.errors import MeshError, NotStorable, StateError, StoredStateError
 from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.memory import OffsetLog
+from exop.runtime.log.reader import LogReader
 from exop.runtime.log.retention import Retention
 from tests.rig import PATIENCE
 from tests.runtime.log.breaking import BreakingFile, BreakingFiles, Crash
@@ -247,6 +249,18 @@ def test_a_disk_that_does_not_say_that_it_is_done_is_not_relied_upon():
         log.append([2])
     log.close()
     assert rows(opened(files)) == [1]
+
+
+def test_files_of_others_in_the_folder_stay(tmp_path):
+    """A file that only ends as a segment does is neither read nor removed."""
+    (tmp_path / "nohup.log").write_text("not a segment")
+    with closing(DiskLog(tmp_path)) as log:
+        log.append([1, 2])
+    with closing(DiskLog(tmp_path)) as log:
+        assert (log.start, log.end) == (0, 2)
+    with LogReader(tmp_path) as reader:
+        assert (reader.start, reader.read(0, 9)) == (0, [1, 2])
+    assert (tmp_path / "nohup.log").exists()
 
 
 def test_one_at_a_time_has_it_open(tmp_path):
