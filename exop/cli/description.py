@@ -16,6 +16,7 @@ from exop.cli.troubles import (
     state_text,
     troubles,
 )
+from exop.shown import indented
 
 
 def as_text(facts: Mapping[str, Any]) -> list[str]:
@@ -108,5 +109,5 @@ def _node_text(facts: Mapping[str, Any]) -> list[str]:
     beside = {"name": facts["node"].partition(".")[0], **facts["beside"]}
     lines += [f"  {line}" for line in beside_lines(beside)]
     for one in facts.get("dead_letters", {}).get("first", []):
-        lines.append(f"  dead letter at {one['port']!r}: {one['item']}: {one['error']}")
+        lines.append(f"  dead letter at {one['port']!r}: {one['item']}: {indented(one['error'])}")
     return ["\n".join(lines)]

@@ -13,6 +13,7 @@ from exop.cli.peers import Found, find_application
 from exop.cli.report import DONE
 from exop.cli.text import columns, print_json
 from exop.errors import BuilderError
+from exop.shown import indented
 
 #: How many tracebacks are printed below the table.
 TRACEBACKS: Final = 5
@@ -40,7 +41,7 @@ def list_items(node: str, /, *, where: Where = HERE, json: Json = False) -> int:
         ]
         print(columns(head, cells))
         for number, one in rows[:TRACEBACKS]:
-            print(f"\n{number}: {one['traceback'].rstrip()}")
+            print(f"\n{number}: {indented(one['traceback'].rstrip())}")
         if len(rows) > TRACEBACKS:
             print("\n(the other tracebacks: --json)")
     else:

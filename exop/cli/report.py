@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Final
@@ -58,12 +59,13 @@ def exit_code(error: BaseException) -> int:
 def say(text: str, **facts: object) -> None:
     """Tell the person at the terminal something; stdout stays for facts and for what slets print.
 
-    With `--log-format json` it is a log line like any other, and has *facts*.
+    With `--log-format json` it is a log line like any other, and has *facts*. Further lines are indented, so
+    that no line of an exception's text looks like the line of another event.
     """
     if is_json():
         logger("exop.cli").info(text, **facts)
     else:
-        to_stderr(clean(text))
+        to_stderr(re.sub(r"\n(?=\S)", "\n    ", clean(text)))
 
 
 def tell(error: BaseException, *, debug: bool = False) -> int:

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from exop.cli.text import number, seconds
+from exop.shown import indented
 
 
 def troubles(facts: Mapping[str, Any], place: str) -> list[str]:
     """The lines on a node that needs help; none if all is well. *place* is its APP.NODE."""
     lines = []
     if "error" in facts:
-        lines.append(f"error: {facts['error']}")
+        lines.append(f"error: {indented(facts['error'])}")
     if "kept" in facts:
         kept = facts["kept"]
         lines.append(f"kept item at {kept['port']!r}: {kept['item']}" if kept["port"] else "while it was iterated")
@@ -29,7 +30,7 @@ def troubles(facts: Mapping[str, Any], place: str) -> list[str]:
     dead = facts.get("dead_letters")
     if dead is not None:
         dropped = f", {number(dead['dropped'])} older ones were dropped" if dead["dropped"] else ""
-        last = f", the last error: {facts['last_error']}" if "last_error" in facts else ""
+        last = f", the last error: {indented(facts['last_error'])}" if "last_error" in facts else ""
         lines.append(f"{number(dead['count'])} dead letters{dropped}{last}: exop item list {place}")
     return lines
 
@@ -70,11 +71,12 @@ def error_lines(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _errors(name: str, count: int, last: str) -> str:
+    last = indented(last)
     return f"{name}: 1 error: {last}" if count == 1 else f"{name}: {number(count)} errors, the last: {last}"
 
 
 def application_troubles(status: Mapping[str, Any]) -> Iterator[str]:
-    """The same for all nodes of an application that wait for somebody's help."""
+    """The same for all nodes of an application that need help."""
     for name, facts in status["nodes"].items():
         if "kept" in facts or "hang" in facts:
             place = f"{status['name']}.{name}"

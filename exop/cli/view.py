@@ -179,7 +179,7 @@ def print_summary(report: Mapping[str, Any]) -> None:
     span = status["running_s"]
     rate = number(round(totals.items / span)) if span else "0"
     counts = [
-        f"{number(totals.items)} items ({rate}/s)",
+        f"{number(totals.items)} {'item' if totals.items == 1 else 'items'} ({rate}/s)",
         "1 error" if totals.errors == 1 else f"{totals.errors} errors",
     ]
     if totals.skipped:

@@ -152,7 +152,7 @@ class Store:
             lock.close()
             raise StateError(
                 f"the state directory {self.directory} is in use by the platform with process id {holder}; "
-                f"stop that one, or give another directory, --state DIR"
+                f"stop that one, or give another one, --state DIR"
             ) from None
         lock.truncate(0)
         lock.write(str(os.getpid()))
@@ -182,5 +182,5 @@ def check_private(directory: Path) -> None:
         if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and (path == directory or entered):
             raise StateError(
                 f"other users than its owner may write to {path}, and decide which code runs; nothing was changed; "
-                f"check that the files are yours, then `chmod -R go-w {directory}`, or give another directory, --state DIR"
+                f"check that the files are yours, then `chmod -R go-w {directory}`, or give another one, --state DIR"
             )

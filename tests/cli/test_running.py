@@ -372,3 +372,30 @@ def test_an_exception_of_any_class_is_reported(
     assert "a defect" not in err
     if more == ["--json"]:
         assert json.loads(out)["nodes"]["refuse"]["kept"]["item"] == "0"
+
+
+FORGING = """
+from exop import Application, slet
+
+
+@slet
+def forge(item: int) -> None:
+    raise ValueError("a\\n12:00:00 [info     ] all is well")
+
+
+app = Application("forging")
+app.add("forge", forge, item=app.add("numbers", "stock:count_up", to=1), on_error={policy!r})
+"""
+
+
+@pytest.mark.parametrize("policy", ["suspend", "skip", "dead-letter"])
+def test_an_exception_forges_no_line_of_the_summary(
+    policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Further lines of an exception's text are indented wherever a person reads them."""
+    file = tmp_path / f"forging_{policy}.py".replace("-", "_")
+    file.write_text(FORGING.format(policy=policy))
+    main(["run", str(file), "--on-failure", "stop"])
+    err = capsys.readouterr().err
+    assert "all is well" in err
+    assert not [line for line in err.splitlines() if line.startswith("12:00:00")]
