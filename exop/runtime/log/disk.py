@@ -25,7 +25,7 @@ from exop.runtime.log.segment import (
     UNFINISHED,
     Segment,
     replace_file,
-    segments_among,
+    segment_names,
     settled,
     write_all,
 )
@@ -260,13 +260,11 @@ class DiskLog:
     def _take_up(self, names: list[str]) -> None:
         """Find what is there, and go on behind the last whole frame."""
         try:
-            for name in names:
-                if name.endswith(UNFINISHED):
-                    self._files.remove(self.folder / name)
-            found = segments_among(names)
-            for name in found:
+            for name in (name for name in names if name.endswith(UNFINISHED)):
+                self._files.remove(self.folder / name)
+            for name in segment_names(names):
                 self._segments.append(Segment(self._files, self.folder / name))
-            if not found:
+            if not self._segments:
                 self._segments.append(Segment.create(self._files, self.folder, 0, self._clock(), {}))
             for one, after in pairwise(self._segments):
                 one.sealed(after.base)

@@ -12,7 +12,7 @@ from exop.errors import MeshError, StateError
 from exop.model.decoding import decode
 from exop.runtime.convert import cut, to_items
 from exop.runtime.log.files import Disk, DiskFile, File
-from exop.runtime.log.segment import LEVELS, SUFFIX, Segment, segments_among, settled
+from exop.runtime.log.segment import LEVELS, SUFFIX, Segment, segment_names, settled
 
 
 class _Looking(Disk):
@@ -104,7 +104,7 @@ class LogReader:
         return self._segment
 
     def _bases(self) -> list[int]:
-        return [int(name.removesuffix(SUFFIX)) for name in segments_among(os.listdir(self._folder))]
+        return [int(name.removesuffix(SUFFIX)) for name in segment_names(os.listdir(self._folder))]
 
     def _leave(self) -> None:
         if self._segment is not None:

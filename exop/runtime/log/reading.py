@@ -9,7 +9,7 @@ from exop.logs import logger
 from exop.model.decoding import decode
 from exop.runtime.log.files import Files
 from exop.runtime.log.frames import Frame, one_behind
-from exop.runtime.log.segment import Segment, segments_among, settled
+from exop.runtime.log.segment import Segment, segment_names, settled
 
 
 def looked_through(newest: Segment, counted: int | None = None) -> dict[str, int]:
@@ -65,7 +65,7 @@ def examined(files: Files, folder: Path) -> tuple[int, int]:
         StoredStateError: it is damaged, but for a torn tail, which is cut off when the log is opened.
         OSError: it cannot be read.
     """
-    segments = [Segment(files, folder / name) for name in segments_among(path.name for path in folder.iterdir())]
+    segments = [Segment(files, folder / name) for name in segment_names(path.name for path in folder.iterdir())]
     reached = [one.base for one in segments]
     try:
         for number, one in enumerate(segments):

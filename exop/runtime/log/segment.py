@@ -29,8 +29,8 @@ COMMITTED: Final = "committed"
 STRIDE: Final = 2**16
 
 
-def segments_among(names: Iterable[str]) -> list[str]:
-    """The file names of segments, oldest first; anything else in the folder is not the log's."""
+def segment_names(names: Iterable[str]) -> list[str]:
+    """The file names of segments, oldest first; other files in the folder are left alone."""
     return sorted(name for name in names if re.fullmatch(rf"[0-9]{{20}}{re.escape(SUFFIX)}", name))
 
 

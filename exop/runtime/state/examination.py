@@ -13,7 +13,7 @@ from typing import Any, Final
 from exop.errors import StateError, StoredStateError
 from exop.runtime.log.files import DISK
 from exop.runtime.log.reading import examined
-from exop.runtime.log.segment import segments_among
+from exop.runtime.log.segment import segment_names
 from exop.runtime.state.generation import NAME, GenerationFile
 from exop.runtime.state.inspection import accept, contents_of, inspect
 from exop.runtime.state.tables import FILE, FORMER, FORMER_CHECKPOINTS, VERSION, opened
@@ -128,7 +128,7 @@ def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> 
 
 
 def _log_folders(directory: Path) -> list[Path]:
-    return sorted({path.parent for path in directory.rglob("*.log") if segments_among([path.name])})
+    return sorted({path.parent for path in directory.rglob("*.log") if segment_names([path.name])})
 
 
 def _log(folder: Path, damage: list[str]) -> dict[str, Any]:
