@@ -138,8 +138,9 @@ class Store:
         except StateError as problem:
             logger("exop.runtime").error("a change was not stored", applications=[*self._unwritten], error=str(problem))
         self.database.close()
-        fcntl.flock(self._lock, fcntl.LOCK_UN)  # a child that a slet has forked holds the file open, too
-        self._lock.close()
+        if not self._lock.closed:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)  # a child that a slet has forked holds the file open, too
+            self._lock.close()
 
     def _locked(self, path: Path) -> IO[str]:
         """Lock the directory; the lock goes with the process. Others cannot read the file, and so cannot lock it."""

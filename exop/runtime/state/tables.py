@@ -95,10 +95,13 @@ def build(directory: Path, *, former: bool) -> Generation:
         sqlite3.Error, OSError: it cannot be written.
     """
     path, unfinished = directory / FILE, directory / f"{FILE}.new"
-    unfinished.unlink(missing_ok=True)
+    for left in directory.glob(f"{unfinished.name}*"):
+        left.unlink()
     unfinished.touch(mode=0o600)
     with closing(connect(unfinished)) as database:
         database.execute(f"PRAGMA page_size = {PAGE}")
+        # From the beginning: a process that is killed while a mode changes leaves what no reader can roll back.
+        database.execute("PRAGMA journal_mode = WAL")
         database.executescript(f"BEGIN; {SCHEMA} INSERT INTO platform VALUES ({VERSION}, 0, ''); COMMIT;")
         if former:
             for name, file in (("former", path), ("held", directory / FORMER_CHECKPOINTS)):
@@ -118,7 +121,7 @@ def build(directory: Path, *, former: bool) -> Generation:
         database.execute("COMMIT")
     if path.exists():
         with closing(connect(path)) as database:  # what its -wal holds must not be applied to its successor
-            database.execute("PRAGMA journal_mode = DELETE")
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     noted = GenerationFile(directory)
     noted.write(generation)
     noted.close()

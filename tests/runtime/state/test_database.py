@@ -17,6 +17,7 @@ from exop.runtime.durable.snapshot import Snapshot
 from exop.runtime.state import database as module
 from exop.runtime.state.database import Database
 from exop.runtime.state.inspection import accept
+from exop.runtime.state.tables import build
 from exop.runtime.store import Store
 from exop.stock.slets import count_up, show
 
@@ -153,6 +154,15 @@ def test_killed_while_it_is_made_it_is_made_anew(tmp_path, monkeypatch):
             Store(tmp_path)
     with closing(Store(tmp_path)) as store:
         save(store)
+
+
+def test_a_start_changes_no_mode_of_the_database(tmp_path):
+    """Killed while it did, it would leave a rollback journal, which keeps everybody who only reads from reading."""
+    build(tmp_path, former=False)
+    journaled = (tmp_path / "platform.sqlite").read_bytes()[18:20]
+    assert journaled == b"\2\2", "the file says that it has a log of its changes, not a rollback journal"
+    with closing(Store(tmp_path)):
+        assert (tmp_path / "platform.sqlite").read_bytes()[18:20] == journaled
 
 
 def test_rows_that_do_not_fit_to_their_digest_keep_their_application_down(store):
