@@ -9,8 +9,9 @@ import pytest
 from bench.cases import failures
 from bench.interrupts import interrupted_changes
 from exop import Memento, Slet, input_port, slet
+from exop.runtime import interrupts
 from tests.change.tools import chain, changed, count_to, end, endless, finish, grows, whole, writing
-from tests.rig import Gate, eventually
+from tests.rig import PATIENCE, Gate, eventually
 
 
 def interrupt() -> None:
@@ -97,13 +98,22 @@ def test_while_everything_stands_still(platform):
     whole(seen)
 
 
-def test_while_an_application_is_opened(platform):
+def test_while_an_application_is_opened(platform, monkeypatch):
     """It is closed again, and is not there."""
     closed: list[bool] = []
+    kept = threading.Event()
+    keep = interrupts._Request.keep
+
+    def noted(request: Any, error: BaseException) -> None:
+        keep(request, error)
+        kept.set()
+
+    monkeypatch.setattr(interrupts._Request, "keep", noted)
 
     class Opening(Slet):
         def __enter__(self) -> "Opening":
             interrupt()
+            assert kept.wait(PATIENCE)
             return self
 
         def __exit__(self, *exc: object) -> None:
