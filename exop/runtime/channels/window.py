@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import GenericAlias
 from typing import Any, ClassVar
@@ -16,8 +16,9 @@ from exop.runtime.channels.latch import key_reader
 from exop.runtime.channels.port_window import PortWindow
 from exop.runtime.channels.succession import Succession, Windows, last_of, restored, succeed
 from exop.runtime.convert import to_items
+from exop.runtime.drivers.base import current_driver
 from exop.runtime.entry import NOWHERE, Entry, fan_out, in_turn
-from exop.runtime.unwind import Unwind
+from exop.runtime.unwind import Unwind, Way, Work
 
 
 class WindowChannel(Channel):
@@ -103,7 +104,7 @@ class WindowChannel(Channel):
         """Let closed windows leave, though nothing comes."""
         for port, windows in self._windows.items():
             if isinstance(windows, Succession):
-                in_turn(self._targets[port], windows.take_closed())
+                _deliver(self._targets[port], windows.take_closed())
 
     def read(self, port: str) -> list[Any]:
         """What a pull sees: the items in the port's window."""
@@ -167,7 +168,7 @@ class WindowChannel(Channel):
             windows = all_windows[port]
             if type(windows) is Succession and windows.over:  # those of other sizes have come to their end
                 windows = all_windows[port] = self._settled(windows)
-            in_turn(into(), windows.add(item))
+            _deliver(into(), windows.add(item))
 
         def push_batch(batch: Any) -> None:
             in_turn(entry, to_items(batch))
@@ -176,11 +177,11 @@ class WindowChannel(Channel):
             windows = all_windows[port]
             due = windows.advance(mark.time) if isinstance(mark, Punctuation) else windows.rest()
             try:
-                in_turn(into(), due)
+                _deliver(into(), due)
             except Unwind as unwound:
                 unwound.then(into(), "control", [mark])
                 raise
-            into().control(mark)
+            _deliver(into(), [mark], "control")
 
         entry = Entry(push, push_batch, control)
         if not probing:
@@ -194,6 +195,26 @@ class WindowChannel(Channel):
         last = last_of(windows)
         last.late = windows.late
         return last
+
+
+def _deliver(entry: Entry, due: Iterable[Any], way: Way = "push") -> None:
+    """Push the windows that are due, in turn; those that are not delivered stay in hand, whatever the error is.
+
+    A window that is due has left the channel, so it cannot be made again from the item that completed it. An error of
+    `entry` is therefore turned into an `Unwind` here: passed on, it would count as the channel's refusal of that item.
+    An error of *due* itself is such a refusal.
+    """
+    rest, push = iter(due), getattr(entry, way)
+    for payload in rest:
+        try:
+            push(payload)
+        except BaseException as error:
+            driver = current_driver()
+            if driver is None:  # pushed by hand, outside of any driver: the caller gets the error
+                raise
+            unwound = driver.unwinding(error, Work(entry, way, payload))
+            unwound.then(entry, way, rest)
+            raise unwound  # noqa: B904 (it may be the error itself)
 
 
 def port_of(channel: WindowChannel, window: object) -> str | None:

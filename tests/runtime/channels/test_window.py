@@ -13,6 +13,7 @@ from exop.model.items import EndOfStream, Punctuation, Window
 from exop.model.ports import PortType
 from exop.runtime.channel import Outlet
 from exop.runtime.channels.window import WindowChannel
+from exop.runtime.drivers.base import Driver, acting_as
 from exop.runtime.entry import Entry
 from exop.runtime.unwind import Unwind, Work
 from tests.runtime.rig import Log, joined
@@ -228,25 +229,36 @@ def test_consumers_receive_lists_of_what_is_pushed():
     assert WindowChannel.carries(PortType(int)).item == list[int]
 
 
-def test_what_was_due_when_the_driver_went_back_is_not_lost():
-    """Several windows become due at once and the first one is refused: the others are kept, in order."""
+@pytest.mark.parametrize("defect", [None, MemoryError("a defect"), SystemExit(3)])
+def test_what_was_due_when_the_driver_went_back_is_not_lost(defect):
+    """Several windows become due at once and the first one is refused, or meets a defect: all are kept, in order."""
     log, refuse = Log(), [True]
 
     def push(window):
         if refuse:
-            raise Unwind("refused", lambda: True, Work(log.entry, "push", window))
+            raise defect or Unwind("refused", lambda: True, Work(log.entry, "push", window))
         log.push(window)
 
+    driver = Driver("test")
+    driver.strand = lambda _, in_hand: Unwind("stranded", lambda: True, in_hand)
     channel = WindowChannel("w", seconds=10, slide=5, time="t")
     entry = channel.entry([Outlet("a.item", Entry(push, push, log.control))])
     entry.push(At(1))
-    with pytest.raises(Unwind) as unwound:
+    with acting_as(driver), pytest.raises(Unwind) as unwound:
         entry.push(At(100))
     refuse.clear()
     for work in unwound.value.work:
         work.do({})
     entry.control(EndOfStream())
     assert log.seen == [[At(1)], [At(1)], [At(100)], [At(100)], EndOfStream()]
+
+
+def test_an_item_that_a_window_refuses_is_no_defect():
+    """An item without its time fails at its sender, though it is refused where windows are delivered."""
+    driver = Driver("test")
+    entry = joined(WindowChannel("w", seconds=10, time="t"), Log())
+    with acting_as(driver), pytest.raises(AttributeError):
+        entry.push("no time")
 
 
 @pytest.mark.parametrize(
