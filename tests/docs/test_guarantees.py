@@ -25,13 +25,14 @@ ENGINES = "../plugins/exop-spark/tests/test_durable.py::"
 
 #: How a sentence begins, or what stands in the first cell of a row, and the tests in `tests/` that prove it.
 PROOFS = {
-    "What holds of each component": [KILLS, STOCK_KILLS],
+    "This page states": [KILLS, STOCK_KILLS],
     "*Exactly once*": ["recovery/test_kills.py::test_an_undisturbed_run_is_complete", KILLS],
     "*At least once*": [GOING_ON + "test_effects_are_done_again"],
-    "Why that is so": ["docs/test_snippets.py::test_links_lead_somewhere"],
+    "The page [recovery]": ["docs/test_snippets.py::test_links_lead_somewhere"],
     "Every sentence and every row": ["docs/test_guarantees.py::test_every_claim_names_the_tests_that_prove_it"],
     "Without `durable`": [GOING_ON + "test_without_checkpoints_everything_begins_anew"],
-    "What was in the memory": [GOING_ON + "test_without_checkpoints_everything_begins_anew"],
+    "The contents of memory": [GOING_ON + "test_without_checkpoints_everything_begins_anew"],
+    "Output that has left the process": [GOING_ON + "test_without_checkpoints_everything_begins_anew"],
     # Sources
     "`stock:count_up`": [STOCK_KILLS],
     "`stock:read_lines`": [STOCK_KILLS, SOURCES],
@@ -93,6 +94,7 @@ PROOFS = {
         HELD + "test_with_checkpoints_rows_are_out_with_them",
         HELD + "test_a_crash_around_the_commit",
     ],
+    "Choose `every` accordingly": [HELD + "test_with_checkpoints_rows_are_out_with_them"],
     "Where no checkpoints are taken": [HELD + "test_without_checkpoints_rows_are_out_after_each_lot_and_at_the_end"],
     # Channels
     "`direct`": [KILLS, "contract/test_channels.py::test_what_it_holds_is_plain_data_and_comes_back"],
@@ -112,7 +114,7 @@ PROOFS = {
         STOCK_KILLS,
         "runtime/channels/test_log.py::test_a_stream_that_takes_another_course_is_what_the_log_has_then",
     ],
-    "`read_log` does not read them": ["stock/test_logs.py::test_what_no_checkpoint_counts_is_not_read_yet"],
+    "`read_log` does not read such rows": ["stock/test_logs.py::test_what_no_checkpoint_counts_is_not_read_yet"],
 }
 
 
