@@ -22,7 +22,7 @@ from exop.runtime.catalog import Catalog
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
 from exop.runtime.status import application_status
-from exop.shown import described
+from exop.shown import RAISED, described
 from exop.wiring import Applications, Requests, WiringController
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ class Platform(Requests):
         assert store is not None
         try:
             self._restart_one(store, stored)
-        except (Exception, SystemExit) as error:  # noqa: BLE001
+        except RAISED as error:
             problem = error if isinstance(error, ExopError) else None
             if problem is None:
                 problem = ComponentFailed(node=stored.name, phase="being started again", problem=described(error))

@@ -11,6 +11,7 @@ from exop.cli.options import Json, Load, Params
 from exop.cli.report import DONE, FAILED
 from exop.cli.text import columns, print_json
 from exop.errors import ExopError, MeshError
+from exop.shown import RAISED, described
 
 if TYPE_CHECKING:
     from exop.model.mesh import Mesh, Node
@@ -122,8 +123,9 @@ def analysed(mesh: Mesh) -> list[str]:
             except ExopError as problem:
                 problem.add_note(f"in the node {name!r}")
                 raise
-            except Exception as problem:
-                raise MeshError(f"{name}: the deep check of {node.slet.identity} failed: {problem!r}") from problem
+            except RAISED as problem:
+                told = described(problem)
+                raise MeshError(f"{name}: the deep check of {node.slet.identity} failed: {told}") from problem
             if done is not None:
                 afterwards.callback(done)
             found.append(name)

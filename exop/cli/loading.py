@@ -19,7 +19,7 @@ from exop.hooks import Plugins
 from exop.model.mesh import Mesh
 from exop.model.spec import SletSpec
 from exop.runtime.catalog import Catalog
-from exop.shown import described
+from exop.shown import RAISED, described
 
 Builder = Callable[..., Any]
 
@@ -160,7 +160,7 @@ def _imported(path: Path) -> ModuleType:
         found.loader.exec_module(module)
     except ExopError:
         raise
-    except (Exception, SystemExit) as problem:
+    except RAISED as problem:
         del sys.modules[name]
         raise PluginError(plugin=path.name, problem=described(problem)) from problem
     return module

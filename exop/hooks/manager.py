@@ -18,7 +18,7 @@ from exop.errors import PluginError, suggest
 from exop.hooks import specs
 from exop.hooks.folders import import_folder
 from exop.logs import logger
-from exop.shown import described, shown
+from exop.shown import RAISED, described, shown
 
 GROUP = "exop"
 
@@ -89,7 +89,7 @@ class Plugins:
             self.register(name, import_folder(folder))
         except PluginError:
             raise
-        except (Exception, SystemExit) as problem:
+        except RAISED as problem:
             raise PluginError(plugin=name, problem=described(problem)) from problem
         self.folders[name] = folder
         return name
@@ -109,7 +109,7 @@ class Plugins:
             begin = time.perf_counter()
             try:
                 answer = implementation.function(**wanted)
-            except Exception as problem:  # noqa: BLE001 (whatever a plugin raises, the others are asked)
+            except RAISED as problem:  # whatever a plugin raises, the others are asked
                 self._trace(hook, implementation.plugin_name, shown(problem), begin)
                 self.note(implementation.plugin_name, problem)
                 continue
@@ -130,7 +130,7 @@ class Plugins:
             return
         try:
             self.register(entry.name, entry.load())
-        except (Exception, SystemExit) as problem:  # noqa: BLE001 (whatever a plugin raises, the platform goes on)
+        except RAISED as problem:  # whatever a plugin raises, the platform goes on
             self.note(entry.name, problem)
 
     def _check(self, name: str, plugin: object) -> None:

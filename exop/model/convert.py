@@ -22,6 +22,7 @@ from exop.model.depth import DEPTH, read_toml
 from exop.model.fitting import unalias
 from exop.model.ports import type_name
 from exop.model.scalars import READERS, given, shown, unfit
+from exop.shown import RAISED, message
 
 _LISTS: Final = (list, tuple, set, frozenset)
 #: What stands for an abstract container: the concrete type that is made when another one is given.
@@ -199,8 +200,8 @@ def _from_text(value: Any, kind: type) -> Any:
         raise unfit(type_name(kind), value)
     try:
         return kind(value)
-    except Exception as problem:  # noqa: BLE001 (whatever a class of the user's raises, the value does not fit)
-        raise ValueError(f"expected {type_name(kind)}, got {shown(value)}: {problem}") from None
+    except RAISED as problem:  # whatever a class of the user's raises, the value does not fit
+        raise ValueError(f"expected {type_name(kind)}, got {shown(value)}: {message(problem)}") from None
 
 
 def _inside(place: str, value: Any, wanted: Any) -> Any:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from exop.errors import RegistryError
+from exop.shown import RAISED
 
 #: What is queued: a callback and its argument.
 Call: TypeAlias = tuple[Callable[[Any], object], Any]
@@ -49,7 +50,7 @@ class Delivery:
                     callback, argument = self._waiting.popleft()
                     try:
                         callback(argument)
-                    except Exception:  # noqa: BLE001 (a listener may raise anything, and who registers must not get it)
+                    except RAISED:  # a listener may raise anything, and who registers must not get it
                         _log.exception("a listener failed on %s; the others go on", argument)
             finally:
                 self._deliverer = None

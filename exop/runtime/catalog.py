@@ -12,6 +12,7 @@ from exop.hooks import Plugins
 from exop.model.slet import spec_of
 from exop.model.spec import SletSpec
 from exop.runtime.channel import Channel
+from exop.shown import RAISED, message
 
 
 class Catalog:
@@ -78,8 +79,9 @@ class Catalog:
         for plugin, offered in self.plugins.ask(hook):
             try:
                 each = list(offered or ())
-            except Exception as problem:  # noqa: BLE001 (an answer that is no list, or a generator that raises)
-                self.plugins.note(plugin, PluginError(plugin=plugin, problem=f"{hook}() gave no list: {problem}"))
+            except RAISED as problem:  # an answer that is no list, or a generator that raises
+                told = f"{hook}() gave no list: {message(problem)}"
+                self.plugins.note(plugin, PluginError(plugin=plugin, problem=told))
                 continue
             for one in each:
                 yield plugin, one
@@ -87,7 +89,7 @@ class Catalog:
     def _take(self, plugin: str, take: Callable[[str, Any], None], offer: Any) -> None:
         try:
             take(plugin, offer)
-        except Exception as problem:  # noqa: BLE001 (one bad offer does not take the platform down)
+        except RAISED as problem:  # one bad offer does not take the platform down
             self.plugins.note(plugin, problem)
 
 

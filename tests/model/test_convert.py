@@ -208,6 +208,18 @@ def test_refuses(value, wanted, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("error", [LookupError("no such place"), SystemExit("no such place")], ids=repr)
+def test_a_class_that_refuses_its_text(error):
+    """Whatever it raises, the value does not fit."""
+
+    class Place:
+        def __init__(self, text: str) -> None:
+            raise error
+
+    with pytest.raises(ValueError, match="Place, got 'here': no such place"):
+        convert("here", Place)
+
+
 def test_long_values_are_shortened():
     """A refused value of a megabyte does not become a message of a megabyte."""
     with pytest.raises(ValueError, match="expected int") as caught:

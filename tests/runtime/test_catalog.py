@@ -48,7 +48,7 @@ def plugin(**answers: Any) -> object:
 
     def answering(answer: Any):
         def hook() -> Any:
-            if isinstance(answer, Exception):
+            if isinstance(answer, BaseException):
                 raise answer
             return answer
 
@@ -91,10 +91,10 @@ def test_gathering_again_changes_nothing():
     assert catalog.plugins.broken == {}
 
 
-def failing() -> Iterator[Any]:
+def failing(error: BaseException) -> Iterator[Any]:
     """A generator that breaks off."""
     yield double
-    raise RuntimeError("half way")
+    raise error
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,9 @@ def failing() -> Iterator[Any]:
     [
         ("register_slets", RuntimeError("no network"), "RuntimeError: no network"),
         ("register_slets", double, r"register_slets\(\) gave no list: 'function' object is not iterable"),
-        ("register_slets", failing(), r"register_slets\(\) gave no list: half way"),
+        ("register_slets", SystemExit("leaves"), "SystemExit: leaves"),
+        ("register_slets", failing(RuntimeError("half way")), r"register_slets\(\) gave no list: half way"),
+        ("register_slets", failing(SystemExit("half way")), r"register_slets\(\) gave no list: half way"),
         ("register_slets", [len], "SletError: len is no slet: it was never marked"),
         ("register_slets", [double, also_double], "it offers two slets as 'bad:double'; give one another name="),
         ("register_channels", [int], "type object 'int' has no attribute 'kind'"),

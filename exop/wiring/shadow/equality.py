@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from exop.shown import RAISED
+
 
 def same(old: Any, new: Any) -> bool:
     """Tell whether two values are equal: NaN equals NaN, and classes of the same name count as one.
@@ -29,7 +31,7 @@ def same(old: Any, new: Any) -> bool:
         return _same_fields(old, new)
     try:
         return bool(old == new)
-    except Exception:  # noqa: BLE001 (values that cannot even be compared are not equal)
+    except RAISED:  # values that cannot even be compared are not equal
         return False
 
 

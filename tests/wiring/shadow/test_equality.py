@@ -81,12 +81,13 @@ def test_different(old, new):
     assert not same(new, old)
 
 
-def test_what_cannot_be_compared():
+@pytest.mark.parametrize("error", [TypeError("no"), SystemExit("no")], ids=repr)
+def test_what_cannot_be_compared(error):
     """Values whose comparison raises are not equal."""
 
     class Odd:
         def __eq__(self, other):
-            raise TypeError("no")
+            raise error
 
         __hash__ = None
 
