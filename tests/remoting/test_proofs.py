@@ -86,7 +86,8 @@ def test_what_is_asked_of_a_proof_crosses() -> None:
     shadow = Shadow(items=5, seconds=2.0, slower=3.0, divert={"level": 3}, copy=False, allow_no_output=True)
     sent = msgspec.convert(as_proof(shadow, None), Proof)
     asked = []
-    sent.of(SimpleNamespace(after=Mesh("line"), proven=lambda *given: asked.append(given)))  # type: ignore[arg-type]
+    plan = SimpleNamespace(after=Mesh("line"), steps=(), proven=lambda *given: asked.append(given))
+    sent.of(plan)  # type: ignore[arg-type]
     assert asked == [(shadow, None)]
 
 
