@@ -115,7 +115,9 @@ def uninterrupted(work: Callable[P, T]) -> Callable[P, T]:
 
 
 def _carried_out(work: Callable[[], T]) -> T:
-    request, over = _Request(), threading.Event()
+    # An interrupt that is raised at once may land inside the wait for the end. A plain lock survives that; an `Event`,
+    # or the start of a `Thread`, would be left with a lock that its other side can neither take nor release.
+    request, running = _Request(), _thread.allocate_lock()
     results: list[T] = []
     errors: list[BaseException] = []
     context, driver = contextvars.copy_context(), current_driver()
@@ -128,11 +130,14 @@ def _carried_out(work: Callable[[], T]) -> T:
         except BaseException as error:  # noqa: BLE001 (it is raised in the main thread)
             errors.append(error)
         finally:
-            over.set()
+            running.release()
 
+    running.acquire()
     with _kept_back(request):
-        threading.Thread(target=carry_out, name="exop change", daemon=True).start()
-        while not over.wait(GLANCE):  # not without end: `_thread.interrupt_main` wakes no thread that waits
+        _thread.start_new_thread(carry_out, ())
+        while not running.acquire(
+            timeout=GLANCE
+        ):  # not without end: `_thread.interrupt_main` wakes no thread that waits
             continue
     error = errors[0] if errors else None
     if request.kept:

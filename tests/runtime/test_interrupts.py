@@ -152,3 +152,21 @@ def test_the_handlers_are_what_they_were():
         assert signal.getsignal(signal.SIGINT) is mine
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_the_main_thread_waits_in_no_code_that_an_interrupt_could_break():
+    """A wait in Python code, as that of an `Event`, leaves its lock broken for the change when an exception ends it."""
+    frames: list[str] = []
+    before = signal.signal(signal.SIGINT, lambda _number, frame: frames.append(frame.f_code.co_filename))
+
+    @uninterrupted
+    def interrupted() -> None:
+        for count in range(1, 21):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            eventually(lambda count=count: len(frames) >= count)
+
+    try:
+        interrupted()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert set(frames) == {uninterrupted.__code__.co_filename}
