@@ -83,7 +83,7 @@ def test_an_item_without_its_key(platform, kind, policy):
     assert [letter.item for letter in platform.dead_letters("app", "b")] == [{"other": 3}] * (policy == "dead-letter")
 
 
-@pytest.mark.parametrize("kind", ["table", "latch"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_of_a_batch_the_others_are_taken(platform, kind):
     """Only the item without a key is left out, and nothing is stored twice."""
     seen: list[Any] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from exop.model.items import Window
@@ -29,6 +29,12 @@ class PortWindow:
         self.late = 0
         self.until: float | None = None
         self.left: int | None = None
+
+    def check(self, items: Iterable[Any]) -> None:
+        """Raise for an item without a proper time, before any item of its batch is taken."""
+        if self.time is not None:
+            for moment in map(self.time, items):
+                self._first(moment)
 
     def add(self, item: Any) -> Iterator[Window[Any]]:
         """Take one item; what is returned takes it, and gives the windows that this completes."""

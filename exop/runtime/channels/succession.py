@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from exop.model.items import Window
@@ -35,6 +35,11 @@ class Succession:
         self.begin: float | None = None
         self.skip = 0
         self._time: Callable[[Any], Any] | None = last_of(old).time if old is not None else None
+
+    def check(self, items: Iterable[Any]) -> None:
+        """Raise for an item that one of them could not take."""
+        for windows in self._both():
+            windows.check(items)
 
     def add(self, item: Any) -> Iterator[Window[Any]]:
         """Take one item; yields what this completes, the older first."""

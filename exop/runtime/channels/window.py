@@ -34,6 +34,7 @@ class WindowChannel(Channel):
     kind: ClassVar[str] = "window"
     reconfigurable: ClassVar[bool] = True
     pull_mode: ClassVar[PullMode] = "read"
+    refuses_whole: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -171,7 +172,9 @@ class WindowChannel(Channel):
             _deliver(into(), windows.add(item))
 
         def push_batch(batch: Any) -> None:
-            in_turn(entry, to_items(batch))
+            items = to_items(batch)
+            all_windows[port].check(items)
+            in_turn(entry, items)
 
         def control(mark: Punctuation | EndOfStream) -> None:
             windows = all_windows[port]
