@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-#: So many characters of an error's text, and of a traceback, are shown.
+#: The longest text of an error, and the longest traceback, that are shown, in characters.
 MESSAGE: Final = 1000
 TRACEBACK: Final = 20_000
 #: Larger groups and longer chains of exceptions are not formatted; of deep recursion, the innermost frames are.

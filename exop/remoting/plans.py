@@ -95,7 +95,7 @@ class RemotePlan:
     ) -> Changed:
         """Make the change, and tell what was made of it: the revision, and for how long the stream stood still.
 
-        *told* is called now and then while it takes its time.
+        *told* is called from time to time until it ends.
 
         Raises:
             StaleMesh, PlanError: as `apply`.

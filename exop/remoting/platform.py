@@ -148,7 +148,7 @@ class RemotePlatform:
     def apply_topology(self, toml: str, revision: int = 0, *, told: Callable[[], object] | None = None) -> str:
         """Make a topology file what runs there, and return the application's name; its slets are known there alone.
 
-        *told* is called now and then while it takes its time.
+        *told* is called from time to time until it ends.
         """
         request = {"toml": toml, "revision": revision, "folder": os.getcwd()}
         return self._carried_out("apply", request, told).application
@@ -163,7 +163,7 @@ class RemotePlatform:
     ) -> Changed:
         """Make the change that was planned under this number; *timeout* as for `Plan.apply`.
 
-        *told* is called now and then while it takes its time.
+        *told* is called from time to time until it ends.
         """
         return self._carried_out("carry_out", {"plan": plan, "timeout": timeout, "proof": proof}, told)
 
@@ -336,15 +336,15 @@ def connect(target: str | Path | None = None) -> RemotePlatform:
     if target is not None and (Path(target).is_dir() or Path(target).is_socket()):
         return RemotePlatform(target)
     found = find_platforms()
-    running = [one for one in found if not one.problem]
-    if target is not None:
-        running = [one for one in running if str(target) in (str(one.pid), one.name)]
+    wanted = [one for one in found if target is None or str(target) in (str(one.pid), one.name)]
+    running = [one for one in wanted if not one.problem]
     if len(running) == 1:
         return RemotePlatform(running[0].address)
     mute = [one for one in found if one.problem and str(target or one.pid) == str(one.pid)]
     if not running and mute:
         raise PeerUnreachable(mute[0].problem)
     if not running:
-        raise PeerUnreachable(address=str(target or "any socket of this user"), problem="no platform is running")
+        text = "" if target else "no platform is running; start one with `exop run APP` or `exop serve`"
+        raise PeerUnreachable(text, address=str(target or "any socket"), problem="no platform is running")
     names = ", ".join(f"{one.pid} ({one.name})" for one in running)
     raise PeerUnreachable(f"several platforms run: {names}; name one of them (on the command line by --on)")

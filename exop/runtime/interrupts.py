@@ -24,7 +24,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-#: So many interrupts are kept back; the next one is raised at once, and the change comes to its end in its own thread.
+#: The number of interrupts that are deferred; the next one is raised at once, while the change finishes in its thread.
 PATIENCE: Final = 2
 #: Where an interrupt wakes nothing, it is looked for this often, in seconds.
 GLANCE: Final = 0.1

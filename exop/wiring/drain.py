@@ -169,7 +169,7 @@ class Drain:
             self.pause.wake()
 
         def stuck() -> bool:
-            """It waits for a slet that somebody has to repair or resume: not before the change is over."""
+            """It waits for a slet to be repaired or resumed: not before the change is over."""
             helpless = [one for one in self.deployment.components.values() if one.status in HELPLESS]
             return driver.held_by is not None and any(driver in one.trouble.holders for one in helpless)
 

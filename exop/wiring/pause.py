@@ -113,7 +113,7 @@ class Pause:
         return (self._action is None and not self._running) or asked_to_give_up()
 
     def wake(self) -> None:
-        """Look again at what is waited for."""
+        """Check the awaited condition again."""
         with self._news:
             self._news.notify_all()
 

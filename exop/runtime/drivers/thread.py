@@ -88,7 +88,7 @@ class ThreadDriver(Driver):
             self.told()
 
     def _keep_running(self, run: Callable[[], None]) -> None:
-        """Run to the end; after a defect once more, as soon as somebody has repaired what the driver runs."""
+        """Run to the end; after a defect once more, when the component has been repaired."""
         while True:
             try:
                 run()

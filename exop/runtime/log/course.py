@@ -9,7 +9,7 @@ from exop.model.encoding import encode
 from exop.runtime.convert import cut, to_items, weight
 from exop.runtime.log.disk import DiskLog
 
-#: So many rows are read from the log at once: reading begins at a place that may be far before the row that is wanted.
+#: Rows to read from the log at once: reading begins at a place that may be far before the requested row.
 _AHEAD: Final = 1000
 
 

@@ -198,7 +198,7 @@ def _version(path: Path) -> int | None:
     """The version of the tables; `None` when there are none yet.
 
     Raises:
-        sqlite3.Error, OSError: the file is no database, or one of somebody else's.
+        sqlite3.Error, OSError: the file is no database, or belongs to another program.
     """
     if not _holds(path):
         return None
