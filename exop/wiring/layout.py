@@ -67,7 +67,10 @@ def lay_out(circuit: Circuit, standing: Mapping[str, str] | None = None) -> Layo
     layout.spills = {*Waits(circuit, layout.inserted, layout.groups, layout.runs).spilling()}
     rank = layout.order = {place: index for index, place in enumerate(places)}
     for queue in queues:
-        layout.order[queue] = min((rank[p] for p, keys in layout.runs.items() if ("queue", queue) in keys), default=0)
+        # One that leads into further queues only runs no place: it is as far downstream as its channel.
+        channel = f"channel:{queue.removeprefix('-> ').partition(' -> ')[0]}"
+        run = (rank[place] for place, keys in layout.runs.items() if ("queue", queue) in keys)
+        layout.order[queue] = min(run, default=rank[channel])
     return layout
 
 

@@ -324,6 +324,7 @@ def run(platform: Platform, name: str, chance: random.Random, *, more: bool = Fa
 @example(160153, False)  # two workers waited for each other; a queue that was emptied was filled by its own worker
 @example(9178, False)  # a push at its safe point was sent twice
 @example(408041, False)  # what was on its way to a queue overtook what had been moved out of it
+@example(770345, True)  # a queue in front of slets that pull was emptied before what pushes into it had parked
 @example(120134, False)  # a sink came while the end was held up in front of another one
 def test_any_change_of_any_mesh(platform, seed, more):
     """Per output port and input port everything comes once and in order, however often the mesh is changed."""

@@ -302,6 +302,26 @@ def test_queues_are_ordered_from_upstream_to_downstream(rig):
     assert layout.order["start"] <= layout.order["back"]
 
 
+def test_a_queue_in_front_of_slets_that_pull_is_behind_what_pushes_into_it(rig):
+    """It leads into queues alone; emptied before a change, it has to stay empty, so its pusher has parked by then."""
+
+    @slet
+    def pulls(items: InputPort[Any]) -> Iterator[Any]:
+        yield from items
+
+    app = Application("pulled")
+    queue = app.channel("queue", kind="queue")
+    app.add("numbers", count_up, to=3, out=queue)
+    for name in ("one", "other"):
+        app.add(f"{name}-sink", sink, item=app.add(name, pulls, items=queue))
+    layout = laid_out(rig, app)
+    source, readers = (
+        [layout.order[component(rig, rig.wiring.circuit("pulled"), name).id] for name in names]
+        for names in (["numbers"], ["one", "other"])
+    )
+    assert source[0] < layout.order["queue"] < min(readers)
+
+
 def test_a_queue_that_stands_stays_while_its_place_is_there(rig):
     """What was inserted may hold items: it is kept when the connections change, and goes with its place."""
     app = Application("stand")
