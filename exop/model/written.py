@@ -34,11 +34,11 @@ def _written(place: str, value: Any) -> Any:
         return _written(place, value.value)
     if isinstance(value, (bool, datetime, date, time)):
         return value
-    for plain in (int, float, str):
+    for plain in (int, float):
         if isinstance(value, plain):
             return plain(value)
-    if isinstance(value, (PurePath, Decimal, UUID)):
-        return str(value)
+    if isinstance(value, (str, PurePath, Decimal, UUID)):
+        return _text(place, str(value))
     if isinstance(value, timedelta):
         return value.total_seconds()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -57,6 +57,17 @@ def _written(place: str, value: Any) -> Any:
         f"{place} is {value!r:.80}, which a topology file cannot hold; "
         f"use numbers, text, dates, lists, tables and dataclasses for settings that are stored"
     )
+
+
+def _text(place: str, text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise MeshError(
+            f"{place} is {text!r:.80}, which is not Unicode, and a topology file cannot hold it; "
+            f"use other text, or give the file or folder another name"
+        ) from None
+    return text
 
 
 def _table(place: str, value: Mapping[Any, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
-from exop.errors import CallTimeout, ConnectionLost, MessageTooLarge, PeerRefused, PeerUnreachable
+from exop.errors import CallTimeout, ConnectionLost, MessageTooLarge, PeerRefused, PeerUnreachable, RequestInvalid
 from exop.remoting.budget import Budget
 from exop.remoting.limits import DEFAULT_LIMITS, Limits
 from exop.remoting.rundir import socket_path
@@ -74,7 +74,10 @@ class ControlClient:
         """
         from exop.remoting.codec import pack
 
-        payload = pack({} if request is None else request)
+        try:
+            payload = pack({} if request is None else request, exactly=True)
+        except (OverflowError, UnicodeError) as problem:
+            raise RequestInvalid(operation=operation, problem=str(problem)) from None
         if len(payload) > self._limits.frame - _OVERHEAD:
             raise MessageTooLarge(
                 what=f"the request to {operation!r}",

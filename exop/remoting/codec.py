@@ -22,15 +22,20 @@ class BadMessage(ValueError):
     """The bytes are no msgpack, or not of the declared type."""
 
 
-def pack(value: object) -> bytes:
+def pack(value: object, *, exactly: bool = False) -> bytes:
     """Pack a struct, dataclass or plain value.
 
+    Integers of more than 64 bits and text that is not Unicode, which msgpack cannot hold, go as text that shows them,
+    unless *exactly* this value is meant: a single setting of that kind must not keep a platform from answering.
+
     Raises:
-        TypeError, OverflowError, RecursionError: something in *value* has no plain form.
+        OverflowError, UnicodeError: msgpack cannot hold what is meant *exactly*.
+        TypeError, RecursionError: something in *value* has no plain form.
         TooDeep: it is nested too deeply.
     """
     plain = msgspec.to_builtins(value, builtin_types=(bytes, bytearray), enc_hook=_plain)
-    packed: bytes = msgpack.packb(plain, use_bin_type=True)
+    shown: dict[str, Any] = {} if exactly else {"default": _large, "unicode_errors": "backslashreplace"}
+    packed: bytes = msgpack.packb(plain, use_bin_type=True, **shown)
     check_nesting(packed, DEPTH + AROUND)
     return packed
 
@@ -58,3 +63,10 @@ def _plain(value: object) -> object:
     if isinstance(value, PurePath):
         return str(value)
     raise TypeError(f"{type(value).__name__} has no plain form")
+
+
+def _large(value: int) -> str:
+    try:
+        return str(value)
+    except ValueError:  # Python does not write as many digits in decimal
+        return hex(value)

@@ -165,7 +165,7 @@ def check_private(directory: Path) -> None:
     """Refuse a state directory that another user could have written to: what it holds decides which code runs.
 
     Raises:
-        StateError: it belongs to another user, or a group or everybody may write there.
+        StateError: it belongs to another user, a group or everybody may write there, or a pipe or device is in the way.
         OSError: it cannot be read.
     """
     entered = directory.stat().st_mode & (stat.S_IXGRP | stat.S_IXOTH)
@@ -174,6 +174,11 @@ def check_private(directory: Path) -> None:
             found = path.stat()
         except FileNotFoundError:
             continue
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+            raise StateError(
+                f"{path} is neither a file nor a folder, and reading it may wait for ever; nothing was changed; "
+                f"move it away, or give another directory, --state DIR"
+            )
         if found.st_uid != os.geteuid():
             raise StateError(
                 f"{path} belongs to the user with the id {found.st_uid}, and this platform would run what it says as "

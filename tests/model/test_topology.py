@@ -108,6 +108,13 @@ def test_what_toml_cannot_hold_is_told():
             mesh.to_toml()
 
 
+def test_text_that_is_not_unicode_is_told():
+    """A file whose name is not Unicode cannot be stored: the error names the setting, and the cure."""
+    mesh = line().replace("middle", spec_of(odd).of("demo"), thing=Path("a\udcff"))
+    with pytest.raises(MeshError, match=r"line: the setting middle.thing is 'a\\udcff', which is not Unicode.*give"):
+        mesh.to_toml()
+
+
 NODE = '[application]\nname = "n"\n[nodes.a]\nslet = "demo:double"\nports = {item = "c", out = "d"}\n[channels.c]\n'
 WRONG = [
     ("[application", MeshError, "the topology is no TOML: "),

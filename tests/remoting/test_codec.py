@@ -51,10 +51,25 @@ def test_paths_go_as_text() -> None:
     assert unpack(pack({"at": Path("/tmp")}), dict[str, str]) == {"at": "/tmp"}
 
 
-@pytest.mark.parametrize("value", [object(), {1: {object()}}, 2**64, lambda: None])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(10**30, "1" + "0" * 30), (-(10**30), "-1" + "0" * 30), (16**5000, "0x1" + "0" * 5000), ("a\udcff", r"a\udcff")],
+    ids=["large", "small", "huge", "surrogate"],
+)
+def test_what_msgpack_cannot_hold_goes_as_text(value: object, text: str) -> None:
+    """A setting of more than 64 bits, or a file name that is not Unicode, keeps no platform from answering.
+
+    A request means exactly what it says: there it is an error.
+    """
+    assert unpack(pack({"settings": [value]}), Any) == {"settings": [text]}
+    with pytest.raises((OverflowError, UnicodeError)):
+        pack({"settings": [value]}, exactly=True)
+
+
+@pytest.mark.parametrize("value", [object(), {1: {object()}}, lambda: None])
 def test_no_plain_form(value: object) -> None:
     """What has no plain form is told where it is packed."""
-    with pytest.raises((TypeError, OverflowError)):
+    with pytest.raises(TypeError):
         pack(value)
 
 

@@ -234,6 +234,15 @@ def test_what_belongs_to_another_user_is_refused(directory, monkeypatch, name, l
         Store(place)
 
 
+@pytest.mark.parametrize("name", ["generation", "platform.sqlite", "lock"])
+def test_a_pipe_in_the_way_is_refused(directory, name):
+    """Opening it would wait for ever: it is named instead."""
+    directory.mkdir(parents=True)
+    os.mkfifo(directory / name)
+    with pytest.raises(StateError, match=rf"state/{name} is neither a file nor a folder.*move it away"):
+        Store(directory)
+
+
 def test_the_lock_cannot_be_taken_by_who_may_only_read(directory):
     """The file is its owner's alone, also where the release before has made it readable for all."""
     Store(directory).close()
