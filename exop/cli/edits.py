@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from cyclopts import Parameter
 
 from exop.cli.building import parse
+from exop.cli.options import check_seconds
 from exop.cli.peers import is_local
 from exop.errors import BuilderError, suggest
 
@@ -18,7 +19,10 @@ Data = dict[str, Any]
 
 Timeout: TypeAlias = Annotated[
     float | None,
-    Parameter(help="Give the change up when drivers need more seconds than this to come to a safe point; 10."),
+    Parameter(
+        help="Give the change up when drivers need more seconds than this to come to a safe point; 10.",
+        validator=check_seconds,
+    ),
 ]
 
 

@@ -8,6 +8,17 @@ from typing import Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 
+
+def check_seconds(_: type, seconds: float | None) -> None:
+    """Refuse what is no number of seconds, as a validator of options does.
+
+    Raises:
+        ValueError: it is negative, or not a number.
+    """
+    if seconds is not None and not seconds >= 0:
+        raise ValueError(f"{seconds:g} is no number of seconds; give 0 or more")
+
+
 Json: TypeAlias = Annotated[bool, Parameter(name="--json", help="Print JSON on stdout.")]
 Load: TypeAlias = Annotated[
     tuple[Path, ...],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from exop.cli.options import Load, Name, OnFailure, Params, State
+from exop.cli.options import Load, Name, OnFailure, Params, State, check_seconds
 from exop.cli.report import DONE, FAILED, say
 from exop.cli.stopping import Stopping
 from exop.errors import ExopError, StateError
@@ -37,7 +37,7 @@ def run(
     json: Annotated[bool, Parameter(name="--json")] = False,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"])] = False,
     on_failure: OnFailure | None = None,
-    drain_timeout: float = 20.0,
+    drain_timeout: Annotated[float, Parameter(validator=check_seconds)] = 20.0,
     check_sharing: bool = False,
 ) -> int:
     """Run an application until its sources end, showing its progress.
@@ -189,7 +189,7 @@ def _check_same(state: Path, mesh: Mesh) -> None:
     """
     from exop.runtime.store import Store
 
-    if not (state / "platform.sqlite").exists():
+    if not os.path.exists(state / "platform.sqlite"):  # a place that cannot be asked is named by the start
         return
     store = Store(state)
     try:

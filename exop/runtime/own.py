@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any, Final
 
+from exop.model.depth import deep_place
 from exop.model.slet import Slet
 from exop.shown import message, shown
 
 #: So long is an answer waited for, in seconds; who looks at all slets waits so long for each one at the most.
 PATIENCE: Final = 0.1
+#: The bounds of what one slet adds to the status of its platform: figures, characters of each, levels of nesting.
+_FIGURES: Final = 200
+_LENGTH: Final = 500
+_LEVELS: Final = 8
 
 
 class OwnFigures:
@@ -40,6 +45,26 @@ class OwnFigures:
 
     def _ask(self, instance: Any) -> None:
         try:
-            self._last = {message(name): value for name, value in instance.metrics().items()}
+            found = list(instance.metrics().items())
+            self._last = {_text(name): _bounded(value) for name, value in found[:_FIGURES]}
+            if len(found) > _FIGURES:
+                self._last["metrics()"] = f"has {len(found)} figures; {_FIGURES} are shown"
         except BaseException as problem:  # noqa: BLE001 (whatever a slet raises: it runs for others here)
             self._last = {"metrics()": f"raised {shown(problem)}"}
+
+
+def _bounded(value: Any) -> Any:
+    """A figure, or text that shows one that is too long or nested too deeply: nobody could read the status with it."""
+    if isinstance(value, str):
+        return _text(value)
+    if value is None or isinstance(value, (bool, float)) or (isinstance(value, int) and value.bit_length() <= _LENGTH):
+        return value
+    if isinstance(value, Sized) and len(value) > _FIGURES:
+        return f"a {type(value).__name__} of {len(value)} values"
+    text = shown(value, _LENGTH)
+    return value if len(text) < _LENGTH and deep_place(value, _LEVELS) is None else text
+
+
+def _text(value: Any) -> str:
+    text = message(value)
+    return text if len(text) <= _LENGTH else f"{text[:_LENGTH]}…"

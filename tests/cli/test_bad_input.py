@@ -254,6 +254,19 @@ def test_what_is_printed_is_safe_for_terminals_and_lines(capsys: pytest.CaptureF
     assert len(out.splitlines()) == 3
 
 
+@pytest.mark.parametrize("seconds", ["-1", "nan"])
+@pytest.mark.parametrize("command", [["run", "mesh.toml", "--drain-timeout"], ["replace", "a.b", "c:d", "--timeout"]])
+def test_seconds_that_are_none(command: list[str], seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither before zero nor no number at all: refused before anything is done."""
+    assert f"{seconds} is no number of seconds; give 0 or more" in refused(capsys, *command, seconds)
+
+
+def test_state_whose_name_is_too_long(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The place, the reason and the cure, as for any directory that cannot be made."""
+    line = refused(capsys, "run", topology, "--state", "x" * 300)
+    assert "cannot be used: File name too long; give another one, --state DIR" in line
+
+
 def test_filter_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     """A text that is no filter is shown with a mark under the place."""
     with Platform(control=True):

@@ -4,7 +4,9 @@ import threading
 from collections.abc import Iterator
 
 from exop.model.slet import Slet
+from exop.remoting.codec import pack
 from exop.runtime.own import OwnFigures
+from exop.runtime.status import plain
 from tests.rig import PATIENCE, eventually
 
 
@@ -53,6 +55,30 @@ def test_a_slow_answer_is_not_waited_for(monkeypatch):
     assert asking() == 1
     LET.set()
     eventually(lambda: figures.ask(slow) == {"rows": 7})
+
+
+class Large(Slow):
+    """Says far too much."""
+
+    def metrics(self):
+        """One figure that is good, and others that are too long, too deep or too many."""
+        deep = []
+        for _ in range(3000):
+            deep = [deep]
+        rest = {str(number): number for number in range(1000)}
+        return {"rows": 7, "pair": [1, 2], "deep": deep, "text": "x" * 10**6, "list": [1] * 10**6} | rest
+
+
+def test_large_figures_keep_no_platform_from_answering():
+    """What one slet says is bounded: the status of the platform, and so every command, depends on it."""
+    large, own = Large(), OwnFigures()
+    eventually(lambda: "rows" in own.ask(large))
+    figures = own.ask(large)
+    assert figures["rows"] == 7
+    assert figures["list"] == "a list of 1000000 values"
+    assert figures["pair"] == [1, 2]
+    assert figures["metrics()"] == "has 1005 figures; 200 are shown"
+    assert len(pack(plain(figures))) < 10_000
 
 
 def test_what_raises_ends_nothing():
