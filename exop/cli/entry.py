@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError, ValidationError
+from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError, UnusedCliTokensError, ValidationError
 
 from exop.cli.commands import COMMANDS, FAMILIES, GROUPS, Command
 from exop.cli.overview import EPILOGUE, HELP, OF_PLUGINS, discovered
@@ -171,9 +171,20 @@ def _one_line(problem: CycloptsError) -> str:
     text = " ".join(str(problem).split())
     if isinstance(problem, UnusedCliTokensError):
         text = f"too many arguments: {' '.join(problem.unused_tokens or ())}"
+    elif isinstance(problem, UnknownOptionError) and "Did you mean" not in text and _takes_parameters(problem):
+        name = (problem.token.keyword or problem.token.value).partition("=")[0].lstrip("-").replace("-", "_")
+        text = f"{text.removesuffix('.')}; a parameter of the application is written {name}=VALUE"
     elif isinstance(problem, ValidationError) and problem.exception_message:
-        text = problem.exception_message
+        named = problem.argument.name if problem.argument is not None else ""
+        text = (
+            problem.exception_message if named in problem.exception_message else f"{named}: {problem.exception_message}"
+        )
     return text if text.endswith("..") else text.removesuffix(".")
+
+
+def _takes_parameters(problem: UnknownOptionError) -> bool:
+    """Whether the command accepts parameters of an application."""
+    return any("--params" in argument.names for argument in problem.argument_collection)
 
 
 def _version() -> str:

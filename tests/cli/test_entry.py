@@ -85,6 +85,10 @@ def test_help_stays_light() -> None:
         (["ps", "--jason"], "--jason"),
         (["ps", "--log-level", "loud"], "exop: --log-level: there is no level 'loud'; known: debug"),
         (["serve", "more", "words"], "too many arguments: more words"),
+        (
+            ["run", "app.py", "--rows", "4"],
+            "Unknown option: --rows; a parameter of the application is written rows=VALUE",
+        ),
         (["mesh", "x", "--format", "png"], "mermaid"),
     ],
 )
