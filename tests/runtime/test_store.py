@@ -11,6 +11,7 @@ import pytest
 
 from exop import Application
 from exop.errors import StateError
+from exop.runtime.state.examination import examine
 from exop.runtime.state.tables import VERSION
 from exop.runtime.store import Store
 from exop.stock.slets import count_up, show
@@ -236,11 +237,13 @@ def test_what_belongs_to_another_user_is_refused(directory, monkeypatch, name, l
 
 @pytest.mark.parametrize("name", ["generation", "platform.sqlite", "lock"])
 def test_a_pipe_in_the_way_is_refused(directory, name):
-    """Opening it would wait for ever: it is named instead."""
+    """Opening it would wait for ever: it is named instead, by a start and by `exop state check`."""
     directory.mkdir(parents=True)
     os.mkfifo(directory / name)
     with pytest.raises(StateError, match=rf"state/{name} is neither a file nor a folder.*move it away"):
         Store(directory)
+    with pytest.raises(StateError, match=rf"state/{name} is no file.*move it away"):
+        examine(directory)
 
 
 def test_the_lock_cannot_be_taken_by_who_may_only_read(directory):

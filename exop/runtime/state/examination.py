@@ -74,6 +74,9 @@ def _unused(directory: Path) -> ExitStack:
             f"{directory} is not a state directory: it holds none of {', '.join(_MARKS)}; name the one that was given "
             f"by --state DIR"
         )
+    for path in (directory / name for name in _MARKS):
+        if path.exists() and not path.is_file():
+            raise StateError(f"{path} is no file; nothing was changed; move it away, or restore the whole directory")
     held = ExitStack()
     path = directory / "lock"
     if path.exists():
