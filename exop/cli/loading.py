@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from exop.app import Application
 from exop.cli.peers import is_local
@@ -197,14 +197,22 @@ def _installed(given: str, catalog: Catalog, running: Iterable[str] | None) -> T
     raise BuilderError(f"{problem}; {suggest(given, known + names, 'builder')}")
 
 
+#: Bytes of a file that is read whole; a device has no end.
+_LARGEST: Final = 16_000_000
+
+
 def text_of(path: Path) -> str:
     """The text of a file that the user has named.
 
     Raises:
-        BuilderError: it cannot be read.
+        BuilderError: it cannot be read, or is larger than any topology or file of parameters.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
+        if len(data) > _LARGEST:
+            raise BuilderError(f"{path} cannot be read: it is larger than {_LARGEST:,} bytes")
+        return data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise BuilderError(f"{path} cannot be read: {problem}") from problem
 

@@ -116,6 +116,10 @@ class Node:
         """The settings that were set explicitly, by name."""
         return {name: value for name, value in self.settings.items() if name in self.given}
 
+    def private_settings(self) -> dict[str, Any]:
+        """The settings as one running instance gets them: it may alter its copies, and never the mesh."""
+        return {name: self.slet.settings[name].private(value) for name, value in self.settings.items()}
+
     def inputs(self) -> dict[str, str]:
         """The channel of each input port."""
         return {port.name: self.ports[port.name] for port in self.slet.inputs if port.name in self.ports}

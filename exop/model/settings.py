@@ -35,6 +35,13 @@ class Setting:
         changeable = isinstance(self.default, (list, dict, set)) or dataclasses.is_dataclass(self.default)
         return copy.deepcopy(self.default) if changeable else self.default
 
+    def private(self, value: Any) -> Any:
+        """A value for one instance: collections as copies, so that a slet that alters one does not alter the mesh.
+
+        A value of a setting of any type (`Any`, `object`) is passed by reference.
+        """
+        return value if self.type in (Any, object) else _copied(value)
+
     def converted(self, place: str, value: Any) -> Any:
         """Convert a given *value* to the type.
 
@@ -45,6 +52,15 @@ class Setting:
             return convert(value, self.type)
         except ValueError as problem:
             raise SettingError(place=place, setting=self.name, problem=str(problem)) from None
+
+
+def _copied(value: Any) -> Any:
+    """The collections of a value as copies; what they hold stays the same."""
+    if type(value) is list:
+        return [_copied(one) for one in value]
+    if type(value) is dict:
+        return {key: _copied(one) for key, one in value.items()}
+    return set(value) if type(value) is set else value
 
 
 def configured(

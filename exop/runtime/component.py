@@ -187,7 +187,7 @@ class Component:
         """Take new settings; called while nothing is in flight here."""
         self.node = node
         if self.instance is not None:
-            for name, value in node.settings.items():
+            for name, value in node.private_settings().items():
                 setattr(self.instance, name, value)
         self.bind_slet()
 
@@ -305,7 +305,7 @@ class Component:
 
     def bind_slet(self) -> None:
         """Bind the slet to its state and settings."""
-        spec, settings = self.spec, self.node.settings
+        spec, settings = self.spec, self.node.private_settings()
         for port in (one for one in spec.inputs if not one.pulled):
             name = port.method or port.name
             call = getattr(self.instance, name) if spec.is_class else bind_function(spec, self.state, settings)
@@ -318,7 +318,7 @@ class Component:
         if self.instance is not None:
             return iter(self.instance)
         pulled = list(self.pulled.values())
-        found = bind_function(self.spec, self.state, self.node.settings)(*pulled)
+        found = bind_function(self.spec, self.state, self.node.private_settings())(*pulled)
         return iter(found if found is not None else ())
 
     def end_outputs(self) -> None:

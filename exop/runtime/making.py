@@ -48,7 +48,7 @@ def make_parts(component: Component, engines: EnginePlaces | None) -> None:
             component.pulled[port.name] = _pulled_input(component, port, f"{component.node.name}.{port.name}")
     component.tie = tie_of(component, engines)
     if spec.is_class:
-        component.instance = spec.factory(**component.node.settings, **_injected(component))
+        component.instance = spec.factory(**component.node.private_settings(), **_injected(component))
     component.bind_slet()
 
 

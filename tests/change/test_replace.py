@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import field
 from typing import Any
 
 import pytest
@@ -81,6 +82,34 @@ def test_defaults_come_with_the_successor(platform):
     end(platform, "app")
     assert {label for label, _ in seen} == {"oldold", "newnew"}
     assert [x for _, x in seen] == list(range(1, len(seen) + 1))
+
+
+def test_a_slet_that_alters_a_setting_does_not_alter_the_mesh(platform):
+    """An instance gets a copy of each collection: the mesh keeps what was set, and what was not set stays a default."""
+
+    @slet
+    def noting(x: int, *, times: int = 1, noted: list[int] = []) -> int:  # noqa: B006
+        noted.append(x)
+        return x * times
+
+    class Noting(Slet):
+        times: int = 1
+        noted: list[int] = field(default_factory=list)
+
+        @input_port
+        def x(self, x: int) -> int:
+            self.noted.append(x)
+            return x * self.times
+
+    for altering in (noting, Noting):
+        seen: list[int] = []
+        mesh = platform.apply(chain("app", endless, altering, writing(seen)).build())
+        grows(seen, 10)
+        platform.apply(mesh.configure("b", times=2))
+        grows(seen, 10)
+        node = platform.mesh("app").node("b")
+        assert (node.settings["noted"], node.given) == ([], {"times"})
+        platform.remove("app")
 
 
 @pytest.mark.parametrize("successor", [summing, summing_too])

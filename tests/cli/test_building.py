@@ -135,6 +135,12 @@ def test_a_parameter_file_that_cannot_be_read(text: str | None, counting: Path) 
         build(find_target(str(counting), catalog), ["output=x"], catalog, [Path("more.toml")])
 
 
+def test_a_parameter_file_without_end(counting: Path) -> None:
+    """A device or a huge file is refused after a bounded number of bytes."""
+    with pytest.raises(BuilderError, match=r"/dev/zero cannot be read: it is larger than"):
+        build(find_target(str(counting), known_plugins()), [], known_plugins(), [Path("/dev/zero")])
+
+
 def test_files_take_no_parameters_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """A parameter in the environment, for something without a builder, is refused with its variable."""
     Path("mesh.toml").write_text("")
