@@ -30,6 +30,9 @@ _HEADERS: Final = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
 #: Levels of JSON that one level of a memento takes at the most: a tag, its list, and the table in it.
 _PER_LEVEL: Final = 4
 _COUNTED: Final = 4096
+_COLLECTIONS: Final = (Mapping, list, tuple, set, frozenset, deque)
+#: Parts that are looked at one by one.
+_FEW: Final = 500
 _READ: Final = 2**16
 _STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _BRACKETS: Final = re.compile(r"[^][{}]+")
@@ -59,6 +62,21 @@ def deep_place(value: Any, levels: int = DEPTH) -> str | None:
     return None
 
 
+def is_shallow(value: Any, levels: int = DEPTH) -> bool:
+    """Whether a value of few parts is nested at most *levels* deep; `False` also where it has many parts."""
+    open_: list[tuple[Any, int]] = [(value, 0)]
+    for _ in range(_FEW):
+        if not open_:
+            return True
+        one, above = open_.pop()
+        if type(one) in _PLAIN:
+            continue
+        if above >= levels or (isinstance(one, _COLLECTIONS) and len(one) > _FEW):
+            return False
+        open_ += [(part, above + 1) for _, part in parts_of(one)]
+    return False
+
+
 def parts_of(value: Any) -> Iterable[tuple[Any, Any]]:
     """What a value holds, each with the step that leads there; of a plain value nothing."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -67,7 +85,7 @@ def parts_of(value: Any) -> Iterable[tuple[Any, Any]]:
         steps = [f".{key}" if type(key) is str and key.isidentifier() else f"[{shown(key, 20)}]" for key in value]
         keys = [(step, key) for step, key in zip(steps, value, strict=True) if type(key) not in _PLAIN]
         return [*zip(steps, value.values(), strict=True), *keys]
-    if isinstance(value, (list, tuple, set, frozenset, deque)):
+    if isinstance(value, _COLLECTIONS):
         names = getattr(value, "_fields", None)
         return [(f".{names[n]}" if names else f"[{n}]", one) for n, one in enumerate(value)]
     return ()

@@ -23,13 +23,13 @@ import msgpack
 
 from exop.errors import NotStorable
 from exop.model import columns
-from exop.model.depth import DEPTH, check_nesting, deep_place
+from exop.model.depth import DEPTH, check_nesting, deep_place, is_shallow
 from exop.model.items import Batch, Window
 from exop.model.named import name_of
 
 #: The extension that is the mark; older releases wrote one extension per tag, which held the packed content.
 MARK: Final = 64
-#: A packer whose buffer has grown beyond this is not kept.
+#: Bytes; a packer whose buffer has grown beyond this is not kept.
 _LARGE: Final = 2**20
 
 
@@ -73,7 +73,9 @@ def encode(value: Any, *, levels: int = DEPTH) -> bytes:
     packer = _free_packer()
     try:
         data: bytes = packer.pack(value)
-        check_nesting(data, levels)
+        # Looking at the nesting of the bytes copies them once more: seldom needed for large arrays, in few parts.
+        if len(data) <= _LARGE or not is_shallow(value, levels):
+            check_nesting(data, levels)
     except NotStorable:
         raise
     except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as problem:

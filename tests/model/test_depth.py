@@ -269,3 +269,13 @@ def test_the_place() -> None:
     inner = nested(KINDS["list"], 3)
     assert deep_place({"head": Link(Pair(1, {"a b": inner}))}, 4) == "head.next.rest['a b']"
     assert deep_place({"head": inner}, 4) is None
+
+
+@pytest.mark.parametrize("parts", [1, 2000])
+def test_large_values_are_looked_at_as_well(parts):
+    """The bound also holds beside large data, whether it is in few parts or in many."""
+    large: Any = [bytes(2_000_000 // parts)] * parts
+    chain: Any = functools.reduce(lambda inner, _: [inner], range(DEPTH - 1), None)
+    assert decode(encode([large, chain])) == [large, chain]
+    with pytest.raises(NotStorable, match="nested more than 100 levels deep"):
+        encode([large, [chain]])
