@@ -6,14 +6,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from queue import SimpleQueue
 from typing import Any, ClassVar
 
 from exop.errors import MeshError
 from exop.model.items import EndOfStream, Punctuation
 from exop.runtime.channel import Channel, Outlet
 from exop.runtime.convert import cut, weight
-from exop.runtime.drivers.base import Driver, current_driver
+from exop.runtime.drivers.base import Driver, Signal, current_driver
 from exop.runtime.entry import NOWHERE, Entry, fan_out
 from exop.runtime.packet import Kind, Packet
 from exop.runtime.unwind import Unwind, Work
@@ -326,11 +325,11 @@ class QueueChannel(Channel):
 
     def _wait_outside(self, size: int) -> None:
         """A thread that is no driver (a test, an embedding program) waits on a signal of its own."""
-        signal: SimpleQueue[None] = SimpleQueue()
+        signal = Signal()
         while not self._has_room(size):
-            self._line_up(lambda: signal.put(None))
+            self._line_up(signal.set)
             if not self._has_room(size):
-                signal.get()
+                signal.wait()
 
     def _spill(self, driver: Driver) -> None:
         """A worker never waits for a queue that it drains itself: it exceeds the capacity, up to a bound."""

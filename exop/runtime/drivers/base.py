@@ -13,8 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from exop.runtime.unwind import Unwind, Wait, Work
@@ -52,6 +50,28 @@ def acting_as(driver: Driver | None) -> Iterator[None]:
         yield
     finally:
         _LOCAL.driver = before
+
+
+class Signal:
+    """Wakes one waiting thread; set while none waits, it lets the next wait return at once.
+
+    Not a `SimpleQueue`: up to Python 3.12 its `get` may block for ever when its timeout passes before it sleeps.
+    """
+
+    def __init__(self) -> None:
+        self._unset = threading.Lock()
+        self._unset.acquire()
+
+    def set(self) -> None:
+        """Wake the waiting thread; any thread may call this."""
+        try:
+            self._unset.release()
+        except RuntimeError:  # it is set already
+            return
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, and unset it; `False` when *timeout* seconds were not enough."""
+        return self._unset.acquire(timeout=-1 if timeout is None else timeout)
 
 
 def _unheard() -> None:
@@ -92,7 +112,7 @@ class Driver:
         self.only: tuple[QueueChannel, ...] | None = None
         self.work: deque[Work] = deque()
         self.entries: Mapping[str, Entry] = {}
-        self._signal: SimpleQueue[None] = SimpleQueue()
+        self._signal = Signal()
         self._first = FIRST
         self._flags = threading.Lock()
         self._closers, self._at_work = 0, False
@@ -111,39 +131,39 @@ class Driver:
     def wake(self) -> None:
         """Make a waiting driver look again at what it waits for."""
         self.sleeping = False
-        self._signal.put(None)
+        self._signal.set()
 
     def close(self) -> None:
         """Ask the driver to park at its next safe point; `wait_parked` waits for it."""
         with self._flags:
             self._closers += 1
             self.attention = True
-        self._signal.put(None)
+        self._signal.set()
 
     def open(self) -> None:
         """Let the driver go on, once as many have opened as have closed."""
         with self._flags:
             self._closers -= 1
             self.attention = True  # what follows may be bound anew: a way kept at hand is read again before it is used
-        self._signal.put(None)
+        self._signal.set()
 
     def end(self) -> None:
         """Ask a source to end its stream at the next safe point."""
         with self._flags:
             self.ending = self.attention = True
-        self._signal.put(None)
+        self._signal.set()
 
     def halt(self) -> None:
         """Ask the driver to leave at the next safe point, whatever is left undone."""
         with self._flags:
             self.halting = self.attention = True
-        self._signal.put(None)
+        self._signal.set()
 
     def retire(self) -> None:
         """Ask the driver to leave: a successor has what it had in hand (`surrender`), and says when the end comes."""
         with self._flags:
             self.retired = self.attention = True
-        self._signal.put(None)
+        self._signal.set()
 
     def unload(self) -> list[Work]:
         """Give away what was left to do, to be given out anew; the driver is parked, and goes on after that."""
@@ -163,7 +183,7 @@ class Driver:
         with self._flags:
             self.work.extend(work)
             self.attention = True
-        self._signal.put(None)
+        self._signal.set()
 
     @property
     def outside(self) -> bool:
@@ -192,21 +212,18 @@ class Driver:
     def _watched(self, ready: Callable[[], bool], timeout: float | None) -> bool:
         """Wait, in another thread than the driver's, until *ready()* holds; the driver tells when it rests."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        news: SimpleQueue[None] = SimpleQueue()
-        watcher = partial(news.put, None)
-        self.watch(watcher)
+        news = Signal()
+        self.watch(news.set)
         try:
             while not ready():
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return False
-                try:
-                    news.get(timeout=left)
-                except Empty:
+                if not news.wait(left):
                     return ready()
             return True
         finally:
-            self.unwatch(watcher)
+            self.unwatch(news.set)
 
     def watch(self, watcher: Callable[[], None]) -> None:
         """Call *watcher*, in the driver's thread, whenever the driver rests."""
@@ -238,7 +255,7 @@ class Driver:
         while self._closers and not (self.halting or self.retired):  # who was suspended leaves all the same
             self.parked = True
             self.rest()
-            self._signal.get()
+            self._signal.wait()
             self.parked = False
             self.busy = True
         if self.halting:
@@ -262,9 +279,7 @@ class Driver:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 return
-            try:
-                self._signal.get(timeout=left)
-            except Empty:
+            if not self._signal.wait(left):
                 return
 
     def doze(self, idle: Callable[[], bool]) -> None:
@@ -272,7 +287,7 @@ class Driver:
         self.rest()
         self.sleeping = True
         if idle() and not (self._closers or self.halting or self.ending or self.retired or self.work):
-            self._signal.get()
+            self._signal.wait()
         self.sleeping = False
 
     def rest_idly(self) -> None:

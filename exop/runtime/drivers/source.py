@@ -87,7 +87,7 @@ class SourceDriver(ThreadDriver):
         """Iterate the slet anew, from its memento, behind what it has yielded; the driver is parked outside of it."""
         with self._flags:
             self.anew = self.attention = True
-        self._signal.put(None)
+        self._signal.set()
 
     def surrender(self, pushed: Iterable[Work] = ()) -> list[Work]:
         """Give away what is in hand: what was left to do, and what was yielded and is not pushed yet."""

@@ -1,9 +1,11 @@
 """Safe points: parking and opening, nested and under race, holding, dozing, halting, work in hand."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
+from exop.runtime.drivers import base
 from exop.runtime.drivers.base import Driver, Halted, acting_as, current_driver
 from exop.runtime.entry import Entry
 from exop.runtime.unwind import Unwind, Work
@@ -236,6 +238,21 @@ def test_a_hold_with_patience_ends_by_itself_but_not_while_parked():
     assert waiting.alive
     waiting.open()
     finished(waiting)
+
+
+def test_a_wait_ends_in_time_however_little_time_is_left(monkeypatch):
+    """A thread may lose the processor just before it sleeps, until after its deadline: it goes on all the same.
+
+    The clock stands still, so that every one of these waits is asked for with a nanosecond left.
+    """
+    monkeypatch.setattr(base, "time", SimpleNamespace(monotonic=lambda: 0.0))
+
+    def work(driver):
+        for _ in range(15_000):
+            driver.wake()
+            driver.wait_for(lambda: False, timeout=1e-9)
+
+    finished(driven(work))
 
 
 @pytest.mark.parametrize("place", ["attend", "hold", "doze", "wait_for"])
