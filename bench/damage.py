@@ -29,7 +29,7 @@ from exop.runtime.log.disk import DiskLog
 NAME = "damaged"
 #: How many state directories are damaged in turn, each left behind by two kills.
 DIRECTORIES = 3
-#: Where the process is killed: around a transaction, an engine's commit, an append to a log, and in between.
+#: The points at which the process is killed: around a transaction, an engine's commit, an append to a log, and between.
 POINTS = (
     "checkpoint-writing",
     "generation-written",
@@ -47,7 +47,7 @@ BUNDLE = {
 }
 #: No run lasts longer, in seconds.
 PATIENCE = 60.0
-#: What is as good as no message: the words of an error that nobody has foreseen.
+#: Texts that count as no message: the words of an unforeseen error.
 UNFORESEEN = ("a defect", "Traceback", "AssertionError", "KeyError", "IndexError", "TypeError", "ValueError")
 
 
@@ -182,7 +182,7 @@ def _flip(path: Path, place: int) -> None:
 
 @cache
 def _folder() -> Path:
-    """Where all lives take place: the settings of sinks hold it."""
+    """Return the folder in which all lives run: the settings of sinks contain it."""
     return Path(_temporary().name) / "folder"
 
 
@@ -241,7 +241,7 @@ def _output(folder: Path) -> dict[str, Any]:
 
 
 def _of_log(folder: Path, what: str) -> str:
-    """The rows that a log has kept are output, too; also those that nobody has read since."""
+    """Check the rows that a log has kept, including those that were not read afterwards."""
     (place,) = (folder / "state" / "channels").rglob("kept.channel")
     try:
         with closing(DiskLog(place)) as log:

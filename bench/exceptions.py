@@ -152,7 +152,7 @@ class Position(Memento):
 
 
 class Seen(Memento):
-    """What the sink has got."""
+    """The items that the sink has received."""
 
     items: list[int] = field(default_factory=list)
 
@@ -350,7 +350,7 @@ class Case:
             platform.resume("app", failed.node.name)
 
     def _compare(self, platform: Platform) -> None:
-        """What has come out is what the policy promises."""
+        """Check that the output is what the policy promises."""
         sink = platform.deployment("app").components["node" if self.kind == "sink" else "sink"]
         assert isinstance(sink.state, Seen)
         found, expected = Counter(sink.state.items), Counter(self._expected())

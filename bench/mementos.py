@@ -1,4 +1,4 @@
-"""What becomes of hostile bytes that are read as a memento, an item, a message, a file or a bundle?
+"""Does reading hostile bytes as a memento, an item, a message, a file or a bundle do any harm?
 
 Every case makes one input: a sound one that is changed, or one that is made of hostile parts. A child process decodes
 it in a thread with a stack of 512 kB. The outcome is a value or an `ExopError`; another exception, an import, a process
@@ -54,7 +54,7 @@ from exop.runtime.trouble import FailedItem
 
 #: Seconds of CPU that one input may take, and the address space of the child.
 SLOWEST, MEMORY = 10.0, 12 * 2**30
-#: What reading may not cause: `sys.audit` reports the beginnings of these.
+#: The events that reading must not cause, by the beginnings of the names that `sys.audit` reports.
 FORBIDDEN: Final = ("import", "os.", "subprocess", "socket", "tempfile", "shutil", "ctypes", "pty")
 
 
@@ -310,7 +310,7 @@ def _setting(chance: random.Random) -> None:
 
 
 def _sound(memento: Memento) -> None:
-    """What was read is of its class, fits its annotations, and can be stored."""
+    """Check that the memento read is of its class, fits its annotations, and can be stored."""
     assert type(memento) is State
     check_fields(fields_of(memento), State, "a.b")
     check_parts(memento, "a.b")

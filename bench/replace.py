@@ -1,4 +1,4 @@
-"""What does an item see of a replacement, is any lost, doubled or reordered, and what does a restart cost instead?"""
+"""How do replacements affect items, is any lost, doubled or reordered, and what does a restart cost instead?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bench.states import Book, booked, booked_again, entered, fill
 from bench.streams import WINDOW, Checks, Pairs, Stream, Watched, nothing, quantile, replaced_in_turns, rest
 from exop import Application, Platform, slet
 
-#: What the gaps around replacements are compared with.
+#: The baseline for the gaps around replacements.
 ALONE = "the same stream for as long without a replacement"
 LOOP = "the same slets in a plain loop"
 

@@ -17,13 +17,13 @@ from exop import Application, Platform
 
 #: How long the sink is watched for one figure, in seconds; what comes late after a change is in it.
 WINDOW = 0.02
-#: Each so many replacements it is told how far they are.
+#: Progress is reported after this many replacements.
 TOLD = 100
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What was seen at a sink during a while.
+    """The observations at a sink during a period.
 
     Attributes:
         gaps: The longest gap in each slice of it, in ms.
@@ -52,7 +52,7 @@ class Watched:
 
 @dataclass
 class Checks:
-    """What the sinks of all streams have found."""
+    """The findings of the sinks of all streams."""
 
     replacements: int = 0
     seen: list[Seen] = field(default_factory=list)
@@ -148,7 +148,7 @@ def replaced_in_turns(stream: Stream, slets: Sequence[Any], number: int, what: s
 
 
 def nothing() -> None:
-    """What is done to a stream that is left alone."""
+    """Change nothing: leave the stream alone."""
 
 
 def quantile(values: Sequence[float], share: float) -> float:

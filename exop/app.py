@@ -1,4 +1,4 @@
-"""`Application`: builds a mesh in Python; a mistake is told at the line that makes it."""
+"""`Application`: builds a mesh in Python; a mistake is reported at the line that makes it."""
 
 from __future__ import annotations
 
@@ -275,14 +275,14 @@ class _Placed:
 
 @dataclass(frozen=True)
 class Care:
-    """What a node says about items that make trouble, where it differs from its slet."""
+    """The failure settings of a node, where they differ from those of its slet."""
 
     on_error: Policy | None = None
     timeout: float | None = None
     dead_letters: int | None = None
 
     def without(self, spec: SletSpec, given: Mapping[str, Any]) -> tuple[Care, dict[str, Any]]:
-        """What is meant for the node, and what for the slet: its own settings and ports come first."""
+        """Split settings into the node's and the slet's: the slet's own settings and ports take precedence."""
         own = {
             name: getattr(self, name)
             for name in ("timeout", "dead_letters")

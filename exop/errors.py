@@ -188,7 +188,7 @@ class StateError(ExopError):
 
 
 class StoredStateError(StateError):
-    """What was stored cannot be read: `what`, `problem`, `cure`. Nothing was changed."""
+    """Stored data cannot be read: `what`, `problem`, `cure`. Nothing was changed."""
 
     template = "{what} cannot be taken over: {problem}; nothing was changed; {cure}"
 
@@ -234,13 +234,13 @@ class BundleError(ExopError):
 
 
 class ArchiveRefused(BundleError):
-    """What was sent is no archive of a bundle, or a dangerous one: `archive`, `problem`, `cure`."""
+    """The file sent is no archive of a bundle, or a dangerous one: `archive`, `problem`, `cure`."""
 
     template = "{archive} is refused: {problem}; {cure}"
 
 
 class RequirementMissing(BundleError):
-    """What a bundle requires is not there: `bundle`, `missing` (each with its cure)."""
+    """A requirement of a bundle is not there: `bundle`, `missing` (each with its cure)."""
 
     template = "the bundle {bundle} lacks {missing}"
 

@@ -1,4 +1,4 @@
-"""What ExoP logs and how it is shown: on stderr, for people or as JSON lines. The one place that sets up structlog."""
+"""ExoP's log output: on stderr, for people or as JSON lines. The only module that configures structlog."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LIBRARIES: Final = (f"{os.path.dirname(os.__file__)}{os.sep}", "site-packages",
 
 @dataclass
 class _Choice:
-    """What the program that owns the process has asked for; nobody has while `made` is false."""
+    """The logging configuration that the program has chosen; none while `made` is false."""
 
     level: int = logging.INFO
     form: str = "console"
@@ -123,7 +123,7 @@ def _processors() -> list[Any]:
 
 
 def tell(text: str) -> None:
-    """Print a line on stderr; where that is closed, or full, there is nobody to be told, and everything runs on."""
+    """Print a line on stderr; if stderr is closed or full, the line is lost and the program runs on."""
     with suppress(OSError, ValueError):
         print(text, file=sys.stderr, flush=True)  # noqa: T201 (the one place where logs leave)
 
@@ -177,7 +177,7 @@ class _Stderr:
 
 
 class _Route(logging.Handler):
-    """Hands what standard logging is told to structlog."""
+    """Passes the records of standard logging to structlog."""
 
     def __init__(self) -> None:
         super().__init__()

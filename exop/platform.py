@@ -163,7 +163,7 @@ class Platform(Requests):
 
     @property
     def bundles(self) -> Bundles:
-        """What is installed, started, updated, stopped and uninstalled while the platform runs.
+        """The bundles: installed, started, updated, stopped and uninstalled while the platform runs.
 
         Raises:
             PlanError: the platform is not running.
@@ -209,7 +209,7 @@ class Platform(Requests):
         return dict(self.catalog.slets)
 
     def status(self, application: str | None = None) -> dict[str, Any]:
-        """What runs here, in plain data: the platform, or one application with its components and channels."""
+        """Return the status as plain data: of the platform, or of one application with its components and channels."""
         opening = dict(self.components.openings.deployments)
         if application in opening:
             return application_status(opening[application])
@@ -260,7 +260,7 @@ class Platform(Requests):
             self.registry.register(interface, service, {KIND: "platform", HOST: self.name, NAME: interface})
 
     def _to_restart(self, store: Store) -> list[StoredApplication]:
-        """What ran when the state directory was left; from now on it is shown as opening."""
+        """List the applications that ran when the state directory was closed; from now on they are shown as opening."""
         self._load_plugins(store)
         found = [one for one in store.applications() if one.active]
         self.components.openings.deployments.update({one.name: Deployment(Mesh(one.name)) for one in found})

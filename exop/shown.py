@@ -22,10 +22,10 @@ MOST: Final = 200
 #: Files whose frames stand between a driver and a slet: the compiled ways, and the runtime.
 _CALLERS: Final = ("<fused ", str(Path(__file__).parent / "runtime"))
 
-#: What user code raises, `sys.exit()` included; to be caught where it runs outside of the handling of items.
+#: Exceptions of user code, including `sys.exit()`; caught where it runs outside of the handling of items.
 RAISED: Final = (Exception, SystemExit, GeneratorExit)
 
-#: What moves the cursor, changes colours or turns the direction of the text; not the end of a line, nor a tabulator.
+#: Characters that move the cursor, change colours or turn the text direction; not line ends, nor tabulators.
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 #: Attributes as the interpreter itself reads them: nothing that a class defines runs.
 _READ: Final[dict[str, Callable[[BaseException], Any]]] = {
@@ -113,7 +113,7 @@ def without_own_frames(error: BaseException) -> None:
 
 
 def frames_of(error: BaseException) -> traceback.StackSummary:
-    """Where the exception was raised: its frames, the innermost last."""
+    """Return the frames of the place where the exception was raised, the innermost last."""
     return traceback.extract_tb(_READ["__traceback__"](error), limit=-MOST)
 
 

@@ -1,4 +1,4 @@
-"""What an operator does to the running application in the demo: the paper's §5.5, and a mistake found in time."""
+"""The changes that an operator makes to the running application in the demo: the paper's §5.5, and a correction."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Operator:
         self._thread.join(PATIENCE)
 
     def report(self) -> str:
-        """What was done, as the operator's terminal would show it."""
+        """Return the changes made, as the operator's terminal would show them."""
         lines: list[str] = []
         for one in self.changes:
             lines += [f"   {one.why}", f"   $ exop {' '.join(one.arguments)}"]

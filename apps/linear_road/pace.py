@@ -75,7 +75,7 @@ class Pace:
         return (self._last[0] - self._first[0]) / (self._last[1] - self._first[1])
 
     def text(self) -> str:
-        """What was asked, what was reached, and why."""
+        """Return the speed asked for, the speed reached, and the reasons for the difference."""
         lines = [f"asked: {self.asked:g} times real time; reached: {self.reached():.1f}"]
         if self._share < 1:
             lines.append(f"began slower: other processes left {self._share:.0%} of a core to one that never waits")

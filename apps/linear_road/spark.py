@@ -10,7 +10,7 @@ from . import standing
 from .schema import ACCIDENTS, REPORTS, STATISTICS, TUPLES
 from .segments import MINUTE, complete_minute, minute_of
 
-#: What the warm-up is made of: so many vehicles report twice a minute.
+#: The size of the warm-up: the number of vehicles that report twice a minute.
 _VEHICLES: Final = 1_000
 
 POSITIONS: Final = """

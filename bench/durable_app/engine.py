@@ -58,7 +58,7 @@ class Engine(Slet, own_driver=True):
             self._news.wait_for(lambda: not (self._waiting or self._working))
 
     def work(self, event: int, state: dict[str, int]) -> int:
-        """What becomes of a number."""
+        """Return the result for a number."""
         raise NotImplementedError
 
     def _start(self) -> None:
@@ -140,7 +140,7 @@ def _replaced(file: Path, held: list[Any]) -> None:
 
 
 def _read(file: Path) -> list[Any]:
-    """What was put into a file.
+    """Read the content of a file.
 
     Raises:
         StoredStateError: it is damaged.

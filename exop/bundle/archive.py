@@ -1,4 +1,4 @@
-"""Reading an archive that somebody has sent: checked as a whole before one byte of it is written."""
+"""Reading an archive received from outside: checked as a whole before one byte of it is written."""
 
 from __future__ import annotations
 

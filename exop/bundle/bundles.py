@@ -61,7 +61,7 @@ class Bundles:
 
     @property
     def broken(self) -> dict[str, BundleError]:
-        """What is kept in the state directory and cannot be read any more, with the reason."""
+        """The bundles in the state directory that cannot be read any more, with the reason."""
         return self._shelf.broken
 
     def install(self, path: str | os.PathLike[str]) -> Facts:
@@ -198,7 +198,7 @@ class Bundles:
         return Development(self._ground, Path(folder), build, wire)
 
     def list(self) -> Rows:
-        """What is installed, by name and version: `bundle`, `state`, what it offers, what is `missing`, who uses it."""
+        """List the installed bundles by name and version: `bundle`, `state`, contents, what is `missing`, and users."""
         with self._turn:
             rows = [self._facts(one) for one in self._known.in_order()]
         broken = [{"bundle": key, "state": "broken", "problem": str(error)} for key, error in self.broken.items()]
@@ -284,7 +284,7 @@ class Bundles:
             self._remember()
 
     def users(self, one: Bundle) -> Names:
-        """Who uses a bundle: nodes and channels of applications, stored applications, other bundles."""
+        """List the users of a bundle: nodes and channels of applications, stored applications, other bundles."""
         others = [other.key for other in self._known.importing(one)]
         return users_of(self._ground, one.key, one.code) + [f"the bundle {key}" for key in others]
 

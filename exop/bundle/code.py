@@ -21,7 +21,7 @@ from exop.shown import RAISED, class_of, frames_of, message
 
 @dataclass(frozen=True)
 class Code:
-    """What a started bundle offers: a plugin like any other, with the bundle's `name@version` as its name."""
+    """The contents of a started bundle: a plugin like any other, with the bundle's `name@version` as its name."""
 
     namespace: Namespace
     slets: tuple[Any, ...] = ()

@@ -17,13 +17,13 @@ from exop.wiring import Plan
 
 #: Makes the mesh out of the application builders of the folder.
 Build = Callable[[Generation], Mesh]
-#: How often a change is begun anew when somebody else changes the application at the same time.
+#: How often a change is retried when the application is changed concurrently.
 _TRIES = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What has become of a saved folder: it runs, has changed what runs, changes nothing, or is refused.
+    """The result of a saved folder: it runs, has changed the running application, changes nothing, or is refused.
 
     Attributes:
         steps: What was done, one line for each node, and what is worth knowing of it: a state that goes with its node.
@@ -134,7 +134,7 @@ class Development:
             return Outcome("changed", mesh.name, _steps(plan), last[1] if last is not None else 0.0)
 
     def _merged(self, running: Mesh, mesh: Mesh) -> Mesh:
-        """What was built, with what an operator has set meanwhile: an edit of something else does not take it back."""
+        """Merge the new mesh with the settings that an operator has changed meanwhile; edited settings win."""
         nodes = {}
         for name, node in mesh.nodes.items():
             was = self._built.nodes.get(name) if self._built is not None else None

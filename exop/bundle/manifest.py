@@ -47,7 +47,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a bundle is called, needs and offers.
+    """The name of a bundle, its requirements and its contents.
 
     Attributes:
         exop: The releases of ExoP that it works with.

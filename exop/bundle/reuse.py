@@ -75,7 +75,7 @@ def _has(module: ModuleType, part: Part) -> bool:
 
 
 def _flags(tree: ast.Module) -> int:
-    """What `from __future__ import …` of a module means for each of its statements."""
+    """Return the compiler flags that a module's `from __future__ import …` sets for each of its statements."""
     flags = 0
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":

@@ -1,4 +1,4 @@
-"""Where the installed bundles of a platform are: each unpacked in a folder of its name and version, put there whole."""
+"""The folders of a platform's installed bundles: each unpacked under its name and version, and put there as a whole."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from exop.bundle.archive import Archive, checked
 from exop.errors import ArchiveRefused, BundleError, StateError
 from exop.remoting.parcel import files_of
 
-#: What is being written, or removed, when the process is killed; removed when the shelf is used again.
+#: Folders that were being written or removed when the process was killed; removed when the shelf is used again.
 _UNFINISHED: Final = ".unfinished-"
 _STARTED: Final = "started.json"
 
@@ -156,7 +156,7 @@ def _read(home: Path) -> Archive:
 
 
 def _digest(home: Path) -> Path:
-    """Where the digest of a bundle is noted; those that the release before has installed have none."""
+    """Return the file with the digest of a bundle; bundles installed by the previous release have none."""
     return home.with_name(f".{home.name}.digest")
 
 

@@ -92,7 +92,7 @@ def plan(
 
 
 def _topology(app: str, parameters: tuple[str, ...], params: Params, load: Load) -> str:
-    """What APP describes, as a topology; a file is sent as it is, its slets may be known to the platform alone."""
+    """Return the topology that APP describes; a file is sent as it is, as only the platform may know its slets."""
     from exop.cli.building import build, refuse_parameters
     from exop.cli.loading import find_target, known_plugins
     from exop.model.resolve import resolved

@@ -1,4 +1,4 @@
-"""What runs beside an application, shown: successors on trial, predecessors that are kept; and `exop rollback`."""
+"""Display of slets that run beside an application: successors on trial, predecessors that are kept; `exop rollback`."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ class ProofView:
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
     def found(self) -> dict[str, Any]:
-        """What a proof that has succeeded has found, by node."""
+        """Return the findings of a proof that has succeeded, by node."""
         return self._status("proof") if self._plan.planned.proven else {}
 
     def close(self) -> None:
-        """What is printed next stands for itself."""
+        """Clear the progress line."""
         if self._live:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
@@ -107,7 +107,7 @@ def on_trial(node: str, one: Mapping[str, Any]) -> str:
 
 
 def proof_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """What a proof that has succeeded has found."""
+    """Format the findings of a proof that has succeeded."""
     for node, one in found.items():
         times = one.get("busy_ms", {})
         busy = ""
@@ -120,7 +120,7 @@ def proof_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def beside_lines(status: Mapping[str, Any]) -> Iterator[str]:
-    """What runs beside an application: successors on trial, predecessors that are kept."""
+    """Format the slets that run beside an application: successors on trial, predecessors that are kept."""
     for node, one in status.get("shadow", {}).items():
         yield f"{status['name']}.{node}: {one['slet']} is on trial; {on_trial(node, one)}"
     for node, one in status.get("kept", {}).items():

@@ -129,7 +129,7 @@ def list_bundles(*, where: Where = HERE, json: Json = False) -> int:
 
 @contextmanager
 def _told_as_sent(path: Path) -> Iterator[None]:
-    """Code that cannot be loaded is told by its file in the folder that was sent, not by the platform's copy."""
+    """Report code that cannot be loaded by its file in the folder that was sent, not by the platform's copy."""
     try:
         yield
     except BundleBroken as error:

@@ -103,7 +103,7 @@ def resume(node: str, /, *, where: Where = HERE) -> int:
 
 
 def _facts(found: Found) -> Mapping[str, Any]:
-    """What is known of the node that was found."""
+    """Return the facts of the node that was found."""
     nodes = found.platform.status(found.application)["nodes"]
     if found.node not in nodes:
         raise UnknownName(place=f"the application {found.application!r}", kind="node", name=found.node, known=nodes)

@@ -78,7 +78,7 @@ def doctor(*, json: Json = False) -> int:
 
 
 def checked(app: str, parameters: tuple[str, ...], params: Params, load: Load, *, deep: bool = False) -> dict[str, Any]:
-    """What would be deployed, as plain data.
+    """Return what would be deployed, as plain data.
 
     Raises:
         MeshError, BuilderError, PluginError: what is wrong.

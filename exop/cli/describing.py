@@ -12,14 +12,14 @@ from exop.cli.text import print_json
 from exop.errors import BuilderError, UnknownName
 from exop.shown import clean
 
-#: What becomes of an item for which a slet raises, by policy.
+#: The treatment of an item for which a slet raises, by policy.
 POLICIES: Final = {
     "suspend": "the item is kept and everything upstream waits; it is tried again when the slet is resumed",
     "retry": "the item is tried again three times, after 0.1, 0.2 and 0.4 s; then it is kept, as with suspend",
     "dead-letter": "the item is set aside with its traceback and memento, and the stream goes on",
     "skip": "the item is dropped and counted, and the stream goes on",
 }
-#: What may run beside a node: a successor on trial, a predecessor that is kept.
+#: The parts of a status that run beside a node: a successor on trial, a predecessor that is kept.
 BESIDE: Final = ("shadow", "kept")
 ATOMIC: Final = "a further try starts from the memento of before the item (atomic)"
 NOT_ATOMIC: Final = "a further try starts from the memento as the failed call left it (atomic=True would keep a copy)"
@@ -47,7 +47,7 @@ def describe(target: str, /, *, where: Where = HERE, load: Load = (), json: Json
 
 
 def slet_facts(spec: Any) -> dict[str, Any]:
-    """What is known of a slet that does not run."""
+    """Return the facts of a slet that does not run."""
     ports = [
         {"port": port.name, "direction": port.direction, "type": str(port.type), "pulled": port.pulled}
         for port in (*spec.inputs, *spec.outputs)
@@ -69,7 +69,7 @@ def slet_facts(spec: Any) -> dict[str, Any]:
 
 
 def guarantee(policy: str, *, atomic: bool, state: bool) -> str:
-    """What holds for an item for which the slet raises."""
+    """Describe the guarantee for an item for which the slet raises."""
     tried_again = policy in ("suspend", "retry")
     tail = (ATOMIC if atomic else NOT_ATOMIC) if state and tried_again else ""
     text = f"nothing of an item leaves before the slet has returned; if it raises, {POLICIES[policy]}"
@@ -77,7 +77,7 @@ def guarantee(policy: str, *, atomic: bool, state: bool) -> str:
 
 
 def builder_facts(name: str, builder: Any) -> dict[str, Any]:
-    """What is known of an application builder."""
+    """Return the facts of an application builder."""
     import inspect
 
     from exop.model.signature import read_settings

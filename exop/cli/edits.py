@@ -44,7 +44,7 @@ class How:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Point:
-    """Where in the stream new settings take effect."""
+    """The point in the stream at which new settings take effect."""
 
     when: Annotated[
         str | None, Parameter(help="Exactly from the first item on for which this holds: 'report.time >= 3600'.")
@@ -114,7 +114,7 @@ def plain_edit(verb: str) -> Callable[[Sequence[str], How], Data]:
     return made
 
 
-#: What makes the edit of each verb.
+#: The functions that make the edits, by verb.
 EDITS: Final[dict[str, Callable[[Sequence[str], How], Data]]] = {
     "replace": replace_edit,
     "configure": configure_edit,
@@ -180,7 +180,7 @@ def _channel(text: str) -> str | Data:
 
 
 def find_edit(verb: str) -> Callable[[Sequence[str], How], Data]:
-    """What makes the edit of a verb.
+    """Return the function that makes the edit of a verb.
 
     Raises:
         BuilderError: there is no such edit.

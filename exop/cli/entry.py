@@ -26,7 +26,7 @@ Format = Literal["console", "json"]
 
 @dataclass
 class Session:
-    """What holds for every command."""
+    """The options that apply to every command."""
 
     debug: bool = False
 

@@ -1,4 +1,4 @@
-"""What is shown of a running application: rows of figures, made from two looks at its status."""
+"""The figures shown for a running application: rows computed from two snapshots of its status."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def waiting(status: Mapping[str, Any], name: str) -> int:
 
 
 def own_figures(status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What the slets say of themselves, by node."""
+    """Return the slets' own metrics, by node."""
     return {name: node["metrics"]["own"] for name, node in status["nodes"].items() if node["metrics"].get("own")}
 
 

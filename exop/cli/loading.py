@@ -1,4 +1,4 @@
-"""What APP on the command line means: a package folder, a Python file, a topology file, a builder of a plugin."""
+"""Resolution of APP on the command line: a package folder, a Python file, a topology file, a builder of a plugin."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Builder = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Target:
-    """What APP names, found but not built yet.
+    """The target of APP, found but not built yet.
 
     Attributes:
         given: APP as it was written.
@@ -73,7 +73,7 @@ class Target:
 
 
 def known_plugins(folders: Iterable[Path] = ()) -> Catalog:
-    """What the installed plugins offer, and those in *folders* (`--load`).
+    """Return the contents of the installed plugins, and of those in *folders* (`--load`).
 
     Raises:
         PluginError: one of the folders is no plugin. An installed one that is broken is only reported.

@@ -99,7 +99,7 @@ def dead_drivers(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def not_running(status: Mapping[str, Any]) -> Iterator[str]:
-    """The applications of a platform that should run and do not; those with a dead driver are told apart."""
+    """List the applications of a platform that should run and do not; those with a dead driver are listed apart."""
     yield from (f"{name}: not started again: {why}" for name, why in status["failed_to_restart"].items())
     for name, one in status["applications"].items():
         failed = [

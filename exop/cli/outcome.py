@@ -1,4 +1,4 @@
-"""A planned change in front of a person: the plan is shown, then it is made, then what came of it is told."""
+"""A planned change on the terminal: the plan is shown, the change is made, then its result is reported."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from exop.errors import BuilderError
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Proof:
-    """What comes before a replacement, and stays behind it."""
+    """The options for the proof before a replacement, and for keeping the predecessor after it."""
 
     shadow: Annotated[
         str | None,

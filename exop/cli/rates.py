@@ -1,4 +1,4 @@
-"""What `exop top` shows: the figures of every node between two looks at its platform."""
+"""The figures that `exop top` shows: those of every node between two snapshots of its platform."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Section:
-    """One application: its totals, its nodes, and what somebody should know or repair."""
+    """One application: its totals, its nodes, and notes on what needs attention or repair."""
 
     application: str
     state: str
@@ -134,7 +134,7 @@ def _per(count: float, span: float) -> float:
 
 
 def _notes(status: Status) -> Iterator[str]:
-    """What waits for somebody, and what is to happen."""
+    """List what waits for the operator, and what is pending."""
     yield from opening_lines(status)
     for name, node in status["nodes"].items():
         place = f"{status['name']}.{name}"

@@ -63,7 +63,7 @@ With `--json`, stdout holds JSON and nothing else. With `--log-format json`, so 
 """
 
 
-#: What the last words of a command are, where they are not NAME=VALUE.
+#: The form of a command's last words, where they are not NAME=VALUE.
 _REST: Final = {"PORTS": "PORT=CHANNEL …", "WORDS": "[…]", "GIVEN": "[PORT=CHANNEL …] [NAME=VALUE …]"}
 
 
@@ -129,7 +129,7 @@ def _table(command: App) -> list[str]:
 
 
 def _arguments(command: App) -> list[Any]:
-    """What the command takes, as the help shows it."""
+    """List the arguments of a command, as the help shows them."""
     from exop.cli.entry import PLAIN
 
     found = command.assemble_argument_collection(default_parameter=PLAIN, parse_docstring=True)

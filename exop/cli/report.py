@@ -32,7 +32,7 @@ _FAILURES: Final = (
     errors.ChannelClosed,
     errors.ChannelFull,
 )
-#: What the surroundings of a slet lack, and a person can mend: a file, a permission, a free port.
+#: Errors of a slet's environment that a person can repair: a file, a permission, a free port.
 _SURROUNDINGS: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 

@@ -101,7 +101,7 @@ class _Options:
 
     @property
     def policy(self) -> OnFailure:
-        """Whether to wait for repair: where somebody watches."""
+        """Return whether to wait for repair: by default only on a terminal."""
         return self.on_failure or ("wait" if sys.stderr.isatty() and sys.stdin.isatty() else "stop")
 
 

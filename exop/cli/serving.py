@@ -28,7 +28,7 @@ OPENING_EVERY: Final = 5.0
 
 @dataclass
 class Keeper:
-    """Keeps a platform up until it is told to stop, and logs when an application changes its state."""
+    """Keeps a platform up until it is asked to stop, and logs the state changes of its applications."""
 
     platform: Platform
     stopping: Stopping

@@ -1,4 +1,4 @@
-"""What is wrong with a node, as text for people: the item that it is suspended on, or takes too long over."""
+"""A node's problem as text: the item on which it is suspended, or which takes too long."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def application_troubles(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def pending_lines(status: Mapping[str, Any]) -> Iterator[str]:
-    """What is to take effect at a point in the stream, in a whole application."""
+    """Format the settings pending at a point in the stream, in a whole application."""
     for name, facts in (*status["nodes"].items(), *status["channels"].items()):
         yield from (f"{status['name']}.{name}: pending: {line}" for line in facts.get("pending", []))
         if "pending_problem" in facts:

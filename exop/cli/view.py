@@ -22,7 +22,7 @@ LOG_EVERY: Final = 5.0
 
 
 class View(Protocol):
-    """What is told of a run while it goes on."""
+    """The reports printed while an application runs."""
 
     every: float
 
@@ -87,7 +87,7 @@ class Log:
         """Nothing is left open."""
 
     def _own(self, status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """What slets say of themselves: all of it for programs; for people what has begun, of sources and sinks."""
+        """Return the slets' own metrics: all for programs; for people the non-zero ones of sources and sinks."""
         own = own_figures(status)
         if is_json():
             return own

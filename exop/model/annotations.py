@@ -82,7 +82,7 @@ def read_input(slet: str, name: str, annotation: Any, method: str | None = None)
 
 
 def read_output(slet: str, annotation: Any) -> PortType:
-    """What leaves by a field typed `OutputPort[T]`."""
+    """Return the type of the items that leave by a field typed `OutputPort[T]`."""
     return read_port(slet, _argument(annotation))
 
 
@@ -153,7 +153,7 @@ def _keyword_only(thing: Callable[..., Any]) -> Iterator[tuple[str, Setting]]:
 
 
 def _maker(kind: type) -> Any:
-    """What makes an instance of a class, its own or inherited."""
+    """Return the `__init__` of a class, its own or inherited."""
     return next(vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base))
 
 
@@ -164,7 +164,7 @@ def read_setting(name: str, annotation: Any, default: Any) -> Setting:
 
 
 def read_port(slet: str, annotation: Any) -> PortType:
-    """What a port carries.
+    """Return the type of the items that a port carries.
 
     Raises:
         SletError: nothing that a port can carry.

@@ -1,4 +1,4 @@
-"""What must hold of a mesh before it can run."""
+"""The conditions that a mesh must meet before it can run."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from exop.model.ports import PortType, mismatch
 
 
 class KindLike(Protocol):
-    """What must be known of a channel kind to check a mesh."""
+    """The facts of a channel kind that the check of a mesh needs."""
 
     buffered: ClassVar[bool]
 
     @classmethod
     def carries(cls, pushed: PortType) -> PortType:
-        """What consumers receive when *pushed* enters."""
+        """Return the type that consumers receive when *pushed* enters."""
         ...
 
 

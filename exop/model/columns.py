@@ -75,7 +75,7 @@ def _check_plain(arrow: Any, data: bytes) -> None:
 
 
 def _field_at(head: bytes, table: int, number: int) -> int | None:
-    """Where a field of a table stands in a flat buffer."""
+    """Return the position of a table's field in a flat buffer."""
     fields = table - struct.unpack_from("<i", head, table)[0]
     (size,) = struct.unpack_from("<H", head, fields)
     place = 4 + 2 * number

@@ -25,7 +25,7 @@ from exop.model.scalars import READERS, given, shown, unfit
 from exop.shown import RAISED, message
 
 _LISTS: Final = (list, tuple, set, frozenset)
-#: What stands for an abstract container: the concrete type that is made when another one is given.
+#: The concrete type that is made for an abstract container when another one is given.
 _ABSTRACT: Final[dict[Any, type]] = {
     collections.abc.Iterable: list,
     collections.abc.Collection: list,

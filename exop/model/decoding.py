@@ -119,7 +119,7 @@ def zones() -> set[str]:
 
 
 class _Mark:
-    """What stands first in a list that is to become something else."""
+    """The first element of a list that is to be decoded to another type."""
 
     __slots__ = ("read",)
 

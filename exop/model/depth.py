@@ -78,7 +78,7 @@ def is_shallow(value: Any, levels: int = DEPTH) -> bool:
 
 
 def parts_of(value: Any) -> Iterable[tuple[Any, Any]]:
-    """What a value holds, each with the step that leads there; of a plain value nothing."""
+    """List the parts of a value, each with the step that leads there; a plain value has none."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [(f".{one.name}", getattr(value, one.name, None)) for one in dataclasses.fields(value)]
     if isinstance(value, Mapping):

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Difference:
-    """What leads from one mesh to another. `flip()` leads back: a rollback is the same change on the flipped value."""
+    """The changes that lead from one mesh to another. `flip()` leads back: a rollback is the same change, flipped."""
 
     added: tuple[Node, ...] = ()
     removed: tuple[Node, ...] = ()
@@ -79,7 +79,7 @@ def setting_changes(old: Node, new: Node) -> tuple[SettingChange, ...]:
 
 
 def difference(before: Mesh | None, after: Mesh | None) -> Difference:
-    """What leads from *before* to *after*; `None` stands for an application that is not there."""
+    """Return what leads from *before* to *after*; `None` stands for an application that does not exist."""
     old_nodes, new_nodes = (dict(mesh.nodes) if mesh else {} for mesh in (before, after))
     old_channels, new_channels = (dict(mesh.channels) if mesh else {} for mesh in (before, after))
     return Difference(
@@ -93,7 +93,7 @@ def difference(before: Mesh | None, after: Mesh | None) -> Difference:
 
 
 def _changed(before: Mapping[str, T], after: Mapping[str, T]) -> tuple[tuple[T, T], ...]:
-    """What is there before and after but differs, by name: the same order in both directions."""
+    """Return the common entries that differ, by name: in the same order in both directions."""
     return tuple(
         (before[name], after[name]) for name in sorted(before.keys() & after.keys()) if before[name] != after[name]
     )

@@ -102,7 +102,7 @@ def _free_packer() -> Any:
 
 
 def _extended(value: Any) -> list[Any]:
-    """What msgpack has no form for, as a marked list; its parts are packed by the same packer."""
+    """Pack a value for which msgpack has no form as a marked list; its parts are packed by the same packer."""
     kind = type(value)
     writer = _WRITERS.get(kind)
     if writer is not None:

@@ -16,7 +16,7 @@ from exop.model.stored import declared_by, pack, unpack
 from exop.shown import json_text
 
 Form: TypeAlias = Literal["json", "msgpack"]
-#: What the JSON of a memento says of itself, and the form of what is written here.
+#: The kind and format version that the JSON of an exported memento carries.
 KIND: Final = "exop memento"
 FORMAT: Final = 1
 #: The first byte of a list in msgpack: none of them begins a text.

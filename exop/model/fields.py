@@ -91,7 +91,7 @@ def check_parts(value: Any, place: str) -> None:
 
 
 def misfit(value: Any, wanted: Any, path: str) -> str | None:
-    """Where and why *value* is not of the type *wanted*, or `None`; what cannot be told from an annotation fits."""
+    """Return where and why *value* is not of the type *wanted*, or `None`; annotations that cannot be checked fit."""
     wanted = unalias(wanted)
     origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
     if origin is typing.Annotated:

@@ -43,7 +43,7 @@ class Line:
 
 
 def node_names(place: str, spec: SletSpec) -> Names:
-    """What a condition on a node may name: the ports into which items are pushed, and the settings.
+    """Return the names allowed in a condition on a node: the ports into which items are pushed, and the settings.
 
     Raises:
         MeshError: the platform does not push into the slet.
@@ -59,7 +59,7 @@ def node_names(place: str, spec: SletSpec) -> Names:
 
 
 def channel_names(mesh: Mesh, channel: str) -> Names:
-    """What a condition on a channel may name: the channel itself or `item`, and `punctuation`."""
+    """Return the names allowed in a condition on a channel: the channel itself or `item`, and `punctuation`."""
     carried = [node.slet.ports[port].type for node, port in mesh.producers(channel)]
     return item_names(channel, carried[0] if len(carried) == 1 else PortType())
 

@@ -90,7 +90,7 @@ class Node:
 
     @property
     def policy(self) -> Policy:
-        """What happens to an item for which the slet raises."""
+        """The treatment of an item for which the slet raises."""
         return self.on_error or self.slet.on_error
 
     @property
@@ -335,7 +335,7 @@ class Mesh(Settings, Pictured):
         return dict(self.channels) | {channel.name: channel for channel in channels}
 
     def _without_orphans(self, before: Node) -> Self:
-        """Drop the channels of *before* that nobody is connected to any more."""
+        """Drop the channels of *before* that no port is connected to any more."""
         used = {channel for node in self.nodes.values() for channel in node.ports.values()}
         left = set(before.ports.values()) - used
         return replace(self, channels={name: one for name, one in self.channels.items() if name not in left})

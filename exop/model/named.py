@@ -154,7 +154,7 @@ def class_named(name: str, kind: str, fits: Callable[[type], bool], declared: De
 
 
 def factory_named(name: str, declared: Declared | None) -> Any:
-    """What makes the missing values of a `defaultdict`: a built-in collection or number, or a declared class of data.
+    """Return the named factory of a `defaultdict`: a built-in collection or number, or a declared class of data.
 
     Raises:
         StoredStateError: it is something else.

@@ -41,7 +41,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Picture:
-    """What is drawn of an application.
+    """The contents of a picture of an application.
 
     Attributes:
         nodes: By name.

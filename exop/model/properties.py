@@ -9,22 +9,22 @@ from exop.errors import RegistryError
 
 #: One plain value of a property.
 Scalar: TypeAlias = str | int | float | bool
-#: What a property may be when it is given: a plain value, or several (a filter then asks whether any of them fits).
+#: The value of a property as given: a plain value, or several (a filter then asks whether any of them fits).
 Given: TypeAlias = Scalar | list[str] | list[int] | list[float] | list[bool] | tuple[Scalar, ...]
-#: What a property is once the registry keeps it: nothing that can be changed.
+#: The value of a property as the registry keeps it: immutable.
 Value: TypeAlias = Scalar | tuple[Scalar, ...]
 
 #: The unique number of a service in its registry; set by the registry.
 SERVICE_ID: Final = "service.id"
 #: The names of the interfaces under which a service is registered; set by the registry.
 INTERFACE: Final = "interface"
-#: Who comes first when several services fit: the higher number, then the older service. 0 where it is not given.
+#: The rank among several services that fit: the higher number first, then the older service. 0 by default.
 RANKING: Final = "service.ranking"
 
 #: The identifier of what a port (its connector) or a connector (its channel) is connected to.
 CONNECTED_TO: Final = "connected-to"
 
-#: What a component is: `slet`, `channel`, `port`, `connector`.
+#: The kind of a component: `slet`, `channel`, `port`, `connector`.
 KIND: Final = "kind"
 #: The name of a component: of a node, a channel or a port, within what it belongs to.
 NAME: Final = "name"
@@ -42,7 +42,7 @@ ROLE: Final = "role"
 STATE: Final = "state"
 #: An item takes longer than the slet's time-out.
 HANGS: Final = "hangs"
-#: What is to take effect at a point in the stream, as text, one after the other.
+#: The settings pending at a point in the stream, as text, one after the other.
 PENDING: Final = "pending"
 #: The port of a node, as `node.port`.
 PORT: Final = "port"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Settings:
-    """What a mesh offers for changing settings; its base."""
+    """Changes of settings; the base of `Mesh`."""
 
     def configure(self, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any) -> Mesh:
         """Change settings of a node, or of a channel that has the name.

@@ -107,7 +107,7 @@ def is_number(value: object) -> bool:
 
 
 def as_shadow(value: object) -> Shadow:
-    """What was given as a shadow, if it is one.
+    """Return the value given as a shadow, if it is one.
 
     Raises:
         PlanError: it is something else.

@@ -30,7 +30,7 @@ __all__ = ["OUT", "read_class", "read_function", "read_settings"]
 
 #: The output port by which the results of a slet leave.
 OUT: Final = "out"
-#: What `Application.add` takes itself: no port and no setting can be called so.
+#: Names that `Application.add` reserves: no port and no setting may have them.
 _TAKEN: Final = {OUT: "by the output port of the results", "on_error": "by the policy for items that fail"}
 
 
@@ -160,7 +160,7 @@ def _check_setting(name: str, parameter: str, annotation: Any) -> None:
 
 
 def _check_iterated(name: str, inputs: list[PortSpec], result: Result) -> None:
-    """What the platform iterates: a source, or what pulls all its inputs."""
+    """Check that a slet that is iterated is a source, or pulls all its inputs."""
     pushed = [port.name for port in inputs if not port.pulled]
     if pushed:
         problem = f"it is iterated, and items are pushed into {', '.join(pushed)}: two drivers would meet in it"

@@ -21,7 +21,7 @@ FORMAT: Final = 1
 
 @dataclasses.dataclass(frozen=True)
 class StoredMemento:
-    """What is known of a stored memento before its content is read.
+    """The facts of a stored memento before its content is read.
 
     `fields` are the names of the fields with their types, as they were written in the class.
     """

@@ -136,7 +136,7 @@ def to_svg(picture: Picture, marked: Collection[str] = ()) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a box is: its left and right edge, and its middle from top to bottom."""
+    """The position of a box: its left and right edge, and its vertical middle."""
 
     left: float
     right: float

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 from exop.errors import RegistryError
 from exop.shown import RAISED
 
-#: What is queued: a callback and its argument.
+#: A queued call: a callback and its argument.
 Call: TypeAlias = tuple[Callable[[Any], object], Any]
 
 _log: Final = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ class OrderedSet:
 
     def __init__(self, *numbers: int) -> None:
         self._chunks: list[list[int]] = [sorted(numbers)]
-        #: Where the second list and the later ones begin: above all numbers before, not above any within.
+        #: The bounds at which the second and later lists begin: above all numbers before, not above any within.
         self._starts: list[int] = []
         self._size = len(numbers)
 

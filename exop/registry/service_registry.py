@@ -155,7 +155,7 @@ class ServiceRegistry(Lookup):
 
 
 class Registration:
-    """What whoever registers a service gets: the only way to modify or unregister it.
+    """The handle of a registered service: the only way to modify or unregister it.
 
     As a context manager it unregisters the service at the end of the block.
     """

@@ -72,5 +72,5 @@ class RemoteBundles:
         return dict(self._client.call("uninstall_bundle", {"bundle": name}))
 
     def list(self) -> list[dict[str, Any]]:
-        """What is installed, by name and version: `bundle`, `state`, what it offers, what is `missing`, who uses it."""
+        """List the installed bundles by name and version: `bundle`, `state`, contents, what is `missing`, and users."""
         return [dict(row) for row in self._client.call("bundles")]

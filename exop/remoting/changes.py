@@ -1,4 +1,4 @@
-"""What a running platform can be asked about changes: plan them, and carry out what was planned."""
+"""The requests for changes to a running platform: plan them, and carry out a plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from exop.remoting.tasks import Tasks
 
 
 class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is said of one node, or channel, for the next change alone (`exop.model.marks`)."""
+    """The options of one node, or channel, for the next change alone (`exop.model.marks`)."""
 
     lose_state: bool = False
     close_windows: bool = False
@@ -111,12 +111,12 @@ class ChangeOperations:
 
     @operation
     def plan(self, request: Topology) -> Planned:
-        """What `apply` would do to a running application; the plan waits to be carried out."""
+        """Plan `apply` for a running application; the plan waits to be carried out."""
         return self.planned(self._mesh(request), request.proof)
 
     @operation
     def edit(self, request: Edits) -> Planned:
-        """What edits would do to a running application; the plan waits to be carried out."""
+        """Plan edits of a running application; the plan waits to be carried out."""
         running = self._platform.mesh(request.application)
         mesh = edited(running, request.edits, self._platform.catalog)
         return self.planned(with_full_paths(mesh, Path(request.folder), running), request.proof)
@@ -131,7 +131,7 @@ class ChangeOperations:
 
     @operation
     def outcome(self, request: TaskNumber) -> CarriedOut:
-        """What came of a change that was begun; nothing yet, while it is being made."""
+        """Return the result of a change that was begun; none while it is being made."""
         return CarriedOut(request.number, self._tasks.result(request.number))
 
     @operation
@@ -161,7 +161,7 @@ class ChangeOperations:
         return mesh.at(revision)
 
     def _slets(self) -> dict[str, SletSpec]:
-        """What plugins offer, and what runs: the slets of a single file have names that only this process resolves."""
+        """Return the slets of plugins and of applications: only this process resolves those of a single file."""
         found: dict[str, SletSpec] = {}
         for application in self._platform.applications():
             with suppress(UnknownName):  # removed meanwhile

@@ -111,7 +111,7 @@ class ControlClient:
             request = replace(request, after=found.after)
 
     def platform(self) -> Welcome:
-        """Who answers there: connect if need be."""
+        """Return the platform's greeting: connect if need be."""
         with self._lock:
             return self._connected(time.monotonic() + self._timeout).welcome
 
@@ -212,7 +212,7 @@ class _Link:
             raise
 
     def stale(self) -> bool:
-        """Whether the platform has closed it, or says something that nobody asked for."""
+        """Whether the platform has closed the connection, or has sent something unasked."""
         return bool(self._channel.stream.readable())
 
     def ask(self, operation: str, payload: bytes, deadline: float) -> bytes:

@@ -31,7 +31,7 @@ _LONG = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a request: the packed reply, or the packed error."""
+    """The result of a request: the packed reply, or the packed error."""
 
     ok: bool
     payload: bytes

@@ -105,7 +105,7 @@ class NewChannel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     settings: Texts = {}
 
     def spec(self, known: Catalog) -> ChannelSpec:
-        """What is asked for, with its settings converted.
+        """Return the spec of the channel, with its settings converted.
 
         Raises:
             MeshError: no such kind, a setting that does not fit.
@@ -205,7 +205,7 @@ def _slet(identity: str, known: Catalog) -> SletSpec:
 
 
 def _check_no_marks(settings: Mapping[str, str]) -> None:
-    """What is said of the change is no setting: it would be taken for the one where it is given as the other."""
+    """Refuse options of the change among the settings: either could be mistaken for the other."""
     for name in settings:
         if name in (*MARKS, "when", "close_windows"):
             raise MeshError(
@@ -215,7 +215,7 @@ def _check_no_marks(settings: Mapping[str, str]) -> None:
 
 @contextmanager
 def _telling(spec: SletSpec) -> Iterator[None]:
-    """A wrong setting is told with all the settings there are, and their types."""
+    """Complete the error about a wrong setting with all settings there are, and their types."""
     try:
         yield
     except (SettingError, UnknownName) as error:

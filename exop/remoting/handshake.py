@@ -20,7 +20,7 @@ _OTHER = "something else"
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """What a peer says first."""
+    """The first message of a peer."""
 
     protocol: int = PROTOCOL
     exop: str = __version__
@@ -43,7 +43,7 @@ class Declined(msgspec.Struct, frozen=True, tag="declined"):
 
 
 class Silent(Exception):
-    """The peer said nothing of the handshake: there is nobody to explain anything to."""
+    """The peer sent no handshake, so it could not read an explanation either."""
 
 
 def receive(channel: BoundedChannel, welcome: Welcome, deadline: float) -> None:

@@ -1,4 +1,4 @@
-"""What a running platform can be asked about mementos: to export one, and to plan that a node goes on from another."""
+"""The requests for mementos to a running platform: export one, and plan that a node goes on from another."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class MementoOperations:
 
     @operation
     def import_memento(self, request: NewMemento) -> Planned:
-        """What it would do to let a node go on from another state; the plan waits to be carried out."""
+        """Plan that a node goes on from another state; the plan waits to be carried out."""
         mesh = self._platform.mesh(request.application)
         place = f"{request.application}.{request.node}"
         kind = memento_of(place, mesh.node(request.node).slet)

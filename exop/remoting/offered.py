@@ -1,4 +1,4 @@
-"""What a platform must offer to be changed from outside, as types: remoting imports nothing of the wiring."""
+"""The interface that remoting needs to change a platform, as types: remoting imports nothing of the wiring."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class PlanLike(Protocol):
 
 
 class Changing(Protocol):
-    """What a platform must offer to be changed; `exop.platform.Platform` tells what each does."""
+    """The methods that a platform must have to be changed; `exop.platform.Platform` documents them."""
 
     catalog: Catalog
 

@@ -106,7 +106,7 @@ def _bounded(path: Path, archive: bytes) -> bytes:
 
 
 def _patterns(folder: Path) -> list[str] | None:
-    """What `files` names; `None` where nothing can be read of it: all go, and the platform says what is wrong."""
+    """Return the patterns in `files`; `None` if unreadable: all files are sent, and the platform reports the error."""
     try:
         found = read_toml((folder / "bundle.toml").read_text(encoding="utf-8")).get("files", [])
     except (OSError, ValueError):

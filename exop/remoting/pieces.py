@@ -21,7 +21,7 @@ LARGEST_REQUEST: Final = PIECE + 10_000
 
 
 class Pieces:
-    """What a platform keeps of such bytes: bounded, the oldest makes room."""
+    """The byte strings that a platform keeps for its clients: bounded, the oldest is dropped first."""
 
     def __init__(self) -> None:
         self._held: dict[str, bytearray] = {}

@@ -68,7 +68,7 @@ class CarriedOut(msgspec.Struct, frozen=True):
 
 
 def as_data(number: str, plan: PlanLike) -> Planned:
-    """What crosses of a plan."""
+    """Return the part of a plan that is sent to the client."""
     steps = [
         PlannedStep(
             one.verb,

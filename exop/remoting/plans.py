@@ -54,16 +54,16 @@ class RemotePlan:
 
     @property
     def steps(self) -> tuple[PlannedStep, ...]:
-        """What happens, node by node."""
+        """The steps of the plan, node by node."""
         return tuple(self.planned.steps)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is worth knowing beforehand: queues that come in between, what is lost, what takes long."""
+        """The remarks on the plan: queues that are inserted, items or state that are lost, steps that take long."""
         return tuple(self.planned.notes)
 
     def facts(self) -> dict[str, Any]:
-        """The plan as plain data; the number under which its platform keeps it is nobody else's business."""
+        """Return the plan as plain data, without the number under which its platform keeps it."""
         from exop.remoting.planned import plain
 
         return {name: value for name, value in plain(self.planned).items() if name != "plan"}

@@ -83,7 +83,7 @@ class RemotePlatform:
         self._client.close()
 
     def status(self, application: str | None = None) -> dict[str, Any]:
-        """What runs there, or one application."""
+        """Return the status of the platform, or of one application."""
         call = self._client.call
         return Figures(call("application", {"application": application}) if application is not None else call("status"))
 
@@ -114,7 +114,7 @@ class RemotePlatform:
         return str(self._client.call("mesh", {"application": application})["toml"])
 
     def plan(self, mesh: Mesh) -> RemotePlan:
-        """What `apply` would do to a running application; print it, or `apply()` it. Nothing has happened yet.
+        """Plan `apply` for a running application; print the plan, or `apply()` it. Nothing has happened yet.
 
         Raises:
             UnknownName: no such application runs there, or one of the slets is not known there.
@@ -124,13 +124,13 @@ class RemotePlatform:
         return self._planned("plan", as_topology(mesh, self._send), mesh)
 
     def plan_topology(self, toml: str, *, proof: Mapping[str, Any] | None = None) -> RemotePlan:
-        """What a topology file would make of the application that runs; its slets are known there alone."""
+        """Plan the change of a running application to a topology file; only the platform knows its slets."""
         return self._planned("plan", {"toml": toml, "revision": None, "proof": proof, "folder": os.getcwd()})
 
     def plan_edits(
         self, application: str, edits: Sequence[Mapping[str, Any]], *, proof: Mapping[str, Any] | None = None
     ) -> RemotePlan:
-        """What edits that are written as text would do (`exop.remoting.edits`); they are understood there."""
+        """Plan edits that are written as text (`exop.remoting.edits`); the platform parses them."""
         request = {"application": application, "edits": list(edits), "proof": proof, "folder": os.getcwd()}
         return self._planned("edit", request)
 
@@ -243,7 +243,7 @@ class RemotePlatform:
 
     @property
     def bundles(self) -> RemoteBundles:
-        """What is installed there, as `Platform.bundles`: a folder travels as an archive, for the owner alone."""
+        """The platform's bundles, as in `Platform.bundles`: a folder is sent as an archive, by the owner alone."""
         return RemoteBundles(self._client)
 
     def kept_item(self, application: str, node: str) -> FailedItem | None:

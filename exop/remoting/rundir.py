@@ -1,4 +1,4 @@
-"""Where the sockets of running platforms are, and which platforms run.
+"""The sockets of running platforms, and the list of the platforms that run.
 
 With a state directory a platform listens at `STATE/control.sock`; without one at `PID.sock` in the run directory
 (`$XDG_RUNTIME_DIR/exop`, or `$TMPDIR/exop-UID`). In the run directory every platform of this user has an entry: the
@@ -33,7 +33,7 @@ class Entry:
 
 
 def control_address(state: Path) -> Path:
-    """Where the platform with the state directory *state* listens."""
+    """Return the address at which the platform with the state directory *state* listens."""
     return state.absolute() / SOCKET_NAME
 
 

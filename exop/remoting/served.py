@@ -1,4 +1,4 @@
-"""What a running platform can be asked: short typed functions that answer plain data."""
+"""The requests that a running platform answers: short typed functions that return plain data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Served(Changing, Protocol):
-    """What a platform must offer to be served; `exop.platform.Platform` tells what each does."""
+    """The methods that a platform must have to be served; `exop.platform.Platform` documents them."""
 
     name: str
     state: Path | None
@@ -61,7 +61,7 @@ class Operations:
 
     @operation
     def status(self) -> dict[str, Any]:
-        """What runs here."""
+        """Return the status of the platform."""
         return self._platform.status()
 
     @operation

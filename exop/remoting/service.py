@@ -70,14 +70,14 @@ class ControlServer:
 
     @property
     def address(self) -> Path:
-        """Where it listens; known from `start` on."""
+        """The address of the listener; known from `start` on."""
         if self._listener is None:
             raise RuntimeError("the control server has not been started")
         return self._listener.path
 
     @property
     def counts(self) -> dict[str, int]:
-        """What happened so far: `accepted`, `declined`, and how connections ended: `ended.closed`, `ended.late`, …"""
+        """Counts since the start: `accepted`, `declined`, and how connections ended: `ended.closed`, `ended.late`, …"""
         with self._lock:
             return dict(self._counts)
 

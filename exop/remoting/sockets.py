@@ -54,7 +54,7 @@ class Listener:
         return self.pid == os.getpid()
 
     def close(self) -> None:
-        """Stop listening and remove the file, unless somebody has put another in its place."""
+        """Stop listening and remove the file, unless another process has replaced it."""
         self.sock.close()
         if not self.is_ours or not self.path.parent.is_dir():
             return
@@ -120,7 +120,7 @@ def dial(path: Path, timeout: float) -> socket.socket:
 
 
 def holder(path: Path) -> Peer | None:
-    """Who listens at *path*; None when nobody does.
+    """Return the process that listens at *path*; `None` if there is none.
 
     Raises:
         OSError: it cannot be found out.

@@ -1,4 +1,4 @@
-"""What the plugins offer: slets by identity, channel kinds, builders."""
+"""The contents of the plugins: slets by identity, channel kinds, builders."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Catalog:
         self.slets = {spec.identity: spec for spec in slets if spec.plugin is None} | self.slets
 
     def transports(self) -> dict[str, Callable[[str], Any]]:
-        """What makes the handle of a platform out of an address, by the scheme of the address."""
+        """Return the functions that make a platform's handle from an address, by the scheme of the address."""
         found: dict[str, Callable[[str], Any]] = {}
         for plugin, offered in self.plugins.ask("register_transports"):
             self._take(plugin, lambda _, offer: found.update(offer), offered)
@@ -107,7 +107,7 @@ def in_use(catalog: Catalog) -> Iterator[None]:
 
 
 def known_slets(plugins: Plugins | None = None) -> Catalog:
-    """What `slet="plugin:name"` means where no platform runs yet.
+    """Resolve `slet="plugin:name"` where no platform runs yet.
 
     The catalog of *plugins*; without any the one that is in use, or else that of the installed plugins.
     """

@@ -16,7 +16,7 @@ from exop.runtime.entry import Entry
 
 #: A time before every punctuation.
 LOWEST = float("-inf")
-#: What a pull does: take the next items, or read what is stored.
+#: The mode of a pull: take the next items, or read what is stored.
 PullMode = Literal["take", "read"]
 
 
@@ -79,19 +79,19 @@ class Channel(ABC):
         return _nothing
 
     def read(self, port: str) -> list[Any]:
-        """What a pulling port sees (`pull_mode = "read"`); channels that pass items on have nothing to read."""
+        """Return the items that a pulling port sees (`pull_mode = "read"`); pass-through channels have none."""
         return []
 
     def readers(self, ports: Sequence[str]) -> None:
         """Told, before `entry` is called, which pulling ports read what the channel keeps."""
 
     def kept_for(self, port: str) -> list[Any]:
-        """What a port that is connected to a running application is given first."""
+        """Return the items for a port that is connected to a running application: it receives them first."""
         return []
 
     @classmethod
     def carries(cls, pushed: PortType) -> PortType:
-        """What consumers receive when *pushed* enters: the same, unless the kind makes something else of it."""
+        """Return the type that consumers receive when *pushed* enters: the same, unless the kind converts items."""
         return pushed
 
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
@@ -115,7 +115,7 @@ class Channel(ABC):
         return {}
 
     def capture(self) -> Mapping[str, Any]:
-        """What the channel holds, as plain data; `restore` takes it back."""
+        """Return the content of the channel as plain data; `restore` takes it back."""
         return {}
 
     def restore(self, held: Mapping[str, Any]) -> None:
@@ -172,7 +172,7 @@ class ControlMerge:
             self._ended.update(producers)
 
     def take_due(self) -> list[Punctuation | EndOfStream]:
-        """What goes on because somebody for whom it waited has left."""
+        """Return the control items that are due because a producer for which they waited has left."""
         with self._lock:
             return self._due()
 
@@ -189,13 +189,13 @@ class ControlMerge:
             self._times.pop(producer, None)
 
     def take_back_end(self, producer: str) -> None:
-        """The end of *producer* is still to come: a predecessor was told of it, and has told nobody."""
+        """Expect the end of *producer* again: its predecessor received the end, and has not passed it on."""
         with self._lock:
             self._ended.discard(producer)
             self._done = False
 
     def on(self, producer: str, mark: Punctuation | EndOfStream) -> list[Punctuation | EndOfStream]:
-        """What goes on after *producer* has sent *mark*."""
+        """Return the control items that are due after *producer* has sent *mark*."""
         with self._lock:
             return self._on(producer, mark)
 
@@ -224,7 +224,7 @@ class ControlMerge:
             raise
 
     def left_over(self) -> list[Punctuation | EndOfStream]:
-        """What was still to be sent when sending was broken off."""
+        """Return the control items that were still to be sent when sending was interrupted."""
         with self._lock:
             left = list(self._outbox)
             self._outbox.clear()
@@ -254,7 +254,7 @@ class ControlMerge:
         return self._done
 
     def waiting(self) -> list[str]:
-        """Who has not ended yet."""
+        """List the producers that have not ended yet."""
         return sorted(self._expected - self._ended)
 
     def _on(self, producer: str, mark: Punctuation | EndOfStream) -> list[Punctuation | EndOfStream]:
@@ -265,7 +265,7 @@ class ControlMerge:
         return self._due()
 
     def _due(self) -> list[Punctuation | EndOfStream]:
-        """What can go on now, and is gone then."""
+        """Take the control items that are due now."""
         found = self._next(self._expected, self._ended)
         for mark in found:
             if isinstance(mark, EndOfStream):

@@ -36,7 +36,7 @@ class ChannelWatch(Watch):
 
     @property
     def pending(self) -> tuple[Line, ...]:
-        """What is asked of the channel now."""
+        """The settings pending at the channel now."""
         return self.ledger.asked[self.name].pending
 
     def condition(self, line: Line) -> Condition:

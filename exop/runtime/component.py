@@ -32,7 +32,7 @@ from exop.runtime.trouble import Kept, Trouble
 from exop.runtime.unwind import Unwind, Work
 
 Changed = Callable[["Component"], None]
-#: Every component of this process, by `id`: a log record is told apart by the slet that has made it.
+#: Every component of this process, by `id`: log records are attributed to the slet that has made them.
 LIVE: Final[WeakValueDictionary[int, Component]] = WeakValueDictionary()
 
 
@@ -163,7 +163,7 @@ class Component:
                 self.tie.close()
 
     def failed(self, error: BaseException, kept: Kept | None = None, holder: Driver | None = None) -> None:
-        """Note that the slet broke, and on which item; it stays where it is until somebody resumes it."""
+        """Note that the slet broke, and on which item; it stays suspended until it is resumed."""
         with self._turn:
             if kept is not None:
                 self.trouble.kept = kept
@@ -239,7 +239,7 @@ class Component:
             self.instance.proceed()
 
     def surrender(self) -> list[Work]:
-        """Give away what its own driver has in hand, which is parked: somebody else will do it."""
+        """Give away the in-flight items of its own driver, which is parked: another driver will process them."""
         if self.driver is None:
             return []
         outputs = [output for output in self.outputs.values() if isinstance(output, BufferedOutput)]
@@ -314,7 +314,7 @@ class Component:
             self.calls[port.name] = call
 
     def iterate(self) -> Iterator[Any]:
-        """What the source driver iterates."""
+        """Return the iterator of the source driver."""
         if self.instance is not None:
             return iter(self.instance)
         pulled = list(self.pulled.values())

@@ -1,4 +1,4 @@
-"""Where items enter something: three bound callables, compiled once and called without any look-up."""
+"""Entries, the points at which items enter: three bound callables, compiled once and called without any look-up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Push = Callable[[Any], None]
 Control = Callable[[Punctuation | EndOfStream], None]
-#: What makes the ways of an entry, by the name of its attribute: a `Push`, for the probe an `Entry`, or a `Link`.
+#: A factory of the callables of an entry, by attribute name: a `Push`, for the probe an `Entry`, or a `Link`.
 Late = Mapping[str, Callable[[], Any]]
 
 
@@ -99,7 +99,7 @@ class LateEntry(Entry):
 
 
 def _discard(_: Any) -> None:
-    """An output that nobody reads: what leaves there is dropped."""
+    """Drop the items of an output that is not connected."""
 
 
 NOWHERE = Entry(_discard, _discard, _discard)

@@ -1,4 +1,4 @@
-"""What becomes of an item for which a slet raised: nothing of it has left, and it is not lost (design §5 rule 8)."""
+"""The treatment of an item for which a slet raised: no output of it has left, and it is not lost (design §5 rule 8)."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def again(component: Component, port: PortSpec, item: Any) -> Work:
 
 
 def _suspend(component: Component, port: PortSpec, kept: Kept) -> NoReturn:
-    """Keep the item and take the driver back to its safe point, until somebody resumes the component."""
+    """Keep the item and take the driver back to its safe point, until the component is resumed."""
     driver = current_driver()
     if driver is None:  # pushed by hand, outside of any driver: the caller is told
         raise errors.ComponentFailed(
@@ -161,7 +161,7 @@ def stranded(deployment: Deployment, driver: Driver, error: BaseException, in_ha
 
 
 def source_broken(component: Component, error: BaseException) -> bool:
-    """What was iterated raised: tells whether it is to be iterated anew, from its memento.
+    """Handle an error of an iterated slet: return whether to iterate it anew, from its memento.
 
     `retry` does so after a while, `suspend` when somebody resumes the slet. With the others a slet that pulls goes on
     behind what it has pulled last; where nothing was pulled (a source) there is nothing to leave out: the stream ends.
@@ -192,7 +192,7 @@ def source_broken(component: Component, error: BaseException) -> bool:
 
 
 def _put_back(component: Component) -> dict[str, list[Any]]:
-    """What the slet has pulled last is taken again; the memento of an atomic one is that of before it."""
+    """Put back what the slet has pulled last; an atomic slet gets the memento from before that."""
     taken: dict[str, list[Any]] = {}
     befores = []
     for name, port in component.pulled.items():

@@ -24,7 +24,7 @@ from exop.runtime.unwind import Unwind, Way
 if TYPE_CHECKING:
     from exop.runtime.entry import Entry, Push
 
-#: What a slet returns for one item; `some`: any number, with `None` among them, which is no item.
+#: The result of a slet for one item; `some`: any number, with `None` among them, which is no item.
 Shape = Result | Literal["some"]
 #: So many slets are fused into one function at the most; a longer chain is a chain of such functions.
 LONGEST = 16
@@ -176,7 +176,7 @@ def _compiled(name: str, lines: list[str]) -> CodeType:
 
 
 def sender(result: Result, to: Entry, *, batches: bool) -> tuple[Push, Callable[[Unwind, Any], None]]:
-    """What sends on whatever a slet returned: control items as such, batches by one call, nothing for `None`.
+    """Return the function that sends results: control items as such, batches by one call, nothing for `None`.
 
     The second function leaves the same for later, when the driver unwinds before it could be sent.
     """

@@ -1,4 +1,4 @@
-"""Where a driver is just now: in which slet, and at which line of it; seen from outside, from its thread's stack."""
+"""The current position of a driver: its slet and the line in it; read from outside, from the stack of its thread."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def _find(
 
 
 def whereabouts(components: Iterable[Component], drivers: Iterable[Driver]) -> str:
-    """Where these drivers are, for a message: the slet, and the stack within it; empty if they are in none."""
+    """Describe the positions of these drivers for a message: slet and stack; empty if they are in no slet."""
     found = [inside(list(components), driver) for driver in drivers]
     lines = [f"\n{one.component.node.name} is at\n{one.stack.rstrip()}" for one in found if one is not None]
     return "".join(lines)
 
 
 def _innermost(driver: Driver) -> FrameType | None:
-    """What the driver's thread executes now."""
+    """Return the innermost frame of the driver's thread."""
     frames = sys._current_frames()
     if isinstance(driver, ThreadDriver):
         return frames.get(driver.ident) if driver.ident is not None else None

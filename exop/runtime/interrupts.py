@@ -26,7 +26,7 @@ T = TypeVar("T")
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 #: The number of interrupts that are deferred; the next one is raised at once, while the change finishes in its thread.
 PATIENCE: Final = 2
-#: Where an interrupt wakes nothing, it is looked for this often, in seconds.
+#: How often, in seconds, a wait that no interrupt wakes looks for one.
 GLANCE: Final = 0.1
 _LOCAL = threading.local()
 

@@ -1,4 +1,4 @@
-"""What stands in front of a port or channel while settings are pending: it looks at each item, and makes the change.
+"""The guard in front of a port or channel with pending settings: it looks at each item, and makes the change.
 
 A guard is compiled in while a line is pending, and out again with the next compilation. The driver that brings the item
 makes the change itself: nothing of it is in the slet then, and no other driver runs that slet, so nobody is waited for.

@@ -53,7 +53,7 @@ def make_parts(component: Component, engines: EnginePlaces | None) -> None:
 
 
 def _injected(component: Component) -> dict[str, Any]:
-    """What an instance is given beside its settings: the ports that it names, its memento, its tie."""
+    """Return the arguments of an instance besides its settings: the ports that it names, its memento, its tie."""
     spec = component.spec
     declared = typing.get_type_hints(spec.factory, include_extras=True)
     ports: dict[str, Any] = {**component.outputs, **component.pulled}
@@ -114,7 +114,7 @@ def buffers(spec: SletSpec, port: PortSpec) -> bool:
 
 
 def tie_of(component: Component, engines: EnginePlaces | None) -> LiveTie | None:
-    """What ties a slet with a driver of its own to the platform, if it asks for it; with *engines* by logs on disk."""
+    """Return the tie of a slet with its own driver, if it asks for one; with *engines* it is backed by logs on disk."""
     spec = component.spec
     if spec.tie is None or not isinstance(component.driver, EngineDriver):
         return None

@@ -12,7 +12,7 @@ from exop.shown import described
 
 
 class ComponentMetrics:
-    """What is known of one slet. One driver at a time writes here, so plain attributes are exact.
+    """The metrics of one slet. One driver at a time writes here, so plain attributes are exact.
 
     Attributes:
         rows: Items that came in batches, exact.

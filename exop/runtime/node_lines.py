@@ -42,7 +42,7 @@ class NodeWatch(Watch):
 
     @property
     def pending(self) -> tuple[Line, ...]:
-        """What the node says now."""
+        """The settings pending at the node now."""
         return self._component.node.pending
 
     def condition(self, line: Line) -> Condition:

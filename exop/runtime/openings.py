@@ -1,4 +1,4 @@
-"""What it takes to open slets: measured whenever one is opened, and foreseen before one is opened for the first time.
+"""The cost of opening slets: measured whenever one is opened, and predicted before the first time.
 
 Time that an opening waits costs the streams nothing; time that it computes or imports is the interpreter's, which they
 share with it. So a plan says what the last opening took, or what the code says that the first one will.
@@ -63,7 +63,7 @@ class Openings:
             raise StillOpening(application=application, host=host, opened=opened, total=total, waiting=waiting)
 
     def last(self, spec: SletSpec) -> Opening | None:
-        """What opening this slet took the last time; `None` if it was never opened here."""
+        """Return the cost of opening this slet the last time; `None` if it was never opened here."""
         return self._last.get(spec.identity)
 
 
@@ -87,7 +87,7 @@ def opens(spec: SletSpec) -> bool:
 
 
 def imports_to_open(spec: SletSpec) -> list[str]:
-    """The modules that opening will import and that nobody has imported yet, as far as the code tells.
+    """List the modules that opening will import and that are not imported yet, as far as the code shows.
 
     Read from `__enter__`, and from what it calls in its own class and module.
     """

@@ -1,4 +1,4 @@
-"""What a slet says of itself by `metrics()`: asked in a thread of its own, since nobody knows how long it takes."""
+"""A slet's own `metrics()`: called in a separate thread, since they may take any time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OwnFigures:
         self._turn = threading.Lock()
 
     def ask(self, instance: Any) -> dict[str, Any]:
-        """What `metrics()` says now, or said last; one that raises, or does not answer, is told of there."""
+        """Return the latest answer of `metrics()`; it notes if the call raises, or does not return."""
         if instance is None or getattr(type(instance), "metrics", None) is Slet.metrics:
             return {}
         with self._turn:
@@ -54,7 +54,7 @@ class OwnFigures:
 
 
 def _bounded(value: Any) -> Any:
-    """A figure, or text that shows one that is too long or nested too deeply: nobody could read the status with it."""
+    """Return the value, or an abbreviated text if it is too long or nested too deeply for the status."""
     if isinstance(value, str):
         return _text(value)
     if value is None or isinstance(value, (bool, float)) or (isinstance(value, int) and value.bit_length() <= _LENGTH):

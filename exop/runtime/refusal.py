@@ -1,4 +1,4 @@
-"""What a channel cannot take: an item without its key, a log on a full disk. It is the failure of whoever has sent it.
+"""Items that a channel cannot take: without a key, or for a log on a full disk. The failure is the sender's.
 
 Nothing in the way behind a channel raises, since every slet has a policy of its own. So what comes out of a channel as
 an exception is the channel's, and is dealt with by the policy of the slet that has pushed the item.

@@ -1,4 +1,4 @@
-"""What is known of a running application, as plain data that crosses any border."""
+"""The status of a running application, as plain data that can be sent anywhere."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def component_status(component: Component) -> dict[str, Any]:
 
 
 def pending_status(pending: tuple[Line, ...], watch: Watch | None) -> dict[str, Any]:
-    """What is to take effect at a point in the stream, and what its condition has raised."""
+    """Return the settings pending at a point in the stream, and any error of their conditions."""
     found: dict[str, Any] = {"pending": [str(line) for line in pending]} if pending else {}
     if pending and watch is not None and watch.problem is not None:
         found["pending_problem"] = f"the condition raised for {watch.errors} items, last {watch.problem}"

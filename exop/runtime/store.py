@@ -18,7 +18,7 @@ from exop.runtime.state.generation import NAME
 from exop.runtime.state.tables import FILE, FORMER_CHECKPOINTS
 from exop.runtime.tied.places import EnginePlaces
 
-#: What is read of a state directory; other files there, as `lost+found`, may belong to others.
+#: The files read from a state directory; others, such as `lost+found`, are ignored.
 _READ: Final = (FILE, f"{FILE}-wal", FORMER_CHECKPOINTS, NAME, "lock", "engines", "channels", "bundles")
 
 

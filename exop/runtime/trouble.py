@@ -23,7 +23,7 @@ FORMAT: Final = 1
 #: A memento that takes more bytes is not kept with every dead letter.
 LARGEST: Final = 65536
 
-#: What is told of a memento beside a failed item.
+#: The note on a memento next to a failed item.
 FOUND, LEFT, NONE = "as the call found it", "as the failed call left it", "the slet has none"
 
 
@@ -61,7 +61,7 @@ class FailedItem:
     at: float = 0.0
 
     def summary(self) -> dict[str, Any]:
-        """What is shown of it, as plain data."""
+        """Return the summary for the status, as plain data."""
         return {
             "kind": self.kind,
             "port": self.port,
@@ -130,7 +130,7 @@ class FailedItem:
 
     @property
     def place(self) -> str:
-        """Where it failed, in words."""
+        """Describe the place of the failure."""
         return f"{self.application}.{self.node}"
 
 

@@ -1,4 +1,4 @@
-"""What sinks have in common that put out with checkpoints: rows are held until the checkpoint with them is there."""
+"""The common part of sinks that write with checkpoints: rows are held until the checkpoint with them is there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from exop.runtime.convert import as_row
 
 
 class Held(Memento):
-    """What has not been put out yet.
+    """The rows that are not written yet.
 
     Attributes:
         run: Tells this stream from others that use the same place.
@@ -93,13 +93,13 @@ class HoldingSink(Slet, ABC):
             self._settle()
 
     def flush(self) -> None:
-        """Where no checkpoints are taken, put out what there is."""
+        """Write the remaining rows if no checkpoints are taken."""
         if not self.checkpointed:
             self._settle()
             self._mine = False
 
     def prepare_checkpoint(self, number: int) -> None:
-        """What came up to now is the lot of this checkpoint."""
+        """Make the rows so far the lot of this checkpoint."""
         self._seal()
 
     def commit_checkpoint(self, number: int) -> None:

@@ -11,7 +11,7 @@ from exop.model.items import EndOfStream
 from exop.model.slet import input_port
 from exop.stock.held import HoldingSink
 
-#: Where the lots are noted that are in the tables.
+#: The table that records which lots are in the tables.
 NOTES = "exop_lots"
 
 

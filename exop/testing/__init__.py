@@ -1,4 +1,4 @@
-"""What the authors of slets test them with: no platform, no threads of its own, no waiting.
+"""Test tools for authors of slets: no platform, no threads of its own, no waiting.
 
 A function slet is a function: call it. This package helps with the rest: `open` gives an instance of a class slet with
 its ports and memento, `feed` runs a slet over items, `check_source` tries every cut of an α-slet,

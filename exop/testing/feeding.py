@@ -117,7 +117,7 @@ def _results(spec: SletSpec, port: PortSpec, result: Any) -> list[Any]:
 
 
 def leaving(spec: SletSpec, payloads: Iterable[Any]) -> list[Any]:
-    """What leaves, item by item: lists of a batch port are opened, pauses and the end of the stream are no items."""
+    """Return the output item by item: lists of a batch port are opened; pauses and the end are no items."""
     batches = any(port.name == OUT and port.type.form == "batch" for port in spec.outputs)
     left: list[Any] = []
     for payload in payloads:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Applications:
-    """What runs on a platform, by name. The appliers of one application are served one after the other.
+    """The applications of a platform, by name. Concurrent changes of one application are made one after the other.
 
     Attributes:
         changes: Who carries out plans, and knows what runs beside the applications.
@@ -60,7 +60,7 @@ class Applications:
 
     @property
     def store(self) -> Store | None:
-        """Where applications are remembered; `None` while there is no state directory."""
+        """The store of the applications; `None` while there is no state directory."""
         return self.checkpoints.store
 
     @store.setter
@@ -95,7 +95,7 @@ class Applications:
         return found
 
     def plan(self, mesh: Mesh) -> Plan:
-        """What `apply` would do; nothing has happened yet.
+        """Plan `apply`; nothing has happened yet.
 
         Raises:
             UnknownName: no such application runs here.

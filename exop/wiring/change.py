@@ -198,7 +198,7 @@ class Change:
         self.deployment.mesh = mesh.at(mesh.revision + 1)
 
     def _caught_up(self) -> Mesh:
-        """What is to be, with the settings that have taken effect by themselves since the plan was made."""
+        """Return the target mesh with the settings that have taken effect by themselves since the plan was made."""
         since = self.plan.before.revision
         _, mesh = caught_up(self.plan.after, since, self.deployment)
 
@@ -322,7 +322,7 @@ class Change:
 
 
 def _remembered(component: Component) -> Undo:
-    """What brings back the settings, state and trouble that a component has now."""
+    """Return an undo that restores the settings, state and trouble that a component has now."""
     node, lifecycle, error, trouble = component.node, component.lifecycle, component.error, component.trouble
     kept, holders = trouble.kept, list(trouble.holders)
 

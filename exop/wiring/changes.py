@@ -23,7 +23,7 @@ from exop.wiring.together import Together, finished
 
 
 class Running(Protocol):
-    """Who knows what runs."""
+    """The source of running applications."""
 
     def get(self, application: str) -> Deployment:
         """The running form of an application."""
@@ -56,7 +56,7 @@ class Changes:
         self._running = running
 
     def carry_out(self, plan: Plan) -> Mesh:
-        """Make a change; one that is to be proven first leaves the turn to nobody, and refuses others meanwhile.
+        """Make a change; one with a proof refuses other changes until it is done.
 
         Raises:
             StaleMesh: the application was changed after the plan was made.
@@ -105,7 +105,7 @@ class Changes:
             return self._make([plan], {application: self.beside.companions(plan, back=kept)})[0]
 
     def _to_change(self, plan: Plan) -> Deployment:
-        """What a plan changes, if it is still there."""
+        """Return the application that a plan changes, if it is still there."""
         name = plan.after.name
         running = self._running.get(name)
         if running.finished.is_set():

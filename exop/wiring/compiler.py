@@ -80,7 +80,7 @@ class Compiler:
         component.bind(to if component.tap is None else component.tap.outlets(to))
 
     def _leaving(self, component: Component, port: str, channel: str) -> Entry:
-        """Where an output port is bound: the channel's way in; control items of several producers are merged."""
+        """Return the entry for an output port: that of its channel; control items of several producers are merged."""
         entry, merge = self._channel(channel), self._merge(channel)
         if merge is None:
             return entry
@@ -96,7 +96,7 @@ class Compiler:
         return self._at(_controlled(entry, control, {"probe": lambda: _controlled(entry.probe, control, {})}), me)
 
     def _merge(self, channel: str) -> ControlMerge | None:
-        """Where the producers of a channel meet; once there, it stays: it knows who has ended."""
+        """Return the merge of a channel's producers; once made, it stays: it records which have ended."""
         joins = self.circuit.producers[channel]
         if len(joins) < 2 and channel not in self.deployment.merges:
             return None

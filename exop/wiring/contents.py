@@ -1,4 +1,4 @@
-"""What waits in an application when slets of a bundle are replaced by those of another version: items of its classes.
+"""Items of a bundle's classes that wait in an application, converted when its slets get another version.
 
 The new slets know the classes of their own version. So what is on its way to them, in channels and in the hands of
 drivers, is made into values of these classes while everything stands still.
@@ -98,7 +98,7 @@ class _Contents:
             component.trouble.kept = dataclasses.replace(kept, item=self._mover.move(kept.item), pulled=pulled)
 
     def _of_driver(self, driver: Driver) -> None:
-        """What a driver has still to do, and what a source has yielded and not pushed yet."""
+        """Convert a driver's remaining work, and the items that a source has yielded and not pushed yet."""
         work = list(driver.work)
         moved = [self._moved(one) if self._leads_to_them(one.entry.place) else one for one in work]
         self.undo.append(partial(_refill, driver, work))

@@ -84,7 +84,7 @@ class WiringController:
         self._manager.port(component, port).update({CONNECTED_TO: None})
 
     def circuit(self, application: str, names: Collection[str] | None = None) -> Circuit:
-        """What is connected to what now, as the registry says; with *names*, through these channels."""
+        """Return the current connections, as the registry has them; with *names*, through these channels."""
         ports = [port for port in self._ports.references if port.properties[APPLICATION] == application]
         channels = self._registry.find(CHANNEL, where({APPLICATION: application}))
         # The queues that the wiring itself has put in are no part of what it was asked to connect.

@@ -24,7 +24,7 @@ from exop.wiring.controller import Wiring
 from exop.wiring.pause import Pause
 from exop.wiring.places import before_key, edge_key
 
-#: What cannot work: what waits for it goes with it, when it is removed.
+#: States in which a slet cannot work: items that wait for it are lost when it is removed.
 HELPLESS = (State.FAILED, State.SUSPENDED)
 
 

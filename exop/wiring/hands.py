@@ -1,4 +1,4 @@
-"""What drivers have in hand while the mesh changes: it goes to whoever runs the place that it leads to by then.
+"""In-flight items of drivers while the mesh changes: they go to the driver of the place where they then lead.
 
 A driver that waits for a suspended slet holds items on their way to it and to others; one that is replaced holds what
 its slet has yielded last. None of that may be done by a driver that does not run the place any more: two drivers would
@@ -114,7 +114,7 @@ class Hands:
                 driver.take_on([Work(Entry(send, send, send), "push", None)])
 
     def _destination(self, work: Work) -> Entry | None:
-        """What the work leads to now; `None` for what went to a node that is removed."""
+        """Return the entry where the work leads now; `None` if that node is removed."""
         place, there = work.entry.place, self.deployment.places
         if work.entry is NOWHERE:
             return None
@@ -175,7 +175,7 @@ class Hands:
         return None
 
     def _tell_holders(self, before: Driver, after: Driver) -> None:
-        """Whoever is resumed wakes the driver that has its item now."""
+        """Make the new driver a holder where the old one was: resuming the component wakes it."""
         for component in self.deployment.components.values():
             if before in component.trouble.holders:
                 component.trouble.holders.append(after)
@@ -216,7 +216,7 @@ def _parted(after: Circuit, channel: str, port: str, stay: set[str]) -> bool:
 
 
 def _gone(before: Circuit, after: Circuit, stay: set[str]) -> Iterator[str]:
-    """The channels that are removed though somebody who read them stays."""
+    """Yield the channels that are removed though a reader of them stays."""
     for name in before.channels:
         if name not in after.channels and any(join.component.node.name in stay for join in before.consumers[name]):
             yield name

@@ -112,7 +112,7 @@ def notes_on_lines(old: Node, new: Node) -> Iterator[str]:
 
 
 class Aftermath:
-    """What is done once a line has taken effect, in a thread of its own: the driver goes on at once.
+    """The work that follows a change by a line, in a thread of its own: the driver goes on at once.
 
     The mesh is stored, what happened is logged, and the guard is compiled out: until then it is passed through.
 

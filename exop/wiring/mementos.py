@@ -49,7 +49,7 @@ def capture(deployment: Deployment, node: str, timeout: float = TIMEOUT) -> Meme
 
 
 def at_rest(deployment: Deployment, node: str, take: Callable[[Memento], T], timeout: float) -> T:
-    """What *take* makes of a node's memento while nothing is in flight there.
+    """Return the result of *take* on a node's memento while nothing is in flight there.
 
     Raises:
         PlanError: a driver did not come to a safe point in time.

@@ -1,4 +1,4 @@
-"""What the operator should know of a plan beyond its steps: what comes in between, what is lost, what takes long."""
+"""Remarks on a plan beyond its steps: queues that are inserted, items or state that are lost, steps that take long."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def notes(
 
 
 def _queues(plan: Plan, deployment: Deployment, kinds: Mapping[str, type[Channel]]) -> Iterator[str]:
-    """Where drivers would meet, a queue is inserted; what is taken away with items in it is drained first."""
+    """Note the queues that are inserted where drivers would meet, and those that are drained before their removal."""
     coming = preview(plan.after, kinds) if _connects_otherwise(plan) else {}
     for place, reason in coming.items():
         if place not in deployment.inserted:
@@ -55,7 +55,7 @@ def _queues(plan: Plan, deployment: Deployment, kinds: Mapping[str, type[Channel
 
 
 def _of_backlog(name: str, readers: list[str], deployment: Deployment) -> str:
-    """What becomes of the items in a queue whose last readers leave."""
+    """Describe the treatment of the items in a queue whose last readers leave."""
     if all(deployment.components[reader].status in HELPLESS for reader in readers):
         depth = deployment.channels[name].metrics().get("depth", 0)
         return f"{', '.join(readers)} can take nothing: what waits in {name} ({depth} items now) goes with it"
@@ -100,7 +100,7 @@ def _of_given(step: Step) -> Iterator[str]:
 
 
 def _of_new(step: Step, openings: Openings) -> Iterator[str]:
-    """What opens beside the running stream: waiting costs the stream nothing, computing is shared with it."""
+    """Note the slets that open beside the running stream: waiting costs it nothing, computing shares its CPU."""
     spec = step.after.slet if step.after is not None else None
     if spec is None or not opens(spec):
         return

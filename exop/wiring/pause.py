@@ -118,7 +118,7 @@ class Pause:
             self._news.notify_all()
 
     def _look(self) -> None:
-        """A driver rests: somebody may wait for that, or it was the last one."""
+        """Wake those that wait for a driver to rest, and act if it was the last one."""
         with self._news:
             self._news.notify_all()
             if self._action is None or self._late():

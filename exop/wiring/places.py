@@ -36,7 +36,7 @@ def channel_at(place: str) -> str:
 
 
 def in_front_of(circuit: Circuit, channel: str, join: Join) -> str:
-    """Where a queue goes that is to stand in front of a port.
+    """Return the place of a queue in front of a port.
 
     What a live channel delivers stays its own (a window from which its slet evicts): no queue can stand behind it, so
     it stands before the channel.

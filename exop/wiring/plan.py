@@ -18,7 +18,7 @@ from exop.runtime.interrupts import uninterrupted
 
 Verb = Literal["add", "remove", "replace", "configure", "arm", "suspend", "resume", "rewire", "adjust"]
 
-#: What each verb does, in order.
+#: The actions of each verb, in order.
 STEPS: dict[Verb, str] = {
     "add": "open → pause → bind → release → start",
     "remove": "pause → drain → unbind → release → close",
@@ -36,7 +36,7 @@ REBUILT = "open → replay → pause → drain → replay the last bit → bind 
 
 @dataclass(frozen=True)
 class Step:
-    """What happens to one node: the verb, the node before and after, in words, and how the state is handed over."""
+    """The change of one node: the verb, the node before and after, the text, and how the state is handed over."""
 
     verb: Verb
     node: str
@@ -59,7 +59,7 @@ class Step:
 
     @property
     def does(self) -> str:
-        """What is done, in order."""
+        """The actions, in order."""
         return REBUILT if self.after is not None and self.after.rebuild is not None else STEPS[self.verb]
 
 
@@ -181,7 +181,7 @@ def make_plan(before: Mesh, after: Mesh) -> Plan:
 
 
 def _channel_text(old: ChannelSpec, new: ChannelSpec) -> str:
-    """What happens to a channel that stays."""
+    """Describe the change of a channel that stays."""
     names = [*new.settings, *(name for name in old.settings if name not in new.settings)]
     before, after = old.settings, new.settings
     changed = [f"{name}: {before.get(name)!r} → {after.get(name)!r}" for name in names]
@@ -225,7 +225,7 @@ def _steps(old: Node, new: Node) -> list[Step]:
 
 
 def _armed(old: Node | ChannelSpec, new: Node | ChannelSpec) -> str:
-    """What is pending anew, and what is no more."""
+    """Describe the settings that are newly pending, and those that no longer are."""
     added = [f"pending: {line}" for line in new.pending if line not in old.pending]
     gone = [f"no longer pending: {line}" for line in old.pending if line not in new.pending]
     return "; ".join([*added, *gone]) or "pending in another order"
@@ -247,7 +247,7 @@ def _check_stop(old: Node, new: Node) -> None:
 
 
 def _check_in_place(node: Node) -> None:
-    """What takes effect at a point in the stream is set in place.
+    """Check that settings pending at a point in the stream can be set in place.
 
     Raises:
         PlanError: the slet would have to be opened anew for it.

@@ -1,4 +1,4 @@
-"""Where the wiring would put queues: found without opening, registering or starting anything."""
+"""Preview of the queues that the wiring would insert: opens, registers and starts nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _needs_queue(channel: Channel, consumers: int) -> bool:
 
 
 def _circuit(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> Circuit:
-    """What would be connected to what; the components are made, but neither opened nor registered."""
+    """Return the connections to be: the components are made, but neither opened nor registered."""
 
     def unchanged(_: Any) -> None:
         """Nobody follows a component that never runs."""

@@ -178,7 +178,7 @@ class Rebuild:
 
 
 def _in_hand(driver: Driver) -> list[Work]:
-    """What a driver has in hand; it may change while it is looked at."""
+    """Return the in-flight work of a driver; it may change while it is read."""
     while True:
         try:
             return list(driver.work)

@@ -1,4 +1,4 @@
-"""What can be asked of the applications that run on a platform; each request is handed to the one in charge."""
+"""The requests to the applications of a platform; each is passed to the component in charge."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Requests:
         raise NotImplementedError
 
     def plan(self, mesh: Mesh) -> Plan:
-        """What `apply` would do to a running application; print it, or `apply()` it. Nothing has happened yet.
+        """Plan `apply` for a running application; print the plan, or `apply()` it. Nothing has happened yet.
 
         Raises:
             UnknownName: no such application runs here.

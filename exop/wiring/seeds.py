@@ -1,4 +1,4 @@
-"""What has to be said once when connections change: to those who come late, and for those who have left.
+"""Catch-up events when connections change: for ports connected at run time, and for producers that have left.
 
 A port that is connected to a running application learns what its channel keeps for newcomers, and that the stream has
 ended if it has; when a producer leaves, those who stay may be all that was waited for; what waits in an inserted queue
@@ -25,7 +25,7 @@ Entries = list[tuple[str, Any]]
 
 @dataclass
 class Seeds:
-    """What is to be put into which queue, by place, or into which queue channel, by name.
+    """The entries to put into each queue, by place, or into each queue channel, by name.
 
     `merged` are the channels in front of which something has become due, `ended` producers that come to a channel when
     their stream has ended already, and `moved` queues whose place is gone, with the place to which their contents go.
@@ -37,7 +37,7 @@ class Seeds:
     moved: list[tuple[QueueChannel, str]] = field(default_factory=list)
 
     def places(self) -> set[str]:
-        """Where queues are needed for it."""
+        """Return the places that need a queue for it."""
         return {*self.planted, *self.merged, *(place for _, place in self.moved)}
 
     def plant(self, queues: dict[str, QueueChannel], merges: dict[str, ControlMerge]) -> None:
@@ -117,7 +117,7 @@ def _for_newcomer(deployment: Deployment, circuit: Circuit, name: str, join: Joi
 
 
 def _end_comes(deployment: Deployment, circuit: Circuit, name: str) -> bool:
-    """The end of the stream has not passed the channel yet: it waits in front of it, or in somebody's hand."""
+    """Whether the end of the stream is still in front of the channel: in a queue, or in flight at a driver."""
     channel, before = circuit.channels[name], deployment.inserted.get(before_key(name))
     queues = [one for one in (channel, before) if isinstance(one, QueueChannel)]
     if any(("control", EndOfStream()) in queue.capture()["entries"] for queue in queues):

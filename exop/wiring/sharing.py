@@ -138,7 +138,7 @@ class Sharing:
 
 
 def _parts(payload: Any) -> list[Any]:
-    """What of a payload can be altered: an item, or those of a batch or window, and the list itself."""
+    """List the mutable parts of a payload: an item, or those of a batch or window, and the list itself."""
     found = [payload, *payload] if isinstance(payload, (list, tuple)) else [payload]
     return [one for one in found if type(one) not in PLAIN and not isinstance(one, CONTROL) and not _is_columns(one)]
 
@@ -182,7 +182,7 @@ def _text(value: Any) -> str:
 
 
 def _is_columns(value: Any) -> bool:
-    """A record batch or a table, which nobody can alter."""
+    """Whether it is a record batch or a table, which are immutable."""
     return hasattr(value, "num_rows") and hasattr(value, "schema")
 
 

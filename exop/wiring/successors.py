@@ -28,7 +28,7 @@ Undo = Callable[[], object]
 
 @dataclass
 class Successors:
-    """What a plan adds to a deployment.
+    """The slets that a plan adds to a deployment.
 
     Attributes:
         undo: Where it is noted how to give up what was made.
@@ -148,7 +148,7 @@ class Successors:
 
 
 def _flush(predecessor: Component, *, needed: bool) -> None:
-    """What it has buffered is part of what its memento says; a state that is lost anyway does not need it."""
+    """Flush buffered output, which its memento counts as sent; a state that is lost anyway does not need it."""
     try:
         predecessor.flush()
     except ComponentFailed as error:

@@ -112,7 +112,7 @@ def _carry_out_inside(change: Change) -> None:
 
 
 def finished(application: str) -> PlanError:
-    """What a change of an application that has finished is told."""
+    """Return the error for a change of an application that has finished."""
     return PlanError(
         f"{application} has finished: there is nothing to change any more; "
         f"to run it once more, apply a mesh that is newly built, or mesh.at(0)"

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-#: What makes an answer wrong, and what makes an output fail, in the order it is told.
+#: The kinds of wrong answers and of failed outputs, in the order in which they are reported.
 WRONG = ("missing", "extra", "repeated", "wrong", "before its question")
 MISTAKES = (*WRONG[:-1], "late", WRONG[-1])
 NAMES = {0: "toll notices", 1: "accident alerts", 2: "balances", 3: "expenditures"}
@@ -20,7 +20,7 @@ def quantile(ordered: list[float], share: float) -> float:
 
 @dataclass(slots=True)
 class TypeVerdict:
-    """What was found about the answers of one type."""
+    """The findings about the answers of one type."""
 
     show: int
     counts: Counter[str] = field(default_factory=Counter)
@@ -57,7 +57,7 @@ class TypeVerdict:
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found about a whole output."""
+    """The findings about a whole output."""
 
     show: int
     types: dict[int, TypeVerdict] = field(default_factory=dict)

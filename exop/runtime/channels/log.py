@@ -96,7 +96,7 @@ class LogChannel(Channel):
         return self._way(fan_out([outlet.entry for outlet in outlets]), measured=False)
 
     def kept_for(self, port: str) -> list[Any]:
-        """What a port that connects later is given first: all that is kept, if it was asked for."""
+        """Return the items for a port that connects later: all that are kept, if the port asks for them."""
         return self.replay(self.start) if self._replay else []
 
     @property
@@ -181,7 +181,7 @@ class LogChannel(Channel):
             self._disk.settle(None)
 
     def begin_anew(self) -> None:
-        """What an earlier try of the change has put there, and no checkpoint has counted, is put there again."""
+        """Cut what an earlier attempt at the change has appended and no checkpoint has counted: it comes again."""
         if self._disk is not None:
             counted = self._disk.settled
             if counted is not None and self._disk.start <= counted < self._disk.end:
@@ -195,7 +195,7 @@ class LogChannel(Channel):
             self._disk.sync()
 
     def committed(self) -> None:
-        """What stands before the checkpoint counts for good, and need not be kept for a recovery any more."""
+        """Settle the entries before the checkpoint: a recovery does not need them any more."""
         if self._disk is not None:
             self._disk.settle(self._captured)
             self._disk.trim(self._given_up)
@@ -248,7 +248,7 @@ class LogChannel(Channel):
             raise
 
     def _forget(self) -> None:
-        """What the log on disk does by itself: give up what need not be kept."""
+        """Apply the retention to the log in memory, as the log on disk does by itself."""
         log, keep = self._memory, self._retention
         before = log.end if keep.items is None else log.end - keep.items
         if keep.seconds is not None:

@@ -57,7 +57,7 @@ class PortWindow:
             yield from self._due(self._first(self.now), float("inf"))
 
     def opened(self) -> list[Window[Any]]:
-        """What is in the windows that are open now, in the order in which they began."""
+        """Return the items in the windows that are open now, in the order in which the windows began."""
         if self.evict:
             return []
         if self.time is not None:
@@ -88,7 +88,7 @@ class PortWindow:
         return last is not None and self.now is not None and self.now >= last
 
     def capture(self) -> dict[str, Any]:
-        """What it holds, as plain data; `restore` takes it back."""
+        """Return the content of the window as plain data; `restore` takes it back."""
         found: dict[str, Any] = {"items": list(self.items), "now": self.now, "since": self.since, "late": self.late}
         return found | ({"until": self.until, "left": self.left} if (self.until, self.left) != (None, None) else {})
 

@@ -192,7 +192,7 @@ class QueueChannel(Channel):
         return found
 
     def leave(self) -> None:
-        """Whoever took items has ended: what waits, and what comes, is dropped."""
+        """Drop the items that wait, and those that come: the consumer has ended."""
         self.left = True
         self.clear()
         self._let_in()

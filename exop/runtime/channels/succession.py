@@ -65,12 +65,12 @@ class Succession:
             yield from window.rest()
 
     def opened(self) -> list[Window[Any]]:
-        """What is in all the windows that are open now."""
+        """Return the items in all the windows that are open now."""
         return [*self.closed, *(one for window in self._both() for one in window.opened())]
 
     @property
     def items(self) -> Window[Any]:
-        """What is in them: the older first."""
+        """Return the items in the windows: the older first."""
         older = self.old.items if self.old is not None else ()
         known = set(map(id, older))
         return Window([*older, *(item for item in self.new.items if id(item) not in known)])
@@ -93,7 +93,7 @@ class Succession:
             window.exchange(replace)
 
     def capture(self) -> dict[str, Any]:
-        """What they hold, as plain data; `restored` takes it back."""
+        """Return the content of the windows as plain data; `restored` takes it back."""
         held = self.new.capture() | {"closed": [list(one) for one in self.closed]}
         if self.old is not None:
             last = last_of(self.old)
@@ -101,7 +101,7 @@ class Succession:
         return held
 
     def take_closed(self) -> Iterator[Window[Any]]:
-        """What was in windows that were closed, once."""
+        """Take the items of the windows that were closed, once."""
         while self.closed:
             yield self.closed.popleft()
 

@@ -108,7 +108,7 @@ class WindowChannel(Channel):
                 _deliver(self._targets[port], windows.take_closed())
 
     def read(self, port: str) -> list[Any]:
-        """What a pull sees: the items in the port's window."""
+        """Return the items that a pull sees: those in the port's window."""
         window = self._windows.get(port)
         return list(window.items) if window else []
 

@@ -43,7 +43,7 @@ def be_driver(driver: Driver) -> None:
 
 @contextmanager
 def acting_as(driver: Driver | None) -> Iterator[None]:
-    """Let the calling thread act for *driver* (a slet's own threads do while they push), or for nobody."""
+    """Let the calling thread act for *driver* (a slet's own threads do while they push), or for none."""
     before = getattr(_LOCAL, "driver", None)
     _LOCAL.driver = driver
     try:
@@ -75,11 +75,11 @@ class Signal:
 
 
 def _unheard() -> None:
-    """Nobody is told."""
+    """Notify no one: the default callback."""
 
 
 class Driver:
-    """What all drivers share: the flags of the safe point, parking, and waiting for something.
+    """The base of all drivers: the flags of the safe point, parking, and waiting for a condition.
 
     Attributes:
         busy: An item of this driver is under way.
@@ -172,7 +172,7 @@ class Driver:
         return found
 
     def surrender(self, pushed: Iterable[Work] = ()) -> list[Work]:
-        """Give away all that is in hand, to be done by somebody else: the driver is parked, and will leave.
+        """Give away all in-flight items, to be processed by other drivers: this one is parked, and will leave.
 
         *pushed* is what its slet has pushed since the last safe point.
         """
@@ -283,7 +283,7 @@ class Driver:
                 return
 
     def doze(self, idle: Callable[[], bool]) -> None:
-        """Sleep, outside of any item, until somebody wakes the driver; not at all unless *idle()* holds."""
+        """Sleep, outside of any item, until another thread wakes the driver; not at all unless *idle()* holds."""
         self.rest()
         self.sleeping = True
         if idle() and not (self._closers or self.halting or self.ending or self.retired or self.work):

@@ -11,7 +11,7 @@ from exop.errors import ChannelClosed
 from exop.runtime.drivers.base import Driver, Halted, acting_as
 from exop.runtime.unwind import Work
 
-#: What sends a payload: called with it, and whether to take the instrumented way.
+#: A function that sends a payload: called with it, and with whether to use the instrumented path.
 Send = Callable[[Any, bool], None]
 
 

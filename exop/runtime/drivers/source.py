@@ -63,7 +63,7 @@ class SourceDriver(ThreadDriver):
         self._pulls = pulls
 
     def run(self) -> None:
-        """Iterate until the source ends, or is told to end; then the end of the stream goes out."""
+        """Iterate until the source ends, or is asked to end; then send the end of the stream."""
         self.busy = True
         self.take_up()
         if self.over:

@@ -112,7 +112,7 @@ class ThreadDriver(Driver):
         report_crash(self, error)
 
     def _leave(self) -> bool:
-        """Leave, unless somebody has given it something to do meanwhile."""
+        """Leave, unless another thread has added work meanwhile."""
         with self._flags:
             self.left = not self.work
         return self.left

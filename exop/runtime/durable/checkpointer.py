@@ -27,7 +27,7 @@ BRIEF = 1.0
 
 @dataclass
 class Figures:
-    """What the checkpoints of an application have been like: shown by `status`."""
+    """The figures of an application's checkpoints: shown by `status`."""
 
     taken: int = 0
     failed: int = 0

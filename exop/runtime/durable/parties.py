@@ -1,4 +1,4 @@
-"""Who takes part in a checkpoint beside its memento: slets that put out what belongs to it, channels that keep files.
+"""The participants of a checkpoint beyond mementos: slets that write output with it, and channels that keep files.
 
 A slet may define any of these; all but `prepare_checkpoint` and `flush` are called while the stream runs:
 

@@ -40,7 +40,7 @@ def restore_states(deployment: Deployment, snapshot: Snapshot) -> None:
 
 
 def ties(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
-    """What a snapshot holds of the ties of engines, by node."""
+    """Return the ties of engines in a snapshot, by node."""
     nodes = {name: _read(stored) for (kind, name), stored in snapshot.parts.items() if kind == "node"}
     return {name: held["tie"] for name, held in nodes.items() if "tie" in held}
 
@@ -110,7 +110,7 @@ def _work(deployment: Deployment, held: Iterable[tuple[str, Way, Any]]) -> list[
 
 
 def _found(deployment: Deployment, payload: Any) -> Any:
-    """What a channel holds, in place of what stands for it."""
+    """Replace a reference by the content of the channel that it refers to."""
     if not isinstance(payload, WindowOf):
         return payload
     channel = deployment.channels.get(payload.channel)
@@ -120,7 +120,7 @@ def _found(deployment: Deployment, payload: Any) -> Any:
 
 
 def _worker(deployment: Deployment, queues: list[str], work: list[tuple[str, Way, Any]]) -> Driver:
-    """Who goes on with the work of a worker: the one that has its queues now, or who runs where the work leads."""
+    """Find the successor of a worker: the one that has its queues now, or the driver where its work leads."""
     for worker in deployment.workers.values():
         if any(queue.name in queues for queue in worker.queues):
             return worker

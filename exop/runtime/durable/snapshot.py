@@ -22,7 +22,7 @@ from exop.runtime.ports import BufferedOutput
 from exop.runtime.tied.durable import DurableTie
 from exop.runtime.unwind import Work
 
-#: What a part is of (`memento`, `node`, `channel`, `queue`, `merge`, `worker`), and its name.
+#: The kind of a part (`memento`, `node`, `channel`, `queue`, `merge`, `worker`), and its name.
 Key: TypeAlias = tuple[str, str]
 
 
@@ -36,7 +36,7 @@ class WindowOf:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a checkpoint holds: the mesh as a topology, why queues are inserted, and the parts, each as bytes."""
+    """The content of a checkpoint: the mesh as a topology, reasons for inserted queues, and the parts as bytes."""
 
     application: str
     revision: int
@@ -93,7 +93,7 @@ def _put(parts: dict[Key, bytes], key: Key, held: Callable[[], Any]) -> None:
 
 
 def _node(deployment: Deployment, component: Component) -> dict[str, Any]:
-    """What the platform keeps of one component beside its memento."""
+    """Return the platform's own data about one component, apart from its memento."""
     driver = component.driver
     held: dict[str, Any] = {
         "over": component.status is State.ENDED,
@@ -113,7 +113,7 @@ def _node(deployment: Deployment, component: Component) -> dict[str, Any]:
 
 
 def _work(deployment: Deployment, work: Iterable[Work]) -> list[tuple[str, str, Any]]:
-    """What is in hand, each with the place to which it goes."""
+    """Return the in-flight items, each with the place to which it goes."""
     found: list[tuple[str, str, Any]] = []
     for one in work:
         if one.entry is NOWHERE:
@@ -126,7 +126,7 @@ def _work(deployment: Deployment, work: Iterable[Work]) -> list[tuple[str, str, 
 
 
 def _referred(deployment: Deployment, payload: Any) -> Any:
-    """What stays its channel's own is stored as part of that."""
+    """Replace a window that belongs to a channel by a reference: it is stored with its channel."""
     if isinstance(payload, Window):
         for name, channel in deployment.channels.items():
             port = port_of(channel, payload) if isinstance(channel, WindowChannel) else None

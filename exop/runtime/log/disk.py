@@ -205,7 +205,7 @@ class DiskLog:
 
     @property
     def settled(self) -> int | None:
-        """What was noted last by `settle`, perhaps by another process."""
+        """The offset noted last by `settle`, perhaps by another process."""
         return settled(self.folder, self._files)
 
     def settle(self, offset: int | None) -> None:

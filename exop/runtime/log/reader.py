@@ -1,4 +1,4 @@
-"""`LogReader`: reads a log on disk that somebody else writes, beside it; changes nothing."""
+"""`LogReader`: reads a log on disk while another process writes it; changes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Looking(Disk):
     """The file system, to look at."""
 
     def names(self, folder: Path) -> list[str]:
-        """What is in a folder."""
+        """List the files of a folder."""
         return os.listdir(folder)
 
     def open(self, path: Path) -> File:

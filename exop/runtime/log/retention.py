@@ -14,7 +14,7 @@ Fsync: TypeAlias = Literal["append", "checkpoint", "never"]
 
 @dataclass(frozen=True)
 class Retention:
-    """What a log keeps; without any bound it keeps everything. Whole segments are given up, never the newest.
+    """The retention of a log; without bounds it keeps everything. Only whole segments are dropped, never the newest.
 
     Attributes:
         items: At least so many rows are kept.

@@ -142,7 +142,7 @@ class Segment:
             at, expected = frame.end, frame.after
 
     def rest(self, position: int) -> bytes:
-        """What stands in the file from *position* on."""
+        """Read the file from *position* on."""
         file = self._opened()
         return file.read(position, max(0, file.size() - position))
 

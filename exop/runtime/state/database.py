@@ -58,7 +58,7 @@ class Database:
         self.damaged = found.damaged
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """What a query finds.
+        """Return the rows of a query.
 
         Raises:
             StateError: it cannot be read.

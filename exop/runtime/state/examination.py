@@ -1,4 +1,4 @@
-"""What is in a state directory that no platform uses, and what of it is damaged; nothing is changed by looking."""
+"""Examination of a state directory that no platform uses: its content and any damage; nothing is changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MARKS: Final = (FILE, NAME, FORMER_CHECKPOINTS, "lock")
 
 
 def examine(directory: Path) -> dict[str, Any]:
-    """What is there, as plain data: `damage` lists what is damaged, each with the cure.
+    """Return the content as plain data: `damage` lists what is damaged, each with the cure.
 
     Raises:
         StateError: there is no such directory, it is not a state directory, or a platform uses it.

@@ -45,7 +45,7 @@ class GenerationFile:
         self._file: File | None = None
 
     def read(self) -> Generation | None:
-        """What it says; `None` if there is none.
+        """Read the file; `None` if there is none.
 
         Raises:
             StateError: it is damaged.

@@ -88,7 +88,7 @@ def accept(directory: Path) -> Generation:
 
 
 def contents_of(path: Path) -> Inspected | None:
-    """What a database holds, whether or not it is the newest; `None` if there is none, or there is nothing in it.
+    """Return the content of a database, whether or not it is the newest; `None` if it is missing or empty.
 
     Raises:
         StateError: it is damaged, or of another version.
@@ -115,7 +115,7 @@ def contents_of(path: Path) -> Inspected | None:
 
 
 def noted_as(noted: Generation) -> str:
-    """What the generation file says, for a message."""
+    """Describe the content of the generation file, for a message."""
     return f"the generation {noted.number} was {'committed' if noted.committed else 'begun'} here"
 
 

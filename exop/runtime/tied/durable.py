@@ -130,7 +130,7 @@ class DurableTie(LiveTie):
             return self._news.wait_for(level, timeout)
 
     def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
-        """What *port* was given from event number *start* on, each payload with the number of its first event.
+        """Return the events of *port* from event number *start* on, each payload with the number of its first event.
 
         Raises:
             StoredStateError: these events, or what the engine has put out before *start*, are not in the logs.

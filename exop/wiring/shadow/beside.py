@@ -24,7 +24,7 @@ from exop.wiring.standby import Companions, discard
 
 #: How long a proof that is given up is waited for, in seconds.
 LEAVING = 10.0
-#: What a change of this node ends: its predecessor does not follow it there.
+#: Changes of a node that end the following: its kept predecessor does not follow it any further.
 ENDING = ("replace", "remove", "configure", "arm")
 
 
@@ -61,7 +61,7 @@ class Beside:
             )
 
     def begin(self, deployment: Deployment, plan: Plan) -> Proof:
-        """Begin to prove a plan: nobody else may change the application until `over`."""
+        """Begin to prove a plan: the application accepts no other change until `over`."""
         proof = self._proofs[deployment.name] = Proof(deployment, self._manager, self._wiring, plan)
         return proof
 
@@ -73,7 +73,7 @@ class Beside:
             del self._proofs[application]
 
     def companions(self, plan: Plan, proof: Proof | None = None, back: Kept | None = None) -> Companions:
-        """Who takes a place in this change, and who runs on."""
+        """Return the successors that take a place in this change, and the predecessors that run on."""
         found = Companions()
         for trial in proof.trials if proof is not None else ():
             if not trial.diverted:
@@ -156,7 +156,7 @@ class Beside:
                 turn.release()
 
     def status(self, application: str) -> dict[str, Any]:
-        """What runs beside an application, as plain data: `shadow` (on trial now), `proof` (the last one), `kept`."""
+        """Return the slets beside an application as plain data: `shadow` (on trial), `proof` (the last one), `kept`."""
         proof = self._proofs.get(application)
         kept = {node: one.plain() for node, one in self._kept_of(application)}
         found = {

@@ -22,7 +22,7 @@ ENOUGH = 50
 
 
 class Comparison:
-    """What was found so far. The old one's driver and the new one's add to it; one thread at a time matches.
+    """The findings so far. The drivers of the old and the new slet add to it; one thread at a time matches.
 
     Attributes:
         differences: The first ones.
@@ -122,7 +122,7 @@ class Comparison:
         )
 
     def plain(self) -> dict[str, Any]:
-        """What was found, as plain data."""
+        """Return the findings as plain data."""
         return {
             "compared": self.compared,
             "matched": {port: streams.matched for port, streams in self.ports.items()},

@@ -85,7 +85,7 @@ class Kept(Behind):
         self.stop()
 
     def plain(self) -> dict[str, Any]:
-        """What is shown of it, as plain data."""
+        """Return its status as plain data."""
         return {
             "slet": self.node.slet.identity,
             "until": time.strftime("%H:%M:%S", time.localtime(self.until)),
@@ -96,7 +96,7 @@ class Kept(Behind):
         }
 
     def _look(self) -> None:
-        """One that cannot follow any more is closed soon, by somebody who may wait for others."""
+        """Close the follower soon if it cannot follow any more: in another thread, which may wait."""
         if self.follower.problem is not None and self._timer is not None:
             self._call_over(0.0)
 

@@ -43,7 +43,7 @@ class Difference:
 
 @dataclass
 class Unit:
-    """What has left by a port, behind which item: a single item, a control item, or columns from a row on."""
+    """The output of a port after an item: a single item, a control item, or columns from a row on."""
 
     item: int
     payload: Any
@@ -65,7 +65,7 @@ class Unit:
 
 
 class PortStreams:
-    """What the two have put out by one port. Either side may run ahead; record batches may be cut differently.
+    """The outputs of both slets by one port. Either side may run ahead; record batches may be cut differently.
 
     Args:
         port: Its name.
@@ -170,7 +170,7 @@ class PortStreams:
             yield Difference(kind, item, self.port, old, new)
 
     def _kind(self, mine: Unit, other: Unit) -> Kind:
-        """What has happened at the heads of the two, as far as what follows there tells."""
+        """Classify the difference at the heads of the two, as far as the following items show."""
         if self._in_step and mine.item != other.item:
             return "missing" if mine.item < other.item else "extra"
         behind_mine, behind_other = self._second("old"), self._second("new")
@@ -181,7 +181,7 @@ class PortStreams:
         return "missing" if skipped else "extra" if added else "different"
 
     def _second(self, side: Side) -> Unit | None:
-        """What stands behind the head of one side, if it is there already."""
+        """Return the unit behind the head of one side, if it is there already."""
         units = self.sides[side]
         if units[0].rows > 1:
             return Unit(units[0].item, units[0].payload, units[0].row + 1)

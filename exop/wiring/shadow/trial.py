@@ -144,7 +144,7 @@ class Trial(Behind):
             raise self.failed(problem)
 
     def owed(self) -> list[tuple[str, Punctuation]]:
-        """An engine tells its punctuations late: what its successor has told meanwhile was heard by nobody."""
+        """Return the punctuations of the successor, an engine, that were dropped while it was on trial."""
         found = []
         for port, streams in self.comparison.ports.items() if not self.in_step else ():
             old, new = streams.last.get("old"), streams.last.get("new")

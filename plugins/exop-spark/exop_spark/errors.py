@@ -1,4 +1,4 @@
-"""What exop-spark raises on purpose.
+"""The errors of exop-spark.
 
 * ExopError
   x SparkError            anything between ExoP and Spark

@@ -64,7 +64,7 @@ def explained(
 
 
 def _position(error: BaseException, text: str) -> str:
-    """Where the problem is: line and column of an SQL text, or the line of Python that made a DataFrame."""
+    """Return the place of the problem: line and column of an SQL text, or the Python line that made a DataFrame."""
     found = _POSITION.search(text)
     if found:
         return f"line {found[1]}, column {int(found[2]) + 1}"

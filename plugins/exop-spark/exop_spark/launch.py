@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: What is started in place of `java`. Without SPARK_HOME the Python workers import the installed pyspark; with it they
+#: The script started in place of `java`. Without SPARK_HOME the workers import the installed pyspark; with it they
 #: would import a zipped one, which every process compiles anew (0.5 s of CPU each).
 _WRAPPER: Final = """#!/bin/sh
 launcher=no

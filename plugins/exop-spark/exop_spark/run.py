@@ -316,7 +316,7 @@ class Run:
         return moment
 
     def _explained(self, error: BaseException, kind: type[QueryError] = QueryFailed) -> SparkError:
-        """What ended the query, for its owner: what a delivery raised rather than Spark's account of it."""
+        """Return the error that ended the query: that of a delivery takes precedence over Spark's account of it."""
         lost = not self._engine.alive or (is_suspicious(error) and not self._engine.answers())
         if not lost and self._error is not None:
             error = self._error
@@ -327,7 +327,7 @@ class Run:
 
 
 def _least(feeds: list[Feed]) -> float | None:
-    """Through when all inputs are complete, nothing while one is silent; those that have ended hold nobody back."""
+    """Return the time up to which all inputs are complete; none while one is silent. Ended inputs hold nothing back."""
     through = [feed.complete() for feed in feeds if not feed.finished] or [feed.complete() for feed in feeds]
     known = [one for one in through if one is not None]
     return min(known) if len(known) == len(through) else None

@@ -175,7 +175,7 @@ class SparkSlet(Slet):
         return {} if run is None else run.figures()
 
     def plan(self) -> Plan:
-        """What this slet runs with its present settings."""
+        """Return the plan of this slet with its present settings."""
         pace = Pace(self.trigger, self.boundary or None, self.enough, self.max_rows)
         return Plan(
             name=self.title,
@@ -279,7 +279,7 @@ class SparkSlet(Slet):
             _log.debug("%s: not drained: %s", self.title, error)
 
     def _watch(self) -> None:
-        """Wait for the end of the query; one that nobody asked for is a failure of this slet."""
+        """Wait for the end of the query; an end that was not asked for is a failure of this slet."""
         assert self._run is not None
         try:
             self._run.wait()
@@ -304,7 +304,7 @@ class SparkSlet(Slet):
 
 
 class Nowhere(OutputPort[Any]):
-    """Where the results of a warm-up go."""
+    """A sink that discards the results of a warm-up."""
 
     def push(self, item: Any) -> None:
         """Drop it."""
@@ -316,4 +316,4 @@ class Nowhere(OutputPort[Any]):
         """Nothing ends."""
 
     def fail(self, error: BaseException) -> None:
-        """Whoever warms up is told otherwise."""
+        """Ignore it: the caller of the warm-up gets the error itself."""

@@ -1,4 +1,4 @@
-"""What the tests of exop-spark share: a port that notes what leaves, and one Spark for all of them."""
+"""Shared fixtures of exop-spark's tests: a port that notes what leaves, and one Spark for all of them."""
 
 import threading
 from collections.abc import Iterator

@@ -111,7 +111,7 @@ def test_text_that_is_no_event_time_is_told(text):
 
 
 def test_event_time_knows_its_units():
-    """What Spark counts in milliseconds is given in the unit of the column; time ends where the column does."""
+    """Spark's milliseconds are given in the unit of the column; time ends where the column does."""
     minutes = EventTime("m", "minute")
     assert minutes.of_watermark(120_000) == 2
     assert minutes.expression == "timestamp_micros(CAST(`m` * 60000000L AS BIGINT))"
@@ -120,7 +120,7 @@ def test_event_time_knows_its_units():
 
 
 def test_made_up_rows_fit_any_columns():
-    """A warm-up needs no help for ordinary columns; the event time says what it is told."""
+    """A warm-up needs no help for ordinary columns; the event time has the given value."""
     kinds = [pa.bool_(), pa.int8(), pa.int64(), pa.float32(), pa.string(), pa.binary(), pa.date32()]
     kinds += [pa.timestamp("us", "UTC"), pa.decimal128(10, 2), pa.list_(pa.int32())]
     columns = pa.schema([pa.field(f"c{number}", kind) for number, kind in enumerate(kinds)])

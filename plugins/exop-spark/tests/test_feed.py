@@ -61,7 +61,7 @@ def test_a_poll_that_finds_nothing_answers_its_start():
 
 
 def test_committed_rows_are_forgotten():
-    """What Spark has committed is trimmed and cannot be asked for again."""
+    """Rows that Spark has committed are trimmed and cannot be asked for again."""
     feed = feed_with()
     feed.push(rows(1, 2))
     feed.push(rows(3))
@@ -116,7 +116,7 @@ def test_a_retired_feed_offers_nothing_more_but_can_be_read():
 
 
 def test_other_columns_are_refused():
-    """A batch of other columns is told apart, with both named."""
+    """A batch with other columns is refused, and the error names both sets of columns."""
     with pytest.raises(SparkError, match="takes time int32, value int32; what came has x int64"):
         give(feed_with(), pa.RecordBatch.from_pydict({"x": [1]}))
 
@@ -137,7 +137,7 @@ def test_a_punctuation_leaves_when_the_rows_before_it_have():
 
 
 def test_a_punctuation_behind_rows_that_have_left_is_untold():
-    """No micro-batch will come for it: somebody else has to tell it."""
+    """A punctuation behind the last row has no micro-batch to carry it: the feed reports it as not delivered."""
     feed = feed_with()
     feed.push(rows(1))
     feed.punctuate(1)
@@ -213,7 +213,7 @@ def test_lag_counts_what_has_not_been_put_out():
 
 
 def test_a_feed_is_finished_when_all_of_it_has_left():
-    """Ended, and put out: then it holds back nobody who joins it."""
+    """A feed is finished once it has ended and all its rows have left: then it holds back no join."""
     feed = feed_with()
     feed.push(rows(1))
     feed.end()

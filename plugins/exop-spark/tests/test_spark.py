@@ -83,7 +83,7 @@ def finish(opened: SparkSlet, out: Any) -> None:
 
 
 def test_rows_go_through_once_in_order_after_a_warm_up(out):
-    """What was pushed leaves once; punctuations leave behind their rows; of the warm-up nothing is seen or counted."""
+    """Pushed rows leave once, punctuations behind their rows; the rows of the warm-up neither leave nor count."""
     with doubling(warm_up=2)(out=out) as opened:
         opened.rows(rows((1, 10), (1, 11)))
         opened.rows(Punctuation(1))
