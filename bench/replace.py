@@ -107,7 +107,7 @@ def _with_state(number: int, megabytes: float, checks: Checks) -> Iterator[Resul
 
 
 def _openings(seconds: float, checks: Checks) -> Iterator[Result]:
-    """A successor takes long to open, in several ways: what the stream has of that, beside before and afterwards."""
+    """Measure how the stream fares while a successor takes long to open, compared with before and afterwards."""
     with Platform() as platform:
         for way in WAYS:
             print(f"a successor opens for {seconds:g} s: {way}", file=sys.stderr, flush=True)

@@ -100,7 +100,7 @@ class Platform(Requests):
         self.plugins.discover()
         self._gather()
         if self.state is not None:
-            # sqlite3 is paid for by those who keep state.
+            # Imported lazily: only platforms with a state directory need sqlite3.
             from exop.runtime.store import Store
 
             self._applications.store = Store(self.state)
@@ -169,7 +169,7 @@ class Platform(Requests):
             PlanError: the platform is not running.
             StateError: the state directory cannot be used.
         """
-        # Archives and versions are paid for by those who have bundles.
+        # Imported lazily: only platforms with bundles need archives and versions.
         from exop.bundle.bundles import Bundles
         from exop.bundle.ground import Ground
 
@@ -276,7 +276,7 @@ class Platform(Requests):
                 self.plugins.broken.pop(name, None)
 
     def _restart_or_note(self, stored: StoredApplication) -> None:
-        """Start an application again. Whatever its code raises keeps it down by name, and nothing else."""
+        """Start an application again. An error of its code keeps it down, with the error named, and nothing else."""
         store = self._applications.store
         assert store is not None
         try:
@@ -317,7 +317,7 @@ class Platform(Requests):
             self.restarted[stored.name] = f"started anew ({why})"
 
     def _serve(self) -> None:
-        # rpyc and its server are paid for by those who serve.
+        # Imported lazily: only served platforms need rpyc and its server.
         from exop.remoting.platform import serve
 
         self._server = serve(self)

@@ -1,4 +1,4 @@
-"""Objects and exceptions of user code as text: whatever their classes do, the text is made, bounded and printable.
+"""Objects and exceptions of user code as text: always bounded and printable, whatever their classes do.
 
 An exception may be any object: `__str__`, `__repr__` and `__getattribute__` may raise, attributes may be read-only,
 causes may form a circle. Everything that reports on user code takes its text from here. Control characters are written

@@ -1,4 +1,4 @@
-"""An engine with a thread of its own that commits by itself, to a file: what Spark is, in a hundred lines of Python."""
+"""An engine with a thread of its own that commits by itself, to a file: a model of Spark in a hundred lines."""
 
 from __future__ import annotations
 

@@ -65,9 +65,9 @@ class Development:
         return self._built.name if self._built is not None else ""
 
     def take(self) -> Outcome:
-        """Load the folder as it is now, and make it what runs.
+        """Load the folder as it is now, and change the running application to it.
 
-        Whatever is wrong with it is returned, never raised: what runs runs on, and the next save is tried again.
+        Problems are returned, never raised: the application runs on, and the next save is tried again.
         """
         self._number += 1
         made: Generation | None = None

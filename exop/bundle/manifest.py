@@ -1,4 +1,4 @@
-"""`bundle.toml`: what a bundle says of itself, as a value."""
+"""`bundle.toml`: the manifest of a bundle, as a value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading an edited folder beside the code that runs: what has not changed is not executed again, but taken over.
+"""Loading an edited folder next to the running code: unchanged parts are not executed again, but taken over.
 
 So a class that was not edited stays the same class, for `isinstance` as for the state that is of it; a slet that was
 not edited stays the same function, and is not replaced; and what a module has made when it was imported is not made

@@ -15,7 +15,7 @@ from exop.cli.report import DONE
 from exop.cli.text import columns, print_json
 from exop.errors import BundleBroken
 
-# What makes bundles is imported inside the functions: it is not paid for by other commands.
+# Imported lazily, inside the functions: only these commands make bundles.
 
 
 def new_bundle(

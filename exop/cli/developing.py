@@ -45,7 +45,7 @@ def dev(
     """Run the application of a folder, and apply every edit to it when it is saved, while the stream runs.
 
     Slets whose code has changed are replaced and keep their state; what was not edited is not touched. An edit that is
-    broken (it cannot be imported, its ports do not fit, it does not open) is told with file and line, and what ran
+    broken (it cannot be imported, its ports do not fit, it does not open) is shown with file and line, and what ran
     before runs on until the next good one. Ctrl-C ends the sources and processes what is under way.
 
     Args:
@@ -129,7 +129,7 @@ class Session:
                 say(f"{application}: finished; the next save runs it again", application=application)
                 return
         except UnknownName:
-            return  # somebody has removed it: the next save deploys it again
+            return  # it was removed: the next save deploys it again
         except ComponentFailed:
             self._tell_failures(application)
         if time.monotonic() - self._shown >= self.view.every:

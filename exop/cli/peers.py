@@ -76,7 +76,7 @@ def running() -> list[str]:
 
 
 def is_local(given: str) -> bool:
-    """Whether APP is written as a path: such a one is never looked for on a running platform, nor among plugins."""
+    """Whether APP is written as a path: a path is never looked for on a running platform, nor among plugins."""
     return "/" in given or given.endswith((".py", ".toml")) or ".py:" in given
 
 

@@ -83,7 +83,7 @@ class Keeper:
             with suppress(ExopError):  # removed between the two calls
                 found[name] = self.platform.status(name)
         for name in [name for name in self._states if name not in found]:
-            if self._states.pop(name) != "opening":  # else it could not be opened, and who asked for it is told
+            if self._states.pop(name) != "opening":  # else it could not be opened: its client gets the error
                 self._log.info("removed", application=name)
         due = time.monotonic() - self._told >= OPENING_EVERY
         for name, status in found.items():

@@ -53,9 +53,9 @@ def opening_lines(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def held_nodes(status: Mapping[str, Any]) -> str:
-    """The nodes of an application into which no items are let, to be said behind its state; nothing if there are none.
+    """The nodes of an application that accept no items, as a suffix of its state; empty if there are none.
 
-    Those that failed are told by its state, and apart.
+    Failed nodes are shown by the state of the application, and separately.
     """
     held = [name for name, node in status["nodes"].items() if node["state"] == "suspended"]
     return f"; suspended: {', '.join(held)}" if held else ""

@@ -160,7 +160,7 @@ class Live:
 
 
 def opening_facts(facts: Mapping[str, Any]) -> dict[str, str]:
-    """How far an opening is, in words: what is ready, and what is waited for, if anything is."""
+    """Describe the progress of an opening: the slets that are ready, and those that are not."""
     waited = ", ".join(f"{node} ({seconds(since)})" for node, since in facts["waiting"].items())
     return {"ready": f"{facts['opened']} of {facts['total']}"} | ({"waiting": waited} if waited else {})
 

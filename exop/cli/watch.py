@@ -38,8 +38,8 @@ class Watch:
     """One application that runs in this process, and the person in front of it.
 
     Attributes:
-        policy: What a slet that is suspended by an error means: wait for its repair, or end with exit code 1.
-        error: What the run ended with.
+        policy: The reaction to a slet suspended by an error: wait for its repair, or end with exit code 1.
+        error: The error that ended the run.
         dead: Items that were set aside as dead letters.
         drain_timeout: How many seconds suspended nodes may keep the run from ending.
         late: They have: what waits for them was not processed.

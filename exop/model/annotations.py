@@ -1,4 +1,4 @@
-"""Reading annotations at run time: what they say of ports, state, settings and results."""
+"""Annotations, read at run time: the ports, state, settings and results that they declare."""
 
 from __future__ import annotations
 

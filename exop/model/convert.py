@@ -185,7 +185,7 @@ def _fields(kind: Any) -> tuple[list[str], set[str]]:
 
 
 def _struct(value: Any, kind: Any) -> Any:
-    # Whoever declares a msgspec type has paid for the import already.
+    # A program that declares a msgspec type has imported msgspec already.
     import msgspec
 
     try:

@@ -1,4 +1,4 @@
-"""Values out of bytes: what `encoding` writes, and what older releases wrote.
+"""Decoding of values from bytes, as `encoding` and older releases write them.
 
 Classes are looked up among the modules that are loaded, and are filled without calling them. Data of unknown origin is
 decoded with `declared`: only the declared classes are found then, and time and memory are bounded.

@@ -1,4 +1,4 @@
-"""The difference between two meshes, as a value: what a change consists of."""
+"""The difference between two meshes, as a value: the content of a change."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
 A thread that changes the registry queues the events of its change under the registry's lock, so that all listeners
 see one order. After it has let go of the lock it takes the *turn* and delivers what waits. If another thread has the
-turn already, that one delivers these events too, and the first thread goes on at once: nobody waits for a listener of
-somebody else, so a listener may use the registry, take any lock, or wait for another thread without a deadlock. The
-price: `register()` may return before its event has been delivered, when another thread is delivering. Whoever needs
-to know calls `settle()`. A change that a listener makes is delivered after the event that it is handling.
+turn already, that one delivers these events too, and the first thread goes on at once: no thread waits for another
+one's listeners, so a listener may use the registry, take any lock, or wait for a thread without a deadlock. The
+price: `register()` may return before its event has been delivered, when another thread is delivering. Callers that
+need to know call `settle()`. A change that a listener makes is delivered after the event that it is handling.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The service registry: who is there, under which interfaces, with which properties."""
+"""The service registry: the services, their interfaces and their properties."""
 
 from __future__ import annotations
 

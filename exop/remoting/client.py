@@ -68,9 +68,9 @@ class ControlClient:
         """Ask *operation* and return its reply as a *reply*; without that type as plain values, up to 1 MiB.
 
         Raises:
-            PeerUnreachable: nobody is there, or (`ConnectionLost`, `CallTimeout`) the answer did not come.
+            PeerUnreachable: no platform is there, or (`ConnectionLost`, `CallTimeout`) the answer did not come.
             PeerRefused, ProtocolMismatch: it does not talk to us.
-            ExopError: what the operation raised, of its own class.
+            ExopError: the error of the operation, of its own class.
         """
         from exop.remoting.codec import pack
 
@@ -187,7 +187,7 @@ class _Link:
 
     @classmethod
     def to(cls, path: Path, limits: Limits, deadline: float) -> _Link:
-        """Connect, look who is there, and shake hands."""
+        """Connect, check the peer's identity, and shake hands."""
         # rpyc costs 30 ms: only who calls another process pays it.
         from exop.remoting.connection import HardConnection
         from exop.remoting.envelope import FAULT, REPLY

@@ -29,7 +29,7 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="e
         """The edited mesh.
 
         Raises:
-            MeshError: a name that nobody knows, a setting that does not fit, ports that cannot be joined.
+            MeshError: an unknown name, a setting that does not fit, ports that cannot be joined.
         """
         raise NotImplementedError
 
@@ -132,7 +132,7 @@ class Rewire(Edit, frozen=True, tag="rewire"):
         asked = [(self.node, self.ports), *self.further.items()]
         fresh = self._fresh(known)
         for node, ports in asked:
-            # A new channel is told once; the other ports call it by its name, also those that come before.
+            # A new channel is defined once; the other ports refer to it by name, also those that come before.
             named = {port: to if isinstance(to, str) else to.name for port, to in ports.items()}
             mesh = mesh.rewire(node, **{port: fresh.get(name, name) for port, name in named.items()})
         return mesh
@@ -141,7 +141,7 @@ class Rewire(Edit, frozen=True, tag="rewire"):
         """The new channels by name.
 
         Raises:
-            MeshError: one is told twice, differently; no such kind, a setting that does not fit.
+            MeshError: one is defined twice, differently; no such kind, a setting that does not fit.
         """
         found: dict[str, ChannelSpec] = {}
         for ports in (self.ports, *self.further.values()):

@@ -124,7 +124,7 @@ class BoundedChannel(Channel):  # type: ignore[misc]
                 self.stream.write_until(part, deadline)
 
     def receive_greeting(self, deadline: float) -> bytes:
-        """Read one message of the handshake: small, and before anything of the profile is spoken."""
+        """Read one message of the handshake: small, and before any message of the profile."""
         return bytes(self._receive(self._limits.greeting_frame, deadline))
 
     def send_greeting(self, data: bytes, deadline: float) -> None:

@@ -1,4 +1,4 @@
-"""The first exchange on a connection: who speaks which version, before anything else is spoken.
+"""The first exchange on a connection: both sides compare their versions, before any other message.
 
     peer       Hello(protocol, exop)
     platform   Welcome(protocol, exop, name, pid)  or  Declined(problem, protocol)
@@ -47,10 +47,10 @@ class Silent(Exception):
 
 
 def receive(channel: BoundedChannel, welcome: Welcome, deadline: float) -> None:
-    """The platform's side: hear the peer out and take it.
+    """The platform's side: receive the peer's greeting and accept it.
 
     Raises:
-        Silent: it is no peer of ours, or speaks another version (which it has been told).
+        Silent: it is no peer of ours, or has another version (the answer says so).
         EOFError: it went away, or took too long.
     """
     try:

@@ -138,7 +138,7 @@ def as_topology(mesh: Mesh, send: Callable[[bytes], str]) -> Mapping[str, Any]:
 
 def pack(memento: Memento, place: str) -> bytes:
     """A memento as it travels."""
-    # The encoding is paid for by those who need it.
+    # Imported lazily: only this needs the encoding.
     from exop.model import stored
 
     return stored.pack(memento, place)

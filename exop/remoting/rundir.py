@@ -47,7 +47,7 @@ def run_directory() -> Path:
     """The run directory of this user, made when it is missing.
 
     Raises:
-        AddressUnusable: it belongs to somebody else.
+        AddressUnusable: it belongs to another user.
     """
     owner = os.geteuid()
     given = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -61,7 +61,7 @@ def private_directory(path: Path) -> Path:
     """Make *path* a directory that only its owner can enter.
 
     Raises:
-        AddressUnusable: it is somebody else's, or no directory.
+        AddressUnusable: it belongs to another user, or is no directory.
     """
     _make(path)
     found = path.lstat()
@@ -103,7 +103,7 @@ def claim(address: Path | None) -> tuple[Listener, Callable[[], None]]:
     try:
         return listener, announce(address)
     except (AddressUnusable, OSError):
-        # Whoever knows the state directory still finds it there.
+        # Clients that know the state directory still find it there.
         return listener, lambda: None
 
 

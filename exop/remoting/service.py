@@ -1,6 +1,6 @@
 """The control server: answers the operations of a platform on a Unix socket, for its owner only.
 
-Light on purpose: an embedded platform starts one, and pays for rpyc only when somebody calls.
+Light on purpose: an embedded platform starts one, and imports rpyc only when a client connects.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Listener:
 
 
 def peer_of(sock: socket.socket) -> Peer:
-    """Ask the kernel who is at the other end of *sock*."""
+    """Ask the kernel for the process at the other end of *sock*."""
     pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return Peer(pid, uid)
 
@@ -83,8 +83,8 @@ def listen(path: Path) -> Listener:
     with locked(path.parent):
         refuse_if_taken(path)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # Under its final name the socket is there only when it listens already, and for its owner only: whoever finds
-        # it refusing may therefore take it for dead.
+        # Under its final name the socket is there only when it listens already, and for its owner only: a client
+        # that it refuses may therefore take it for dead.
         fresh = path.with_name(f".{path.name}.new")
         try:
             fresh.unlink(missing_ok=True)
@@ -128,7 +128,7 @@ def holder(path: Path) -> Peer | None:
     try:
         with dial(path, _PROBE_TIME) as sock:
             peer = peer_of(sock)
-        # A forked child may hold the socket of a dead platform open; nobody would ever answer there.
+        # A forked child may hold the socket of a dead platform open; it never answers.
         return peer if _runs(peer.pid) else None
     except (ConnectionRefusedError, FileNotFoundError, NotADirectoryError):
         return None

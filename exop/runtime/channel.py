@@ -53,7 +53,7 @@ class Channel(ABC):
         ways: The entries behind `entry` that lead to one port each, where a kind has them (a window per port); each
             stands at a place with a name, so that unfinished work finds it again after a change.
         home: A folder of its own in the state directory, which need not be there yet; `None` without one.
-        trouble: What has gone wrong here, in words: whoever waits for the application is told.
+        trouble: A description of what has gone wrong here; shown in the status and the report.
     """
 
     kind: ClassVar[str]
@@ -204,7 +204,7 @@ class ControlMerge:
     ) -> None:
         """Send on what goes on, in order, although the producers are in different threads.
 
-        Whoever is sending already sends for the others too, so that nobody waits here.
+        A thread that is already sending sends for the others too, so that no thread waits here.
         """
         with self._lock:
             self._outbox.extend(self._on(producer, mark))
@@ -242,7 +242,7 @@ class ControlMerge:
             }
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Take back what `capture` returned; who is expected is not changed."""
+        """Take back what `capture` returned; the expected producers stay as they are."""
         with self._lock:
             self._times, self._ended = dict(held["times"]), set(held["ended"])
             self._sent, self._done = held["sent"], held["done"]

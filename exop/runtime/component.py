@@ -246,7 +246,7 @@ class Component:
         return self.driver.surrender([work for output in outputs for work in output.surrender()])
 
     def let_go(self) -> None:
-        """The component was replaced: who waited for it goes on, by the way there is now."""
+        """Let those that wait for the component go on, by the new path: it was replaced."""
         self.left = True
         self._let_on()
 

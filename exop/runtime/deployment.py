@@ -304,7 +304,7 @@ class Deployment:
                     driver.measure_next()
             watchdog.look(self.components, drivers)
             visibility.look(list(self.components.values()))
-        watchdog.look(self.components, self.drivers())  # who has hung goes on now
+        watchdog.look(self.components, self.drivers())  # a slet that has hung goes on now
 
 
 def _failure(component: Component, phase: str) -> ComponentFailed:

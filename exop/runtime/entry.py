@@ -61,7 +61,7 @@ class LateEntry(Entry):
     """An entry whose ways are made when they are first read.
 
     Of the slets in a chain only the first is entered from outside, hardly ever by a batch, and every so often with
-    instruments; nobody waits for the other ways while a change keeps the stream.
+    instruments; a change, which holds the stream up, need not compile the other ways.
 
     Args:
         control: The way of control items.

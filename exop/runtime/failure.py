@@ -102,7 +102,7 @@ def anchor(component: Component, port: PortSpec) -> Entry:
 
 
 def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -> None:
-    """Wait before the next try; whoever wants the driver to park is not kept waiting."""
+    """Wait before the next try; a request to park the driver is not kept waiting."""
     driver = current_driver()
     if driver is None:
         return
@@ -124,7 +124,7 @@ def again(component: Component, port: PortSpec, item: Any) -> Work:
 def _suspend(component: Component, port: PortSpec, kept: Kept) -> NoReturn:
     """Keep the item and take the driver back to its safe point, until the component is resumed."""
     driver = current_driver()
-    if driver is None:  # pushed by hand, outside of any driver: the caller is told
+    if driver is None:  # pushed by hand, outside of any driver: the caller gets the error
         raise errors.ComponentFailed(
             node=component.node.name, phase=f"taking an item at {kept.port!r}", problem=described(kept.error)
         ) from kept.error
@@ -137,7 +137,7 @@ def _suspend(component: Component, port: PortSpec, kept: Kept) -> NoReturn:
 def stranded(deployment: Deployment, driver: Driver, error: BaseException, in_hand: Work | None) -> Unwind | None:
     """Suspend the component that a driver was on its way to when something else than a slet raised.
 
-    It is shown, resumed and replaced like one whose slet has raised; the driver goes on then, with what it has in hand.
+    It is shown, resumed and replaced like one whose slet has raised; the driver goes on then, with its in-flight items.
     `None` if all that it runs has ended.
     """
     node, _, port = in_hand.entry.place.rpartition(".") if in_hand is not None else ("", "", "")
@@ -163,7 +163,7 @@ def stranded(deployment: Deployment, driver: Driver, error: BaseException, in_ha
 def source_broken(component: Component, error: BaseException) -> bool:
     """Handle an error of an iterated slet: return whether to iterate it anew, from its memento.
 
-    `retry` does so after a while, `suspend` when somebody resumes the slet. With the others a slet that pulls goes on
+    `retry` does so after a while, `suspend` when the slet is resumed. With the others a slet that pulls goes on
     behind what it has pulled last; where nothing was pulled (a source) there is nothing to leave out: the stream ends.
     """
     taken = _put_back(component)  # first: whatever fails behind this, the item is not lost

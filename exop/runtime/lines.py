@@ -1,7 +1,7 @@
 """The guard in front of a port or channel with pending settings: it looks at each item, and makes the change.
 
 A guard is compiled in while a line is pending, and out again with the next compilation. The driver that brings the item
-makes the change itself: nothing of it is in the slet then, and no other driver runs that slet, so nobody is waited for.
+makes the change itself: nothing of it is in the slet then, and no other driver runs that slet, so it need not wait.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def tie_of(component: Component, engines: EnginePlaces | None) -> LiveTie | None
     forms = {port.name: port.type.form for port in spec.inputs if not port.pulled}
     if engines is None:
         return LiveTie(forms)
-    # The logs are paid for by those who are durable.
+    # Imported lazily: only durable applications need the logs.
     from exop.runtime.tied.durable import DurableTie
 
     folder = partial(engines.folder, component.application, component.node.name)

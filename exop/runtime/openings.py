@@ -116,7 +116,7 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 
 def _imported(code: CodeType, package: str) -> Iterator[str]:
     """The modules that the import statements in *code* name, in full."""
-    # Paid for by those who plan to open a class.
+    # Imported lazily: only plans that open a class need it.
     import dis
     from importlib.util import resolve_name
 

@@ -83,7 +83,7 @@ def _refused(channel: Channel, producers: Sequence[Producer], work: Work, error:
         for item in to_items(work.payload) if work.way == "push_batch" else [work.payload]:
             set_aside(component, port, item, error)
     else:
-        if driver is None:  # pushed by hand, outside of any driver: the caller is told
+        if driver is None:  # pushed by hand, outside of any driver: the caller gets the error
             where = f"pushing into the channel {channel.name!r}"
             raise ComponentFailed(node=component.node.name, phase=where, problem=described(error)) from error
         kept = Kept(port, work.payload, error)

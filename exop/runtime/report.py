@@ -46,8 +46,8 @@ def run_report(status: Mapping[str, Any], outcome: str, error: Mapping[str, Any]
 
     Args:
         status: What `Platform.status(application)` returns.
-        outcome: `finished`, `drained` (it was told to end), `stopped`, `failed` or `removed`.
-        error: What it failed with.
+        outcome: `finished`, `drained` (it was asked to end), `stopped`, `failed` or `removed`.
+        error: The error that it failed with.
     """
     totals, seconds = Totals.of(status), status["running_s"]
     report = {

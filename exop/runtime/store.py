@@ -123,7 +123,7 @@ class Store:
         return {name: Path(folder) for name, folder in self.database.rows("SELECT name, folder FROM plugins")}
 
     def applications(self) -> list[StoredApplication]:
-        """All stored applications, by name; one whose rows are damaged counts as active, for its damage to be told."""
+        """All stored applications, by name; one whose rows are damaged counts as active, so that its damage shows."""
         rows = self.database.rows("SELECT name, revision, topology, active FROM applications")
         found = {
             name: StoredApplication(name, revision, topology, bool(active)) for name, revision, topology, active in rows

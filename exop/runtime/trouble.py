@@ -78,7 +78,7 @@ class FailedItem:
         Raises:
             NotStorable: the item is of a type that cannot be stored.
         """
-        # msgpack is paid for by those who write.
+        # Imported lazily: only writing needs msgpack.
         from exop.model.encoding import encode
 
         found = self.as_data()
@@ -194,7 +194,7 @@ class Hang:
     """An item that takes longer than its slet's time-out.
 
     Attributes:
-        driver: Who runs the slet.
+        driver: The driver that runs the slet.
         items: So many items has that driver handled, this one among them.
         since: When the call began, by *clock*.
         stack: Where the slet was when this was noted.

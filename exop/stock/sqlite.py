@@ -26,7 +26,7 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
     table: str = "items"
 
     def __enter__(self) -> Self:
-        # sqlite3 is paid for by those who write to it.
+        # Imported lazily: only applications that write to SQLite need it.
         import sqlite3
 
         super().__enter__()

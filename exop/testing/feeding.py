@@ -27,7 +27,7 @@ def feed(slet: Any, items: Iterable[Any] = (), /, **given: Any) -> list[Any]:
 
     Args:
         slet: A `@slet` function or a `Slet` class with at most one input port.
-        items: What enters.
+        items: The input.
         given: Settings, and a memento under its name (a new one otherwise).
 
     Raises:

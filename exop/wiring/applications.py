@@ -40,8 +40,8 @@ class Applications:
     """The applications of a platform, by name. Concurrent changes of one application are made one after the other.
 
     Attributes:
-        changes: Who carries out plans, and knows what runs beside the applications.
-        checkpoints: Who takes their checkpoints.
+        changes: Carries out plans, and keeps the slets that run beside the applications.
+        checkpoints: Takes their checkpoints.
         lost: Applications that could not be started again, and why; a checkpoint of theirs is kept.
     """
 
@@ -300,7 +300,7 @@ class Applications:
         )
 
     def _follow(self, deployment: Deployment, closings: int) -> None:
-        """Take charge of a deployment that runs, and note it when it has come to its end, whoever waits for that."""
+        """Take charge of a deployment that runs, and note its end, whether or not a caller waits for it."""
         with self._turn:
             if self._closings != closings:
                 self._manager.openings.deployments.pop(deployment.name, None)

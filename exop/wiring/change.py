@@ -51,7 +51,7 @@ class Change:
         made: The new mesh runs.
         seal: Called when everything is in its place and nothing moves yet; what it raises undoes the change.
         later: Where there is one: takes the clearing up (the old slets are closed), instead of its being done at once.
-        beside: Who takes a place or leaves one, and runs beside the mesh before or after.
+        beside: The slets that take or leave a place, and run beside the mesh before or after.
     """
 
     deployment: Deployment
@@ -168,7 +168,7 @@ class Change:
         return lean if same and not any(place in queues and queues[place].entries for place in superfluous) else after
 
     def _cut(self, old: list[Component], before: Wiring, after: Wiring) -> None:
-        """Everything is parked: hand over, bind, and give what was in hand to its new drivers; all or nothing."""
+        """Everything is parked: hand over, bind, and give in-flight items to their new drivers; all or nothing."""
         prepared, self._undo = self._undo, []
         try:
             check_hands(self.deployment.drivers(), before.circuit, after.circuit)
@@ -266,7 +266,7 @@ class Change:
             component.announce()
 
     def _hand_on(self, old: list[Component], before: Wiring, after: Wiring) -> None:
-        """Give what was in hand to whoever is to do it; those that are replaced do no more. Nothing can fail here."""
+        """Give in-flight items to their new drivers; replaced drivers do no more. Nothing can fail here."""
         hands = Hands(self.deployment, before.circuit, after.circuit, after.layout)
         hands.send_closed(self._closed)
         own = [(driver, driver.unload()) for driver in self.deployment.drivers()]
@@ -278,7 +278,7 @@ class Change:
             if driver is None:
                 continue
             stays = self.beside.stays(component)
-            left = driver.unload()  # before it is told to leave: it would do it itself
+            left = driver.unload()  # before it is asked to leave: it would do it itself
             unsent = [*component.surrender(), *([] if stays else put_out(component))]
             if isinstance(driver, EngineDriver):
                 driver.heir = partial(_push_late, hands, component, successor)

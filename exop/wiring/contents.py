@@ -1,6 +1,6 @@
 """Items of a bundle's classes that wait in an application, converted when its slets get another version.
 
-The new slets know the classes of their own version. So what is on its way to them, in channels and in the hands of
+The new slets know the classes of their own version. So what is on its way to them, in channels and in flight at
 drivers, is made into values of these classes while everything stands still.
 """
 

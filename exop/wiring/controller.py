@@ -48,7 +48,7 @@ class Bound:
 
     Attributes:
         layout: With queues for the catch-up events of newly connected ports.
-        leaving: Workers that serve no queue any more; what they have in hand is another worker's.
+        leaving: Workers that serve no queue any more; their in-flight items are another worker's.
         complete: Moves what waits; called once, when the connections are not going to be taken back any more.
     """
 

@@ -97,7 +97,7 @@ class Deployer:
         if snapshot is None:
             self._wiring.settle(deployment)
             return
-        # The encoding is paid for by those who recover.
+        # Imported lazily: only recovery needs the encoding.
         from exop.runtime.durable.recovery import restore_contents, restore_states
 
         restore_states(deployment, snapshot)

@@ -1,4 +1,4 @@
-"""In which order one driver does what it has from several hands: what is farther downstream was put in first."""
+"""The order of a driver's work that comes from several drivers: work farther downstream entered first."""
 
 from __future__ import annotations
 

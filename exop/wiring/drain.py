@@ -1,4 +1,4 @@
-"""Before the cut, upstream first: what a change would take away with items in it is emptied.
+"""Draining before the cut, upstream first: a change removes channels and slets only when they are empty.
 
 A queue that goes, or from which a port is moved away, is drained while those who push into it are parked already; a
 slet with a driver of its own that leaves puts out what it was given. What cannot be emptied is a reason to refuse.
@@ -148,7 +148,7 @@ class Drain:
                 # What it has not put out is known, and goes to its successor.
                 log = logger("exop.wiring")
                 log.warning("an engine does not come to rest", node=component.id, problem=str(problem))
-            if component.tie is not None:  # what it would put out from now on would be nobody's
+            if component.tie is not None:  # its further output would have no reader
                 component.tie.hold(self.timeout)
         self.opened(component)
 

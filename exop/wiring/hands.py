@@ -30,7 +30,7 @@ from exop.wiring.reach import DriverKey
 
 @dataclass
 class Hands:
-    """Gives what is in hand to its drivers; used while everything is parked, once the new connections are bound.
+    """Gives in-flight items to their drivers; used while everything is parked, once the new connections are bound.
 
     Args:
         deployment: As it is after the change.
@@ -186,7 +186,7 @@ def _send_closed(channel: Channel, _: object) -> None:
 
 
 def check_hands(drivers: Iterable[Driver], before: Circuit, after: Circuit) -> None:
-    """Refuse a change that takes away what an item in hand is on its way to.
+    """Refuse a change that removes the destination of an in-flight item.
 
     A node that cannot work itself takes what waits for it along, when it is removed.
 

@@ -1,4 +1,4 @@
-"""Pending lines and changes of the mesh: what takes effect by itself meanwhile becomes part of the change."""
+"""Pending lines and changes of the mesh: lines that take effect meanwhile become part of the change."""
 
 from __future__ import annotations
 
@@ -92,11 +92,11 @@ def fired_beside(component: Component, since: int, deployment: Deployment) -> No
 def settle_ready(
     deployment: Deployment, ready: Iterable[Companion], mesh: Mesh, remember: Callable[[Component], None]
 ) -> Mesh:
-    """A mesh with the lines as they are in those that take a place: each has seen all items but the one in hand."""
+    """A mesh with the lines as they are in those that take a place: each has seen all items but the one in flight."""
     for companion in ready:
         component = companion.component
         node = fired_beside(component, companion.since, deployment)
-        if node is not component.node:  # it fired for the item in hand, which this one is going to be given
+        if node is not component.node:  # it fired for the item in flight, which this one is going to be given
             remember(component)
             component.configure(node)
         there = replace(mesh.nodes[node.name], settings=node.settings, given=node.given, pending=node.pending)

@@ -16,7 +16,7 @@ from exop.wiring.layout import Layout
 def man(deployment: Deployment, circuit: Circuit, layout: Layout) -> list[Worker]:
     """One worker for each group of queues that share one; called while nothing is in flight.
 
-    A worker that has some of the queues already goes on with them; one with work in hand comes first. Returns the
+    A worker that has some of the queues already goes on with them; one with work in flight comes first. Returns the
     workers that leave.
     """
     queues = {name: channel for name, channel in circuit.channels.items() if isinstance(channel, QueueChannel)}
@@ -48,7 +48,7 @@ def relieve(deployment: Deployment, worker: Worker) -> None:
         return
     heir.take_on(worker.unload())
     for component in deployment.components.values():
-        if worker in component.trouble.holders:  # whoever resumes it wakes the heir
+        if worker in component.trouble.holders:  # resuming it wakes the heir
             component.trouble.holders.append(heir)
 
 

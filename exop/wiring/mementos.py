@@ -28,7 +28,7 @@ def capture(deployment: Deployment, node: str, timeout: float = TIMEOUT) -> Meme
         PlanError: a driver did not come to a safe point in time.
     """
     kind = memento_of(f"{deployment.name}.{node}", deployment.mesh.node(node).slet)
-    # The encoding is paid for by those who need it.
+    # Imported lazily: only this needs the encoding.
     from exop.model.decoding import decode, filled
     from exop.model.encoding import encode, fields_of
 

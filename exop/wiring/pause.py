@@ -1,6 +1,6 @@
 """Holding the drivers of an application while something is done, which the last of them to park does itself.
 
-Handing the interpreter from the driver to the thread of whoever changes the mesh, and back, would cost the stream two
+Handing the interpreter from the driver to the thread that changes the mesh, and back, would cost the stream two
 waits for the interpreter's lock, which other busy threads make long. So the driver that parks last does the work in its
 own thread, and goes on at once.
 """

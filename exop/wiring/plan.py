@@ -1,4 +1,4 @@
-"""A plan: what a change of a running application will do, node by node, before anything has happened."""
+"""A plan: the steps of a change of a running application, node by node, before anything has happened."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Plan:
         Raises:
             PlanError: something in it cannot run beside the mesh.
         """
-        # Whoever asks for no proof pays for none.
+        # Imported lazily: only plans with a proof need it.
         from exop.wiring.shadow.allowed import check_keep, check_shadow, told
 
         if shadow is not None:

@@ -46,7 +46,7 @@ def _circuit(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> Circuit:
     """Return the connections to be: the components are made, but neither opened nor registered."""
 
     def unchanged(_: Any) -> None:
-        """Nobody follows a component that never runs."""
+        """Ignore the event: a component that never runs has no listeners."""
 
     channels = {name: make_channel(kinds, spec) for name, spec in mesh.channels.items()}
     circuit = Circuit(channels, {name: [] for name in channels}, {name: [] for name in channels})

@@ -1,7 +1,7 @@
 """Building up the state of a successor by replaying the log that its input comes from, while the old one works.
 
 What is replayed is what the predecessor has taken, to the item: it stands behind the end of the log by what waits in
-the queue between, and in the hands of drivers. The last bit is replayed while everything is parked.
+the queue between, and in flight at drivers. The last bit is replayed while everything is parked.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _in_hand(driver: Driver) -> list[Work]:
 
 
 def _rows(way: str, payload: object) -> int:
-    """How many items something in hand is: an item, a batch, or a control item."""
+    """Count the items of an in-flight payload: an item, a batch, or a control item."""
     return 1 if way in ("push", "item") else weight(payload) if way in ("push_batch", "batch") else 0
 
 

@@ -133,11 +133,11 @@ class Successors:
         begin = Event.SUSPEND if successor.node.suspended else Event.START
         if begin in successor.lifecycle.allowed():  # one that has run on behind works already
             successor.on(begin)
-        if predecessor is not None and predecessor.status is State.ENDED:  # its stream is over, whoever stands there
+        if predecessor is not None and predecessor.status is State.ENDED:  # its stream is over for any slet there
             successor.on(Event.END)
             successor.over = True
             if isinstance(successor.driver, SourceDriver):
-                successor.driver.over = True  # it does what was in hand, and does not begin again
+                successor.driver.over = True  # it does the work in flight, and does not begin again
         return successor
 
     def _abandon(self, component: Component) -> None:

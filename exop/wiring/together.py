@@ -30,7 +30,7 @@ class Together:
     Attributes:
         running: The applications that are deployed; others may be taken away at any time.
         has_state: The platform has a state directory.
-        beside: By application: who takes a place, or leaves one, and runs beside the mesh before or after.
+        beside: By application: the slets that take or leave a place, and run beside the mesh before or after.
     """
 
     manager: ComponentManager

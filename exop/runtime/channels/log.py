@@ -80,7 +80,7 @@ class LogChannel(Channel):
         """
         folder = self._path or self.home
         if folder is not None:
-            # The encoding is paid for by those who keep something.
+            # Imported lazily: only logs on disk need the encoding.
             from exop.runtime.log.disk import DiskLog
 
             self._disk = DiskLog(folder, self._retention)
@@ -272,10 +272,10 @@ class LogChannel(Channel):
         return end
 
     def _wait(self, problem: ExopError, entry: Entry, way: Way, payload: Any) -> None:
-        """Nothing is lost: who pushes waits at its safe point, and tries again.
+        """Nothing is lost: the pusher waits at its safe point, and tries again.
 
         Raises:
-            ExopError: nobody can wait here.
+            ExopError: there is no driver that could wait here.
         """
         driver = current_driver()
         if driver is None:

@@ -24,7 +24,7 @@ SPILL = 1_000_000
 class QueueChannel(Channel):
     """Keeps up to `capacity` items; a full queue parks its pusher (back-pressure), nothing is dropped.
 
-    The capacity may be exceeded by the items in hand when a pusher has to reach its safe point, by one item or batch
+    The capacity may be exceeded by in-flight items when a pusher has to reach its safe point, by one item or batch
     for each further pusher, and by what a worker pushes into a queue that it drains itself. A batch counts as its
     items, and a batch larger than the queue enters an empty one; a punctuation counts as an item.
 

@@ -201,7 +201,7 @@ class WindowChannel(Channel):
 
 
 def _deliver(entry: Entry, due: Iterable[Any], way: Way = "push") -> None:
-    """Push the windows that are due, in turn; those that are not delivered stay in hand, whatever the error is.
+    """Push the windows that are due, in turn; those that are not delivered stay due, whatever the error is.
 
     A window that is due has left the channel, so it cannot be made again from the item that completed it. An error of
     `entry` is therefore turned into an `Unwind` here: passed on, it would count as the channel's refusal of that item.

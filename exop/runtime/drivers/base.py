@@ -1,6 +1,6 @@
 """A driver: a thread that pushes items, and can be parked between two of them.
 
-The hand-shake between a driver and whoever parks it is Dekker's: each side writes its own flag first and reads the
+The hand-shake between a driver and its parker is Dekker's: each side writes its own flag first and reads the
 other's afterwards (`busy` and `attention`), so the running stream pays two attribute writes and one read per item and
 no lock. The interpreter gives the sequential order that this needs.
 """
@@ -28,7 +28,7 @@ _LOCAL = threading.local()
 
 
 class Halted(BaseException):
-    """Unwinds the thread of a driver that was told to halt. Not an `Exception`, so that no slet catches it."""
+    """Unwinds the thread of a driver that has to halt. Not an `Exception`, so that no slet catches it."""
 
 
 def current_driver() -> Driver | None:
@@ -83,17 +83,17 @@ class Driver:
 
     Attributes:
         busy: An item of this driver is under way.
-        attention: Somebody wants something at the next safe point: read once per item.
+        attention: There is a request for the next safe point: read once per item.
         idle: Called when there is nothing to do, before the driver sleeps; what it returns is then done.
-        told: Called when what was in hand is done, and when the driver leaves.
-        strand: Called with an error that no policy has dealt with, and the work in hand: returns what to wait for.
-        held_by: What the driver waits for with work in hand (a suspended slet).
-        work: What it has in hand then, or was given by another driver: done before anything else.
-        anew: What it iterates is to be iterated anew, at the next safe point.
+        told: Called when the in-flight items are processed, and when the driver leaves.
+        strand: Called with an error that no policy handles, and the work in flight: returns what to wait for.
+        held_by: The suspended slet for which the driver waits with work in flight.
+        work: Its work in flight then, or work from another driver: done before anything else.
+        anew: The iteration is to begin anew at the next safe point.
         parked: It waits at its safe point, outside of a slet that it iterates.
         draining: It puts out what it has, whether there is room or not, before it is closed.
         only: The queues that it drains for the moment, if not all that it has.
-        entries: What is compiled at each place of the application.
+        entries: The compiled entry at each place of the application.
         count: Items (single ones) that this driver has pushed, exact.
         probes: How many of them were measured.
     """
@@ -120,12 +120,12 @@ class Driver:
 
     @property
     def closed(self) -> bool:
-        """Somebody wants the driver to park."""
+        """Whether another thread wants the driver to park."""
         return self._closers > 0
 
     @property
     def hurried(self) -> bool:
-        """Somebody waits for what the driver has under way: a full queue must not keep it."""
+        """Whether another thread waits for the driver's item: a full queue must not hold it up."""
         return self._closers > 0 or self.draining
 
     def wake(self) -> None:
@@ -160,7 +160,7 @@ class Driver:
         self._signal.set()
 
     def retire(self) -> None:
-        """Ask the driver to leave: a successor has what it had in hand (`surrender`), and says when the end comes."""
+        """Ask the driver to leave: a successor has its in-flight items (`surrender`), and sends the end."""
         with self._flags:
             self.retired = self.attention = True
         self._signal.set()
@@ -179,7 +179,7 @@ class Driver:
         return [*self.unload(), *pushed]
 
     def take_on(self, work: Iterable[Work]) -> None:
-        """Do this as soon as possible, behind what is in hand already; the driver is parked, or not started yet."""
+        """Do this as soon as possible, behind the items in flight; the driver is parked, or not started yet."""
         with self._flags:
             self.work.extend(work)
             self.attention = True
@@ -200,11 +200,11 @@ class Driver:
         return self._watched(lambda: not self.busy, timeout)
 
     def wait_still(self, timeout: float | None = None) -> bool:
-        """Wait until what the closed driver has in hand is known, to the last item; `False` after *timeout* seconds."""
+        """Wait until the in-flight items of the closed driver are known exactly; `False` after *timeout* seconds."""
         return self.wait_parked(timeout)
 
     def take_up(self) -> None:
-        """Do what is in hand already: what a checkpoint had, or another driver has left."""
+        """Process the work in flight first: that of a checkpoint, or of another driver that has left."""
         if self.work:
             self.busy = True
             self._work_off()
@@ -268,7 +268,7 @@ class Driver:
             watcher()
 
     def wait_for(self, ready: Callable[[], Any], timeout: float | None = None) -> None:
-        """Wait inside an item until *ready()* holds (whoever makes it hold calls `wake`), or the driver halts.
+        """Wait inside an item until *ready()* holds (the thread that makes it hold calls `wake`), or the driver halts.
 
         With *timeout*, wait at most so many seconds.
         """
@@ -305,7 +305,7 @@ class Driver:
     def unwound(self, error: BaseException, in_hand: Work | None = None) -> None:
         """Do what was left to do when the driver unwound, as soon as it can be done; may unwind again and again.
 
-        Until then the driver counts as parked: what it has in hand is `work`, which others may take away.
+        Until then the driver counts as parked: its in-flight items are `work`, which others may take away.
         """
         self.work.extendleft(reversed(self.unwinding(error, in_hand).work))
         if not self._at_work:
@@ -361,7 +361,7 @@ class Driver:
         """Wait at *place* inside an item, as a safe point: at most *timeout* seconds, and while it is to be parked."""
         deadline = None if timeout is None else time.monotonic() + timeout
 
-        def gone() -> bool:  # told to leave, and nothing more to do: nobody's help is waited for
+        def gone() -> bool:  # asked to leave, and nothing more to do: it need not wait for a repair
             return self.retired and not self.work
 
         self.held_by = place
@@ -372,7 +372,7 @@ class Driver:
                 self.wait_for(lambda: gone() or (until() and not self._closers), left)
                 self.wait_for(lambda: gone() or not self._closers)
                 self.busy = True
-                # Read after `busy` was set: whoever has closed meanwhile waits for us.
+                # Read after `busy` was set: a thread that has closed the driver meanwhile waits for it.
                 if gone() or not self._closers:
                     return
         finally:

@@ -74,7 +74,7 @@ class EngineDriver(Driver):
                 self.rest()
 
     def _attended(self, work: Callable[[], Work] | None) -> bool:
-        """The safe point with a push in hand, which a successor may take over."""
+        """Reach the safe point with a push in flight, which a successor may take over."""
         self._hand = work
         probe = self.attend()
         hand, self._hand = self._hand, None
@@ -83,7 +83,7 @@ class EngineDriver(Driver):
         return probe
 
     def surrender(self, pushed: Iterable[Work] = ()) -> list[Work]:
-        """Give away what is in hand: what was left to do, and the push that waits at the safe point."""
+        """Give away the in-flight items: the remaining work, and the push that waits at the safe point."""
         found = super().surrender(pushed)
         if self._hand is not None:
             hand, self._hand = self._hand, None
@@ -109,7 +109,7 @@ class EngineDriver(Driver):
     def end(self) -> None:
         """End the stream behind what is being pushed now; later pushes are refused."""
         super().end()
-        # The turn may be taken by a push that waits: whoever asks for the end does not wait with it.
+        # The turn may be taken by a push that waits: the request for the end does not wait with it.
         threading.Thread(target=self._end, name=f"exop {self.name} ends", daemon=True).start()
 
     def _end(self) -> None:

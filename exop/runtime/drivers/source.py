@@ -22,7 +22,7 @@ class SourceDriver(ThreadDriver):
     """Iterates a slet and pushes what it yields; between two items is the safe point.
 
     While a source is inside its own `next()` nothing of the driver is in flight downstream, so an idle source never
-    keeps anybody from changing what is behind it. A slet that *pulls* has items in hand there: its safe points are its
+    prevents a change of what is behind it. A slet that *pulls* has items in flight there: its safe points are its
     pulls and its yields.
 
     Args:
@@ -90,7 +90,7 @@ class SourceDriver(ThreadDriver):
         self._signal.set()
 
     def surrender(self, pushed: Iterable[Work] = ()) -> list[Work]:
-        """Give away what is in hand: what was left to do, and what was yielded and is not pushed yet."""
+        """Give away the in-flight items: the remaining work, and what was yielded and is not pushed yet."""
         found = super().surrender(pushed)
         if self.hand is not None:
             (item,), self.hand = self.hand, None
@@ -179,7 +179,7 @@ class SourceDriver(ThreadDriver):
                 return
 
     def _unwound_with(self, item: Any, error: BaseException) -> None:
-        """Deal with what a push has raised: what the slet has yielded is in hand."""
+        """Handle the error of a push: the item that the slet has yielded is still in flight."""
         in_hand = Work(self.entry, self._way(item), item) if item is not None else None
         unwound = self.unwinding(error, in_hand)
         self.hand = None
@@ -191,9 +191,9 @@ class SourceDriver(ThreadDriver):
         return self.ending or self.retired or self.anew
 
     def wait_still(self, timeout: float | None = None) -> bool:
-        """Wait until the slet has yielded too: its memento is then what it has sent, and what is in its driver's hand.
+        """Wait until the slet has yielded too: its memento then covers its output and the item in flight.
 
-        A slet that waits for somebody's help, or has ended, stands still as well.
+        A slet that waits for a repair, or has ended, stands still as well.
         """
         return self._watched(lambda: not self.busy and self.outside, timeout)
 

@@ -16,7 +16,7 @@ class ThreadDriver(Driver):
 
     Attributes:
         crash: The error that has ended it, which is none of a slet's.
-        left: The thread has done all that it will do, until somebody gives it more.
+        left: The thread has finished its work, until it is given more.
     """
 
     def __init__(self, name: str) -> None:

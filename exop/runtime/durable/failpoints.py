@@ -44,5 +44,5 @@ def failpoint(name: str) -> None:
 
 
 def armed(name: str) -> bool:
-    """Whether the process was started to be killed at *name*: what leads there may be done step by step then."""
+    """Whether the process was started to be killed at *name*: the steps before it may then be done one by one."""
     return name == _NAME

@@ -29,15 +29,15 @@ def tell(component: Component, *, on: bool) -> None:
 
 
 def puts_out(deployment: Deployment) -> bool:
-    """Somebody puts out with checkpoints."""
+    """Whether a slet writes output with checkpoints."""
     return any(True for _ in _hooks(deployment, "commit_checkpoint"))
 
 
 def prepare(deployment: Deployment, number: int) -> None:
-    """Everything stands still, and is captured next.
+    """Prepare the participants: everything stands still, and is captured next.
 
     Raises:
-        CheckpointError: somebody cannot.
+        CheckpointError: a participant cannot.
     """
     _call(deployment, "prepare_checkpoint", number)
 
@@ -46,7 +46,7 @@ def sync(deployment: Deployment) -> None:
     """Bring to the disk what was captured as written there.
 
     Raises:
-        CheckpointError: somebody cannot.
+        CheckpointError: a participant cannot.
     """
     _call(deployment, "sync")
     for component in deployment.components.values():

@@ -51,7 +51,7 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
     Raises:
         StoredStateError: something does not fit into this mesh any more, or is damaged.
     """
-    # Channels first: what drivers have in hand may be a window of theirs.
+    # Channels first: a driver's in-flight item may be a window of theirs.
     for (kind, name), stored in sorted(snapshot.parts.items(), key=lambda part: part[0][0] != "channel"):
         if kind == "memento":
             continue

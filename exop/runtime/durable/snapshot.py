@@ -1,4 +1,4 @@
-"""A deployment at one moment as bytes: every memento, what channels hold, and what drivers have in hand."""
+"""A deployment at one moment as bytes: every memento, the content of channels, and the in-flight items of drivers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def capture(deployment: Deployment, topology: str) -> Snapshot:
 
     Raises:
         NotStorable: a memento, or an item that waits somewhere, is of a type that cannot be stored.
-        CheckpointError: a driver has work in hand whose place has no name.
+        CheckpointError: a driver has work in flight whose place has no name.
     """
     failpoint("memento-before")
     for component in deployment.components.values():

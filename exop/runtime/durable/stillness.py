@@ -1,4 +1,4 @@
-"""Holding a whole deployment still for a checkpoint: every driver where all that it has in hand is known."""
+"""Holding a whole deployment still for a checkpoint: every driver where its in-flight items are known."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUICK = 0.01
 
 @contextmanager
 def still(deployment: Deployment, patience: float) -> Iterator[None]:
-    """Hold every driver where all that it has in hand is known, while the block runs; upstream stands still first.
+    """Hold every driver where its in-flight items are known, while the block runs; upstream stands still first.
 
     Raises:
         CheckpointError: a driver has crashed, did not come to such a point within *patience* seconds, or waits inside

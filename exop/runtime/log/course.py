@@ -17,7 +17,7 @@ class Course:
     """The rows behind a checkpoint that a log has: the stream comes by them once more.
 
     A stream that takes the same course gives the same rows again; they are in the log, and pass. Where it takes another
-    one (the order in which several producers meet is nobody's promise) the rest is taken back, and what comes now is
+    one (the order in which several producers meet is not promised) the rest is taken back, and what comes now is
     appended: the log is always what its consumers were given.
 
     Attributes:

@@ -48,7 +48,7 @@ class DiskLog:
         hold: Rows from this offset on are kept, whatever the retention says.
 
     Raises:
-        StateError: somebody else has it open, or the folder cannot be used.
+        StateError: another process has it open, or the folder cannot be used.
         StoredStateError: it is damaged, or of another release.
     """
 
@@ -148,7 +148,7 @@ class DiskLog:
                             segment.close()
             except OSError as problem:
                 raise self._unusable("read", problem) from problem
-        # Decoded without the lock, so that whoever appends does not wait.
+        # Decoded without the lock, so that appending threads do not wait.
         pieces = ((frame, decode(body, levels=LEVELS)) for frame, body in found)
         return [cut(batch, max(0, start - f.first), min(f.rows, end - f.first)) for f, batch in pieces]
 
@@ -193,9 +193,9 @@ class DiskLog:
         with self._turn:
             self._check_whole()
             newest = self._segments[-1]
-            self._syncing.acquire()  # always within the turn; nobody closes the file now
+            self._syncing.acquire()  # always within the turn: the file is not closed now
         try:
-            newest.sync()  # outside of it: whoever appends does not wait for the disk
+            newest.sync()  # outside of it: appending threads do not wait for the disk
         except OSError as problem:
             # What the operating system still has in memory may count as written now: it must not be relied upon.
             self._broken = str(problem.strerror)

@@ -1,4 +1,4 @@
-"""Reading a segment: what a log looks for in it, and what it makes of damage."""
+"""Reading a segment: the frames in it, and the handling of damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tie of an engine in a durable application: what it is given and what it puts out are logs on disk."""
+"""The tie of an engine in a durable application: its input and output are logs on disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from exop.runtime.tied.live import LiveTie
 MOST: Final = 64
 #: The producer under which batches are appended.
 _BATCHES: Final = "batches"
-#: How often whoever waits for room looks whether everything is being closed.
+#: How often a thread that waits for room checks whether everything is being closed.
 _GLANCE: Final = 0.05
 
 
@@ -115,7 +115,7 @@ class DurableTie(LiveTie):
         if fresh is not None:
             log.append(fresh if self._forms[port] != "item" and not isinstance(fresh, CONTROL) else [fresh])
         self._arrived[port] = first + size
-        if known > 0 and first + size >= log.end:  # not before: waking somebody for each event would hold the stream up
+        if known > 0 and first + size >= log.end:  # not before: waking a thread for each event would hold the stream up
             with self._news:
                 self._news.notify_all()
         return fresh

@@ -1,4 +1,4 @@
-"""A component that runs behind another one: what a trial and a predecessor that is kept have in common."""
+"""A component that runs behind another one: the common part of a trial and of a kept predecessor."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Behind:
         """
 
     def owed(self) -> list[tuple[str, Punctuation]]:
-        """The punctuations that the leader has not put out yet, by port, and that were not heard of this one."""
+        """The punctuations, by port, that the leader has not sent yet, and that were dropped from this one."""
         return []
 
     def step_back(self) -> None:

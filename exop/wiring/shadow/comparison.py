@@ -1,4 +1,4 @@
-"""All that is compared of the old and the new one: what they put out, what they raise, how long they take."""
+"""The comparison of the old and the new slet: their output, their errors, and the time they take."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Follower(ThreadDriver):
     """Runs one component behind another, on copies of its items, in a thread of its own.
 
     The leader waits when the follower is CAPACITY items behind, for PATIENCE seconds at most: the stream is never held
-    for long by somebody whose outputs nobody gets.
+    for long by a slet whose outputs are dropped.
 
     Args:
         component: The one that runs behind; it is open, and has the state that it begins with.
@@ -144,7 +144,7 @@ class Follower(ThreadDriver):
             entry.push_batch(payload)
 
     def _done_for_now(self) -> None:
-        """Nothing waits: whoever waits for that may look."""
+        """Wake the threads that wait for the queue to be empty."""
         self.rest()
         self.news()
 

@@ -31,7 +31,7 @@ GLANCE = 0.05
 class Proof:
     """The trials of one plan. Used once, as a context: what has not taken over at its end is closed.
 
-    The application goes on meanwhile, and nobody else changes it.
+    The application goes on meanwhile, and accepts no other change.
     """
 
     def __init__(self, deployment: Deployment, manager: ComponentManager, wiring: WiringController, plan: Plan) -> None:

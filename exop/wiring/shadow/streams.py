@@ -69,7 +69,7 @@ class PortStreams:
 
     Args:
         port: Its name.
-        compare: What tells whether two items are the same.
+        compare: Returns whether two items are the same.
         in_step: Both are called item by item, so that control items have their place among the others, and an item
             that is missing can be told by the number of the item behind which it should have left.
     """

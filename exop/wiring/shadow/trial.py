@@ -144,7 +144,7 @@ class Trial(Behind):
             raise self.failed(problem)
 
     def owed(self) -> list[tuple[str, Punctuation]]:
-        """Return the punctuations of the successor, an engine, that were dropped while it was on trial."""
+        """Return the successor's punctuations that its predecessor, an engine, has not sent yet."""
         found = []
         for port, streams in self.comparison.ports.items() if not self.in_step else ():
             old, new = streams.last.get("old"), streams.last.get("new")

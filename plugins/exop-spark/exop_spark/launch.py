@@ -47,7 +47,7 @@ def started(master: str, directory: Path) -> SparkContext:
 
     Raises:
         JavaMissing: no Java.
-        SparkError: this process has a Spark context of somebody else's, or Java did not start.
+        SparkError: this process has another Spark context, or Java did not start.
     """
     from pyspark import SparkConf, SparkContext
 

@@ -258,7 +258,7 @@ class Run:
                 self._put(leaving + news, self.standing.after(batch, self._reached(), said), batch)
             self._count(batch, rows.num_rows)
         except BaseException as error:
-            # Spark would turn it into text: keep the original for whoever asks what ended the query.
+            # Spark would turn it into text: keep the original for the error that ended the query.
             self._error = error
             if isinstance(error, Exception):
                 raise

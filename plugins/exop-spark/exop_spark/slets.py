@@ -284,7 +284,7 @@ class SparkSlet(Slet):
         try:
             self._run.wait()
         except SparkError as error:
-            # Whoever pushes from now on is told the same, and keeps the item.
+            # Later pushes get the same error, and keep the item.
             self._run.refuse(error)
             if not (self._closing or self._run.halted):
                 self.out.fail(error)

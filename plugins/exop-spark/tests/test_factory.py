@@ -1,4 +1,4 @@
-"""Making slets of queries: what the platform sees of them, without Spark."""
+"""Making slets of queries: the platform's view of them, without Spark."""
 
 import subprocess
 import sys

@@ -88,7 +88,7 @@ def test_a_full_feed_holds_its_pusher_until_spark_commits():
 
 
 def test_a_pusher_that_is_wanted_elsewhere_does_not_wait():
-    """A full feed never keeps a driver from its safe point: it is exceeded by the batch in hand."""
+    """A full feed never keeps a driver from its safe point: it is exceeded by the batch in flight."""
     feed = feed_with(capacity=1)
     feed.push(rows(1))
     give(feed, rows(2), lambda: True)
