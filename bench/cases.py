@@ -33,7 +33,7 @@ PROGRESS = 5.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one case ended; `failure` is the traceback of a broken promise."""
+    """The result of one case; `failure` is the traceback of a broken promise."""
 
     case: int
     outcome: str

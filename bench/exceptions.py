@@ -146,7 +146,7 @@ class Fault:
 
 
 class Position(Memento):
-    """How far the source has come."""
+    """The position of the source."""
 
     number: int = 0
 

@@ -42,7 +42,7 @@ def measure(
 
 
 class Count(Memento):
-    """How many items have left."""
+    """The number of items that have left."""
 
     number: int = 0
 
@@ -75,7 +75,7 @@ class Interrupts:
             signal.signal(signal.SIGINT, before)
 
     def disturb(self, change: Callable[[], Any], most: int) -> bool:
-        """Make a change, during which up to *most* (3) interrupts are raised; tells whether it returned."""
+        """Make a change, during which up to *most* (3) interrupts are raised; returns whether it returned."""
         # One `try` for each: an interrupt may come just before the change begins, or when it is over.
         try:
             try:

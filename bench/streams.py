@@ -121,7 +121,7 @@ class Pairs:
         return [(one.gap, other.gap) for one, other in zip(self.replaced, self.alone, strict=True)]
 
     def beyond(self, share: float) -> float:
-        """How much longer such a gap is with a replacement than without: *share* of them are shorter."""
+        """Return how much longer such a gap is with a replacement than without: *share* of them are shorter."""
         with_one, without = zip(*self.gaps, strict=True)
         return quantile(with_one, share) - quantile(without, share)
 

@@ -150,7 +150,7 @@ def _alone(error: BaseException) -> str:
 
 
 def _is_small(error: BaseException) -> bool:
-    """Python formats all causes and sub-exceptions, however many there are; tells whether there are few."""
+    """Whether an exception has few causes and sub-exceptions: Python formats all of them."""
     seen: set[int] = set()
     left = [error]
     while left and len(seen) <= MOST:

@@ -31,7 +31,7 @@ _LINES: Final = {
 
 
 class Written(Memento):
-    """How much of the output file is ours, the clock of the run, those before it, and the response times per type."""
+    """The size of our part of the output file, the clocks of this and earlier runs, and the response times by type."""
 
     size: int = 0
     clock: Clock | None = None

@@ -43,7 +43,7 @@ class LiveChange:
 
     @property
     def right(self) -> bool:
-        """It ended as it was to end."""
+        """Whether it ended as expected."""
         return self.code == (0 if self.made else 1)
 
 
@@ -112,7 +112,7 @@ class Operator:
 
     @property
     def right(self) -> bool:
-        """Everything ended as it was to end."""
+        """Whether all changes ended as expected."""
         return all(one.right for one in self.changes)
 
     def _work(self) -> None:

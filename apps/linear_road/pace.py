@@ -1,4 +1,4 @@
-"""How fast the demo lets the traffic go: as fast as was asked, or as the machine answers in time."""
+"""The pace of the demo's traffic: as fast as was asked, or as the machine answers in time."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Pace:
 
     @property
     def load(self) -> float:
-        """How many processes wanted a core while the traffic flowed, on average."""
+        """The average number of processes that wanted a core while the traffic flowed."""
         return sum(self._loads) / len(self._loads) if self._loads else 0.0
 
     @property

@@ -25,7 +25,7 @@ _TOLD: Final = 10
 
 
 class Position(Memento):
-    """How far the file has been released, and the clock it is released by."""
+    """The position in the file up to which it is released, and the clock it is released by."""
 
     lines: int = 0
     rows: int = 0
@@ -102,7 +102,7 @@ class Traffic(Slet, name="traffic"):
             self._reach(rows, size)
 
     def _overdue(self, seconds: Ints, clock: Clock) -> int:
-        """How many rows to release: the second that is due, and those after it that are due as well."""
+        """Return the number of rows to release: the second that is due, and those after it that are due as well."""
         last = max(int(seconds[0]), clock.second(self.now()))
         self._late = max(0.0, self.now() - clock.due(int(seconds[0])))
         count = int(np.searchsorted(seconds, last, side="right"))
@@ -149,7 +149,7 @@ class Traffic(Slet, name="traffic"):
                 file.writelines(b"%d\t%s\t%s\n" % (one.line, one.reason.encode(), one.text) for one in rejects)
 
     def metrics(self) -> dict[str, int | float | str]:
-        """How far the input is out, and how late it left."""
+        """Return how far the input is released, and how late it left."""
         position = self.position
         late = round(self._late, 3)
         return {"second": position.second, "rows": position.rows, "rejects": position.rejects, "late": late}

@@ -49,7 +49,7 @@ class Reuse:
                 exec(code, vars(module))
 
     def _module_before(self, name: str) -> ModuleType | None:
-        """The module of this name before; it may have been there without anybody having imported it."""
+        """Return the previous module of this name, imported now if no code has imported it before."""
         if self._before.sources.find(name) is None:
             return None
         try:

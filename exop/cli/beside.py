@@ -100,7 +100,7 @@ class ProofView:
 
 
 def on_trial(node: str, one: Mapping[str, Any]) -> str:
-    """How far the proof of a node has come."""
+    """Format the progress of a node's proof."""
     asked = f" of {number(one['asked'])}" if one["asked"] else ""
     items = f"{number(one['items'])}{asked} items, {number(one['compared'])} outputs compared"
     return f"shadow {node}: {items} in {one['seconds']:.1f} s (of {one['limit']:g} s)"

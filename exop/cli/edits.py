@@ -29,7 +29,7 @@ Timeout: TypeAlias = Annotated[
 @Parameter(name="*")
 @dataclass(frozen=True)
 class How:
-    """How a replacement is made."""
+    """The options of a replacement."""
 
     lose_state: Annotated[
         bool, Parameter(help="The successor begins with an empty state, also where it could take over the old one.")

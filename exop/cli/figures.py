@@ -64,7 +64,7 @@ class Figures:
 
 
 def waiting(status: Mapping[str, Any], name: str) -> int:
-    """How many items wait in the queues in front of a node."""
+    """Return the number of items that wait in the queues in front of a node."""
     node = status["nodes"][name]
     found = 0
     for port in node["inputs"]:

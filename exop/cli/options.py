@@ -46,7 +46,7 @@ Picture: TypeAlias = Literal["mermaid", "dot", "svg", "toml", "json"]
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Where:
-    """Which running platform is meant; not needed when only one runs, or only one has the application."""
+    """The choice of a running platform; not needed when only one runs, or only one has the application."""
 
     on: Annotated[
         str | None, Parameter(help="A running platform: its process id, name, socket or state directory.")

@@ -1,4 +1,4 @@
-"""Which running platform, and which of its applications, a command means."""
+"""Resolution of a command's running platform and application."""
 
 from __future__ import annotations
 

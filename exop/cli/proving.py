@@ -1,4 +1,4 @@
-"""How a replacement is proven before it is made, as it stands on a command line."""
+"""The command-line options for proving a replacement before it is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a command ends: errors as one line on stderr, and the exit codes."""
+"""The end of a command: errors as one line on stderr, and the exit codes."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def serve(*, state: State = None, name: Name = None, load: Load = ()) -> int:
 
 @dataclass
 class _Options:
-    """How to run; `report` is filled for JSON, and `None` when a summary for people is wanted."""
+    """The options of a run; `report` is filled for JSON, and `None` when a summary for people is wanted."""
 
     state: Path | None
     name: str | None
@@ -108,7 +108,7 @@ class _Options:
 def _prepared(
     app: str, parameters: Sequence[str], params: Sequence[Path], load: Sequence[Path]
 ) -> tuple[Mesh, Catalog]:
-    """Everything that can be a mistake of the user is found before a platform starts."""
+    """Find every possible mistake of the user before a platform starts."""
     from exop.cli.building import build
     from exop.cli.loading import find_target, known_plugins, slets_in
 

@@ -1,4 +1,4 @@
-"""A platform that waits for applications, and tells what becomes of them."""
+"""A platform that waits for applications, and reports the changes of their states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a running application is shown: a live table on a terminal, a line now and then elsewhere, or not at all."""
+"""The display of a running application: a live table on a terminal, a line now and then elsewhere, or nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class View(Protocol):
     every: float
 
     def opening(self, application: str, facts: Mapping[str, Any]) -> None:
-        """The slets are being opened; *facts* tell how far that is, as `opening` in the status."""
+        """Show that the slets are being opened; *facts* are the progress, as `opening` in the status."""
         ...
 
     def running(self, status: Mapping[str, Any]) -> None:
@@ -45,13 +45,13 @@ class Quiet:
     every = LOG_EVERY
 
     def opening(self, application: str, facts: Mapping[str, Any]) -> None:
-        """Nothing."""
+        """Show nothing."""
 
     def running(self, status: Mapping[str, Any]) -> None:
-        """Nothing."""
+        """Show nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Log:
@@ -63,11 +63,11 @@ class Log:
         self._figures = Figures()
 
     def opening(self, application: str, facts: Mapping[str, Any]) -> None:
-        """One line with what is open, and what is waited for."""
+        """Log one line with the slets that are open, and those that are not."""
         self._info("opening", application=application, **opening_facts(facts))
 
     def running(self, status: Mapping[str, Any]) -> None:
-        """One line with the totals, and what the slets say of themselves."""
+        """Log one line with the totals and the slets' own metrics."""
         totals = Totals.of(status)
         rate = round(self._figures.rate(status))
         self._figures.seen(status)
@@ -84,7 +84,7 @@ class Log:
         )
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Do nothing: there is nothing to close."""
 
     def _own(self, status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Return the slets' own metrics: all for programs; for people the non-zero ones of sources and sinks."""
@@ -129,7 +129,7 @@ class Live:
         self._show(self.table(status))
 
     def table(self, status: Mapping[str, Any]) -> Any:
-        """The table, and below it what the slets say of themselves."""
+        """Return the table with the slets' own metrics below it."""
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
@@ -152,7 +152,7 @@ class Live:
         return Group(title, table, *own)
 
     def close(self) -> None:
-        """Take the table away: the summary says the last word."""
+        """Remove the table: the summary comes last."""
         self._display.stop()
 
     def _show(self, content: Any) -> None:

@@ -108,7 +108,7 @@ class Watch:
         return self.stopping.exit_code if self.outcome == "stopped" else FAILED
 
     def _ended(self) -> bool:
-        """Wait a moment; tell whether the run is over, and note how it ended."""
+        """Wait a moment; return whether the run is over, and note how it ended."""
         try:
             if self.platform.wait(self.application, TICK):
                 gone = self.application not in self.platform.applications()
@@ -148,7 +148,7 @@ class Watch:
         return self._ending and self._held_up()
 
     def _held_up(self) -> bool:
-        """Name the suspended nodes for which the end of the run waits; tell whether it has waited long enough."""
+        """Name the suspended nodes for which the end of the run waits; return whether it has waited long enough."""
         deployment = self.platform.deployment(self.application)
         held = tuple(f"{self.application}.{name}" for name, one in deployment.components.items() if one.held)
         if held != self._held:

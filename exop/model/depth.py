@@ -1,4 +1,4 @@
-"""How deeply values may be nested: one bound for all that is stored, sent, or written into a file.
+"""The bound for the nesting of values: the same for all that is stored, sent, or written into a file.
 
 Encoders and decoders recurse, many of them in C, where a value that is nested deeply enough ends the process. Nothing
 that is nested more deeply than this bound is therefore written, and nothing of it is decoded.

@@ -87,7 +87,7 @@ def imported(data: bytes, kind: type[Memento], place: str) -> Memento:
 
 
 def _is_msgpack(data: bytes) -> bool:
-    """It begins as a list does, which is what a stored memento is."""
+    """Whether it begins like a msgpack list, as a stored memento does."""
     return data[:1] in _LISTS
 
 

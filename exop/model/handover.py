@@ -1,4 +1,4 @@
-"""How a successor takes over the state of its predecessor; decided before anything happens."""
+"""The hand-over of state from a predecessor to its successor; decided before anything happens."""
 
 from __future__ import annotations
 

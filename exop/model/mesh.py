@@ -95,12 +95,12 @@ class Node:
 
     @property
     def patience(self) -> float | None:
-        """How many seconds an item may take before that is reported; `None`: as long as it likes."""
+        """The seconds that an item may take before that is reported; `None`: without limit."""
         return (self.slet.timeout if self.timeout is None else self.timeout) or None
 
     @property
     def letters(self) -> int:
-        """How many failed items are kept at the most, when they are set aside."""
+        """The maximum number of failed items that are kept, when they are set aside."""
         return self.slet.dead_letters if self.dead_letters is None else self.dead_letters
 
     def with_settings(self, settings: Mapping[str, Any]) -> Node:

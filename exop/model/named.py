@@ -1,4 +1,4 @@
-"""Classes by name: how a stored value says of which class it is, and how that class is found again.
+"""Classes by name: a stored value carries the name of its class, by which the class is found again.
 
 Data that is read is never a reason to import a module: its classes are those of modules that are loaded.
 """

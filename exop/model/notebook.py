@@ -1,4 +1,4 @@
-"""How values show themselves in a notebook: meshes and plans as pictures, figures as tables."""
+"""The display of values in a notebook: meshes and plans as pictures, figures as tables."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def picture_of(mesh: Mesh, marked: Collection[str] = ()) -> str:
 
 
 def size(mesh: Mesh) -> str:
-    """How many slets and channels there are, in words."""
+    """Describe the number of slets and channels."""
     parts = [(len(mesh.nodes), "slet"), (len(mesh.channels), "channel")]
     return ", ".join(f"{number} {word}{'' if number == 1 else 's'}" for number, word in parts)
 

@@ -1,4 +1,4 @@
-"""How a change is to be proven before it is made: on how many items, for how long, compared how."""
+"""The conditions of a proof before a change: the number of items, the time, and the comparison."""
 
 from __future__ import annotations
 

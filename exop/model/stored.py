@@ -47,7 +47,7 @@ def pack(memento: Memento, place: str) -> bytes:
 
 
 def header(data: bytes, place: str) -> StoredMemento:
-    """Read what a stored memento says of itself.
+    """Read the header of a stored memento.
 
     Raises:
         StoredStateError: it is damaged, or of another release.

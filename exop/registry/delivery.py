@@ -1,4 +1,4 @@
-"""How events reach listeners: in order, one at a time, and never under a lock.
+"""Delivery of events to listeners: in order, one at a time, and never under a lock.
 
 A thread that changes the registry queues the events of its change under the registry's lock, so that all listeners
 see one order. After it has let go of the lock it takes the *turn* and delivers what waits. If another thread has the
@@ -57,7 +57,7 @@ class Delivery:
                 self._turn.release()
 
     def settle(self, timeout: float | None) -> bool:
-        """Wait until all that is queued now has been delivered; tell whether it has.
+        """Wait until all that is queued now has been delivered; return whether it has.
 
         Raises:
             RegistryError: called by a listener, which would wait for itself.

@@ -70,7 +70,7 @@ class ServiceRegistry(Lookup):
             return self._services.get(service_id)
 
     def settle(self, timeout: float | None = None) -> bool:
-        """Wait until listeners have been told of every change made so far; tell whether they have.
+        """Wait until every change made so far has been delivered to listeners; return whether it has.
 
         Only needed where another thread may be delivering: otherwise a change returns after its listeners.
 
@@ -186,7 +186,7 @@ class Registration:
         return self._registry._modify(self.id, properties)
 
     def unregister(self) -> bool:
-        """Take the service out; tell whether it was still there. An undoing may come a second time: it does nothing."""
+        """Take the service out; return whether it was still there. A second call does nothing."""
         return self._registry._unregister(self.id)
 
     def __enter__(self) -> Self:

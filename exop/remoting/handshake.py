@@ -64,7 +64,7 @@ def receive(channel: BoundedChannel, welcome: Welcome, deadline: float) -> None:
 
 
 def greet(channel: BoundedChannel, address: str, deadline: float) -> Welcome:
-    """The peer's side: say hello and be taken.
+    """The peer's side: greet the platform and be accepted.
 
     Raises:
         PeerRefused, ProtocolMismatch, PeerUnreachable: it did not come to that.

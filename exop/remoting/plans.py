@@ -93,7 +93,7 @@ class RemotePlan:
         proof: Mapping[str, Any] | None = None,
         told: Callable[[], object] | None = None,
     ) -> Changed:
-        """Make the change, and tell what was made of it: the revision, and for how long the stream stood still.
+        """Make the change, and return its result: the revision, and for how long the stream stood still.
 
         *told* is called from time to time until it ends.
 
@@ -104,7 +104,7 @@ class RemotePlan:
 
 
 def as_proof(shadow: Shadow | None, keep: float | None) -> dict[str, Any] | None:
-    """How a change is to be proven, as it is sent.
+    """Encode the conditions of a proof for sending.
 
     Raises:
         PlanError: by a comparison of the caller's, which is code.

@@ -75,7 +75,7 @@ class RemotePlatform:
 
     @property
     def name(self) -> str:
-        """How the platform is called."""
+        """The name of the platform."""
         return self._client.platform().name
 
     def close(self) -> None:
@@ -173,7 +173,7 @@ class RemotePlatform:
         return self.mesh(application)
 
     def roll_back(self, application: str, node: str) -> Changed:
-        """The same, told as what was changed; the slets need not be known here."""
+        """Roll back as `rollback`, and return the changes; the slets need not be known here."""
         return self._carried_out("rollback", {"application": application, "node": node})
 
     def abandon_proof(self, application: str) -> bool:

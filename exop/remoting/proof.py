@@ -1,4 +1,4 @@
-"""How a change is to be proven before it is made, and kept behind it, as it crosses a border."""
+"""The conditions of a proof before a change, and of keeping predecessors after it, as they are sent."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _TIME = struct.Struct("ll")
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The process at the other end, as the kernel tells it."""
+    """The process at the other end, as the kernel reports it."""
 
     pid: int
     uid: int

@@ -126,7 +126,7 @@ class Component:
 
     @property
     def held(self) -> bool:
-        """Nothing is let in: the component is suspended, or is to begin so, or is closed."""
+        """Whether no items are let in: the component is suspended, or is to begin so, or is closed."""
         waiting = self.node.suspended and self.status in (State.CREATED, State.OPENING, State.READY)
         return waiting or self.status in (State.SUSPENDED, State.STOPPED)
 
@@ -281,7 +281,7 @@ class Component:
         control_all(self._leaving(), mark)
 
     def finish(self) -> None:
-        """The stream has ended here: say so downstream, behind everything that the slet has put out."""
+        """Send the end of the stream downstream, behind everything that the slet has put out."""
         try:
             self._forward_behind(EndOfStream())
         finally:

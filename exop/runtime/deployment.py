@@ -199,7 +199,7 @@ class Deployment:
             # Else it was repaired meanwhile.
 
     def stop(self, timeout: float = 5.0) -> bool:
-        """Halt all drivers and close the slets, upstream first; tells whether all threads have left in time."""
+        """Halt all drivers and close the slets, upstream first; returns whether all threads have left in time."""
         self._sampling.set()
         drivers = self.drivers()
         for driver in drivers:

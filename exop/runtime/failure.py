@@ -206,7 +206,7 @@ def _put_back(component: Component) -> dict[str, list[Any]]:
 
 
 def _put_aside(component: Component, error: BaseException, taken: dict[str, list[Any]]) -> bool:
-    """Leave out what a slet has pulled last; tells whether there was anything."""
+    """Leave out what a slet has pulled last; returns whether there was anything."""
     if not taken:  # a source, or a slet that has not pulled yet: that it ends so is what was asked for
         component.metrics.skipped += component.node.policy == "skip"
         if component.node.policy == "dead-letter":

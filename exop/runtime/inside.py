@@ -114,7 +114,7 @@ def _fused(frame: FrameType, by_name: dict[str, Component]) -> Component | None:
 
 
 def _by_code(components: Iterable[Component]) -> dict[CodeType, list[Component]]:
-    """Which components run a piece of code; several may be of one slet."""
+    """List the components that run a piece of code; several may be of one slet."""
     found: dict[CodeType, list[Component]] = {}
     for component in components:
         for code in _codes(component.spec.factory):

@@ -81,7 +81,7 @@ def _pulled_input(component: Component, port: PortSpec, name: str) -> PulledInpu
 
 @dataclass(frozen=True)
 class Iteration:
-    """How a slet is iterated: what makes its iterator, and what is called when it raises, ends, and between two items.
+    """The iteration of a slet: its iterator, and the calls when it raises, when it ends, and between two items.
 
     `flush` is `None` if the slet pushes nothing beside what it yields.
     """

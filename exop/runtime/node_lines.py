@@ -50,7 +50,7 @@ class NodeWatch(Watch):
         return condition_of(self._component.node, line)
 
     def settings(self) -> Mapping[str, Any]:
-        """Those of the node."""
+        """The settings of the node."""
         return self._component.node.settings
 
     def take_effect(self, line: Line) -> None:

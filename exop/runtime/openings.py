@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Opening:
-    """How long an opening took, and how much of that its thread has computed, in seconds."""
+    """The duration of an opening, and how much of that its thread has computed, in seconds."""
 
     seconds: float
     computing: float
@@ -68,7 +68,7 @@ class Openings:
 
 
 def progress(deployment: Deployment) -> dict[str, Any]:
-    """How far an opening is: how many slets are open, of how many, and which are being opened for how many seconds."""
+    """Return the progress of an opening: the slets open, of how many, and those being opened, with their seconds."""
     now, components = time.monotonic(), deployment.components
     begun = [one.entered for one in components.values() if one.entered]
     return {

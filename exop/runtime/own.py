@@ -20,7 +20,7 @@ _LEVELS: Final = 8
 
 
 class OwnFigures:
-    """The figures of one slet's own, as it has told them last."""
+    """One slet's own metrics, as last returned."""
 
     def __init__(self) -> None:
         self._last: Mapping[str, Any] = {}

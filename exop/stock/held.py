@@ -78,7 +78,7 @@ class HoldingSink(Slet, ABC):
             )
 
     def check(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Refuse what could not be put out, while the item is at hand; returns the row as it is to be put out."""
+        """Refuse a row that could not be written, while its item is being handled; returns the row to write."""
         return row
 
     def take(self, item: Any) -> None:

@@ -37,7 +37,7 @@ def show(item: Any) -> None:
 
 
 class Written(Memento):
-    """How much of the output file is ours."""
+    """The size of our part of the output file."""
 
     size: int = 0
 

@@ -26,7 +26,7 @@ from exop.testing.ports import CollectingOutput, GivenInput
 def replay(
     file: str | os.PathLike[str] | FailedItem, *, slet: Any = None, memento: Memento | None = None
 ) -> list[Any] | dict[str, list[Any]]:
-    """Try a failed item again: open its slet, restore the memento, hand it the item.
+    """Try a failed item again: open its slet, restore the memento, push the item.
 
     Args:
         file: What `exop item export` has written, or what `platform.kept_item()` or `dead_letters()` gives.

@@ -203,7 +203,7 @@ class Applications:
             self._manager.resume(component)
 
     def remove(self, application: str, timeout: float = 5.0) -> bool:
-        """Stop an application at its safe points and undeploy it; tells whether all its threads have left in time.
+        """Stop an application at its safe points and undeploy it; returns whether all its threads have left in time.
 
         One that could not be started again is given up, with its checkpoint.
 

@@ -301,7 +301,7 @@ class Change:
             self.deployment.let_go(component)
 
     def _finish(self, old: list[Component]) -> None:
-        """The new runs: let the old go, and tell everybody."""
+        """Let the old slets go, and begin the new ones: the new mesh runs."""
         give_way()
         for component in old:
             if isinstance(component.driver, ThreadDriver) and not component.driver.join(self.timeout):

@@ -68,7 +68,7 @@ class Deployer:
         return deployment
 
     def undeploy(self, deployment: Deployment, timeout: float = 5.0) -> bool:
-        """Stop everything and take it out of the registry; tells whether every thread has left in time."""
+        """Stop everything and take it out of the registry; returns whether every thread has left in time."""
         try:
             left = deployment.stop(timeout)
         finally:

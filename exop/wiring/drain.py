@@ -132,7 +132,7 @@ class Drain:
             worker.only = None
 
     def _gone_with(self, leaving: list[Join]) -> bool:
-        """All that an item waits for is removed, and cannot work."""
+        """Whether all that an item waits for is removed, and cannot work."""
         stay = self._staying()
         return all(one.component.status in HELPLESS and one.component.node.name not in stay for one in leaving)
 
@@ -169,7 +169,7 @@ class Drain:
             self.pause.wake()
 
         def stuck() -> bool:
-            """It waits for a slet to be repaired or resumed: not before the change is over."""
+            """Whether it waits for a slet to be repaired or resumed, which cannot happen before the change is over."""
             helpless = [one for one in self.deployment.components.values() if one.status in HELPLESS]
             return driver.held_by is not None and any(driver in one.trouble.holders for one in helpless)
 

@@ -1,4 +1,4 @@
-"""Which driver runs what: where drivers would meet in one slet, a queue is put between (design §5 rule 3)."""
+"""The assignment of drivers: where drivers would meet in one slet, a queue is put between (design §5 rule 3)."""
 
 from __future__ import annotations
 

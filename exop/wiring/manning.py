@@ -1,4 +1,4 @@
-"""Giving the queues their workers, and every driver what it has to know."""
+"""Assignment of workers to queues, and of drivers to components."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ NOTICED = 0.1
 def notes(
     plan: Plan, deployment: Deployment, kinds: Mapping[str, type[Channel]], openings: Openings
 ) -> tuple[str, ...]:
-    """Everything that is worth saying before a plan is carried out."""
+    """Return all remarks on a plan before it is carried out."""
     found = [*_queues(plan, deployment, kinds)]
     for step in plan.steps:
         component = deployment.components.get(step.node)

@@ -161,7 +161,7 @@ def check_seconds(place: str, timeout: object, least: float = 0.0) -> None:
 
 
 def make_plan(before: Mesh, after: Mesh) -> Plan:
-    """Compare two meshes of one application and say what leads from one to the other.
+    """Compare two meshes of one application and return the plan that leads from one to the other.
 
     Raises:
         MementoError: a successor cannot take over the state.

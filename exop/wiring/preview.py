@@ -19,7 +19,7 @@ PULLS = "its consumer pulls"
 
 
 def preview(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> dict[str, str]:
-    """Check a mesh and tell which queues the wiring would insert: by place, why.
+    """Check a mesh and return the queues that the wiring would insert: the reasons by place.
 
     Raises:
         MeshError, PlanError: the mesh cannot be.

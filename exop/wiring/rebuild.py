@@ -168,7 +168,7 @@ class Rebuild:
         return [list(chain.from_iterable(pieces))]
 
     def _waiting(self) -> int:
-        """How many rows are between the log and the slet: in a queue, and in the hands of drivers."""
+        """Return the number of rows between the log and the slet: in a queue, and in flight at drivers."""
         queue = self.deployment.inserted.get(self._queue)
         rows = sum(_rows(kind, payload) for kind, payload in queue.capture()["entries"]) if queue is not None else 0
         for driver in self.deployment.drivers():

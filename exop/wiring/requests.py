@@ -155,7 +155,7 @@ class Requests:
 
     @uninterrupted
     def remove(self, application: str, timeout: float = 5.0) -> bool:
-        """Stop an application at its safe points and undeploy it; tells whether all its threads have left in time."""
+        """Stop an application at its safe points and undeploy it; returns whether all its threads have left in time."""
         check_seconds("remove", timeout, -TIMEOUT_MAX)
         return self._applications.remove(application, timeout)
 

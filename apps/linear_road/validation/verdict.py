@@ -35,12 +35,12 @@ class TypeVerdict:
 
     @property
     def passed(self) -> bool:
-        """Nothing is wrong with this type, and nothing late."""
+        """Whether nothing is wrong with this type, and nothing late."""
         return not any(self.counts[mistake] for mistake in MISTAKES)
 
     @property
     def right(self) -> bool:
-        """Nothing is wrong with this type; answers may be late."""
+        """Whether nothing is wrong with this type; answers may be late."""
         return not any(self.counts[mistake] for mistake in WRONG)
 
     def response(self) -> dict[str, float] | None:
@@ -81,7 +81,7 @@ class Verdict:
 
     @property
     def late(self) -> int:
-        """How many answers came later than their limit."""
+        """The number of answers that came later than their limit."""
         return sum(verdict.counts["late"] for verdict in self.types.values())
 
     @property

@@ -210,7 +210,7 @@ class Driver:
             self._work_off()
 
     def _watched(self, ready: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait, in another thread than the driver's, until *ready()* holds; the driver tells when it rests."""
+        """Wait, in another thread than the driver's, until *ready()* holds; the driver notifies when it rests."""
         deadline = None if timeout is None else time.monotonic() + timeout
         news = Signal()
         self.watch(news.set)
@@ -262,7 +262,7 @@ class Driver:
             raise Halted
 
     def rest(self) -> None:
-        """Say that nothing is under way, and tell those who wait for it."""
+        """Note that nothing is under way, and notify those who wait for it."""
         self.busy = False
         for watcher in list(self._watchers):
             watcher()

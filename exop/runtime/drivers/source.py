@@ -101,7 +101,7 @@ class SourceDriver(ThreadDriver):
         return found
 
     def _shall_go_on(self) -> bool:
-        """Iterate the slet; tells whether to do so once more."""
+        """Iterate the slet; returns whether to do so once more."""
         with self._flags:
             self.anew = False
             self._settle()

@@ -31,7 +31,7 @@ class Worker(ThreadDriver):
             queue.worker = self
 
     def run(self) -> None:
-        """Drain until told to leave."""
+        """Drain until asked to leave."""
         self.take_up()
         while not ((self.ending or self.retired) and self.empty):
             moved = False
@@ -52,7 +52,7 @@ class Worker(ThreadDriver):
 
     @property
     def empty(self) -> bool:
-        """Nothing waits in any of the queues that it drains."""
+        """Whether nothing waits in any of the queues that it drains."""
         return not any(queue.entries for queue in self.only or self.queues)
 
     def _sleep(self) -> None:

@@ -56,7 +56,7 @@ class LogReader:
 
     @property
     def committed(self) -> int | None:
-        """How far the last checkpoint of a durable application counts; `None`: everything counts."""
+        """The offset up to which the last checkpoint of a durable application counts; `None`: everything counts."""
         try:
             return settled(self._folder, self._files)
         except FileNotFoundError:  # removed between two looks

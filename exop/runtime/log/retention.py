@@ -1,4 +1,4 @@
-"""How long a log on disk keeps its rows, how it is cut into segments, and when it asks the disk to be done."""
+"""The retention of a log on disk, its division into segments, and its synchronisation with the disk."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ class Retention:
 
     @property
     def endless(self) -> bool:
-        """Nothing is ever given up by itself."""
+        """Whether nothing is ever dropped."""
         return self.items is None and self.seconds is None and self.size is None

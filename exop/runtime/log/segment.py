@@ -147,7 +147,7 @@ class Segment:
         return file.read(position, max(0, file.size() - position))
 
     def sealed(self, end: int) -> None:
-        """Another segment follows it, which begins at *end*."""
+        """Note that another segment follows it, which begins at *end*."""
         self.size, self.end = self._opened().size(), end
         self.close()
 
@@ -194,7 +194,7 @@ class Segment:
 
 
 def settled(folder: Path, files: Files) -> int | None:
-    """How far the last checkpoint counts that was noted; `None`: none was, and all counts.
+    """Return the offset up to which the last noted checkpoint counts; `None`: none was noted, and all counts.
 
     Raises:
         StoredStateError: the note is damaged.

@@ -195,7 +195,7 @@ class DurableTie(LiveTie):
             return found
 
     def capture(self) -> dict[str, Any]:
-        """How far it has come, as plain data; nothing moves meanwhile, but the engine itself."""
+        """Return its position as plain data; nothing moves meanwhile, but the engine itself."""
         known = self.committed
         return {
             "place": self.place.name if self.place is not None else "",
@@ -208,7 +208,7 @@ class DurableTie(LiveTie):
 
     @property
     def passed(self) -> int:
-        """How many entries of the output have left."""
+        """Return the number of output entries that have left."""
         return self._base + self._driver.sent + self._skipped
 
     def sync(self) -> None:

@@ -135,7 +135,7 @@ class Beside:
         return dataclasses.replace(made, steps=steps), kept
 
     def abandon(self, application: str, reason: str) -> bool:
-        """Give up the proof that is under way, and wait until that is done; tells whether there was one."""
+        """Give up the proof that is under way, and wait until that is done; returns whether there was one."""
         proof = self._proofs.get(application)
         if proof is not None:
             proof.abort(reason, LEAVING)

@@ -65,7 +65,7 @@ class Comparison:
 
     @property
     def compared(self) -> int:
-        """How many items, put out by both, were compared and found equal; control items do not count."""
+        """The number of items, put out by both, that were compared and found equal; control items do not count."""
         return sum(streams.compared for streams in self.ports.values())
 
     def called(self, side: Side, took: float) -> None:
@@ -100,7 +100,7 @@ class Comparison:
         return next((streams.broken for streams in self.ports.values() if streams.broken is not None), None)
 
     def too_far(self) -> str | None:
-        """One of them is so far behind the other that nothing more can be kept."""
+        """Whether one of them is so far behind the other that nothing more can be kept."""
         for port, streams in self.ports.items():
             pairs: tuple[tuple[Side, str], ...] = (("old", "new"), ("new", "old"))
             for side, other in pairs:

@@ -83,7 +83,7 @@ class Follower(ThreadDriver):
 
     @property
     def behind(self) -> int:
-        """How many items wait."""
+        """The number of items that wait."""
         return self._put - self.items
 
     def give_up(self, problem: str) -> None:
@@ -95,7 +95,7 @@ class Follower(ThreadDriver):
             self.news()
 
     def run(self) -> None:
-        """Do what was handed over until told to leave."""
+        """Process the calls handed over until asked to leave."""
         while not (self.halting or self.retired):
             self.busy = True
             if self.attention:

@@ -83,7 +83,7 @@ class Proof:
         self.over.wait(timeout)
 
     def status(self) -> dict[str, Any]:
-        """How far it has come, by node, as plain data."""
+        """Return the progress, by node, as plain data."""
         return {trial.step.node: trial.plain() for trial in self.trials}
 
     def __str__(self) -> str:

@@ -51,12 +51,12 @@ class Unit:
 
     @property
     def columns(self) -> bool:
-        """It holds rows."""
+        """Whether it holds rows."""
         return is_columns(self.payload)
 
     @property
     def rows(self) -> int:
-        """How many items are left in it."""
+        """The number of items that are left in it."""
         return int(self.payload.num_rows) - self.row if self.columns else 1
 
     def first(self) -> Any:
@@ -120,7 +120,7 @@ class PortStreams:
             yield Difference("extra", unit.item, self.port, "", shown(unit.first(), 200))
 
     def ahead(self, side: Side) -> int:
-        """How many items of one side wait for the other."""
+        """The number of items of one side that wait for the other."""
         return self.came[side] - self.went[side]
 
     def _equal(self, mine: Unit, other: Unit, rows: int) -> bool:
@@ -154,7 +154,7 @@ class PortStreams:
         return True
 
     def _differ(self, mine: Unit, other: Unit) -> Iterator[Difference]:
-        """Tell what one pair of items says, and go on where the two agree again, if that is near."""
+        """Report the difference of one pair of items, and go on where the two agree again, if that is near."""
         old, new = shown(mine.first(), 200), shown(other.first(), 200)
         kind = self._kind(mine, other)
         item = mine.item or other.item or self.matched + 1

@@ -154,7 +154,7 @@ class Trial(Behind):
         return found
 
     def failed(self, problem: str) -> ShadowFailed:
-        """The error that says why it does not take over."""
+        """Return the error with the reason why it does not take over."""
         report = self.plain()
         found = f" (behind {report['items']} items in {report['seconds']:g} s)"
         found += "".join(f"\n  {one}" for one in self.comparison.differences)
@@ -165,7 +165,7 @@ class Trial(Behind):
         self.follower.capacity = NEAR
 
     def plain(self) -> dict[str, Any]:
-        """How far it has come, as plain data."""
+        """Return the progress as plain data."""
         seconds = 0.0 if self.begun is None else time.monotonic() - self.begun
         return {
             "slet": self.component.spec.identity,

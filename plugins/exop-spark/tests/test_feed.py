@@ -151,7 +151,7 @@ def test_a_punctuation_behind_rows_that_have_left_is_untold():
 
 
 def test_punctuations_only_move_on():
-    """One that says less than the last says nothing."""
+    """A punctuation with an earlier time than the last one has no effect."""
     feed = feed_with()
     feed.punctuate(5)
     feed.punctuate(4)

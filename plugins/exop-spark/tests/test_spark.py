@@ -198,7 +198,7 @@ def test_two_inputs_are_joined_and_end_together(out):
 
 
 def test_an_input_that_has_ended_holds_nobody_back(out):
-    """Its rows have left and it will say nothing more: time is that of the other."""
+    """The rows of an ended input have left and it sends nothing more: time is that of the other input."""
     text = "SELECT time, value FROM early UNION ALL SELECT time, value FROM late"
     made = query("both", text, inputs={"early": ROWS, "late": ROWS}, out=ROWS, warm_up=0)
     with made(out=out) as opened:
