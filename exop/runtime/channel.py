@@ -53,7 +53,7 @@ class Channel(ABC):
         ways: The entries behind `entry` that lead to one port each, where a kind has them (a window per port); each
             stands at a place with a name, so that unfinished work finds it again after a change.
         home: A folder of its own in the state directory, which need not be there yet; `None` without one.
-        trouble: A description of what has gone wrong here; shown in the status and the report.
+        trouble: The problem of the channel, as text: shown in the status, and raised by `wait`.
     """
 
     kind: ClassVar[str]
