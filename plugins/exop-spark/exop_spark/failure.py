@@ -14,7 +14,8 @@ _POSITION: Final = re.compile(r"\bline (\d+),? pos (\d+)\b")
 _PYTHON: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Warning|Exit|Interrupt)\b")
 #: Conditions that only say that something inside failed.
 _WRAPPERS: Final = frozenset({"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "FAILED_EXECUTE_UDF"})
-_NETWORK: Final = ("Py4JNetworkError", "Answer from Java side is empty", "Error while obtaining a new")
+#: An exception of Java is a `Py4JJavaError`; a plain `Py4JError` also stands for a connection that broke during a call.
+_NETWORK: Final = ("Py4JNetworkError", "Py4JError", "Answer from Java side is empty", "Error while obtaining a new")
 _MOST: Final = 600
 
 

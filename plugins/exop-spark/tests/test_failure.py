@@ -14,6 +14,10 @@ class StreamingQueryException(Exception):
     """Called as Spark's is."""
 
 
+class Py4JError(Exception):
+    """Called as py4j's is."""
+
+
 class Py4JNetworkError(Exception):
     """Called as py4j's is."""
 
@@ -68,6 +72,7 @@ def test_a_dead_java_process_is_told_as_such():
 def test_broken_connections_are_suspicious():
     """Only these make it worth to ask whether Java is still there."""
     assert is_suspicious(Py4JNetworkError("x"))
+    assert is_suspicious(Py4JError("An error occurred while calling o3558.awaitTermination"))
     assert is_suspicious(ConnectionRefusedError())
     assert not is_suspicious(ValueError("x"))
 
