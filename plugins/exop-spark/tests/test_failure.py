@@ -1,4 +1,4 @@
-"""What Spark's exceptions become."""
+"""Errors that Spark raises, and the errors of ExoP that they are turned into."""
 
 import pytest
 from exop_spark.errors import EngineLost, FeedClosed, QueryFailed, QueryRefused
