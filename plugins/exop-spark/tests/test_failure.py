@@ -51,7 +51,7 @@ def test_a_python_error_inside_spark_is_told_by_its_last_line():
 
 
 def test_an_error_without_condition_names_its_class():
-    """What a function of the user raised while it built its query."""
+    """An exception of the function that builds a query is explained by its class."""
     error = explained(ValueError("no such thing"), QueryRefused, ports=[], **FACTS)
     assert (type(error), error.detail) == (QueryRefused, "ValueError: no such thing")
 
@@ -63,7 +63,7 @@ def test_of_several_ports_the_one_that_is_named(text, port):
 
 
 def test_a_dead_java_process_is_told_as_such():
-    """Whatever py4j says then, the engine is lost."""
+    """The engine is lost, in any words of py4j."""
     error = explained(Py4JNetworkError("Error while sending\nmore"), lost=True, **FACTS)
     assert isinstance(error, EngineLost)
     assert (error.slet, error.detail) == ("double", "Error while sending")
