@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,6 +19,7 @@ from exop.model.spec import SletSpec
 from exop.registry import ServiceRegistry
 from exop.runtime.catalog import Catalog
 from exop.runtime.deployment import Deployment
+from exop.runtime.interpreter import check_lock, restore_switch_interval, shorten_switch_interval
 from exop.runtime.manager import ComponentManager
 from exop.runtime.status import application_status
 from exop.shown import RAISED, described
@@ -29,12 +29,6 @@ if TYPE_CHECKING:
     from exop.bundle.bundles import Bundles
     from exop.remoting import ControlServer
     from exop.runtime.store import Store, StoredApplication
-
-#: How long a thread may keep the interpreter while another one waits for it, in seconds. Python's own 5 ms would be
-#: the price of every hand-over between busy drivers; and at 1 ms a driver that lets go more often by itself (small
-#: writes to a file) can keep others waiting for seconds, since each time it wins the race to take the lock again. At
-#: 0.2 ms neither happens, and the throughput of two busy drivers is the same.
-SWITCH_INTERVAL = 0.0002
 
 
 class Platform(Requests):
@@ -52,7 +46,7 @@ class Platform(Requests):
         control: Answer `exop ps` and the like over a socket for the owner only; by default with a state directory.
 
     Raises:
-        PlanError: *name* holds a character that cannot be shown.
+        PlanError: *name* holds a character that cannot be shown; on `start`: Python runs without its global lock.
         StateError: the state directory cannot be used.
     """
 
@@ -96,7 +90,7 @@ class Platform(Requests):
         """Find the plugins, take the state directory, and start the applications that ran when it was left."""
         if self._running:
             return self
-        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL))
+        check_lock()
         self.plugins.discover()
         self._gather()
         if self.state is not None:
@@ -104,6 +98,7 @@ class Platform(Requests):
             from exop.runtime.store import Store
 
             self._applications.store = Store(self.state)
+        shorten_switch_interval()
         self._running, self._starter, self._pid = True, threading.get_ident(), os.getpid()
         try:
             self._register_services()
@@ -148,6 +143,7 @@ class Platform(Requests):
             if self._applications.store is not None:
                 self._applications.store.close()
                 self._applications.store = None
+            restore_switch_interval()
 
     def load(self, folder: str | os.PathLike[str]) -> str:
         """Load a package folder as a plugin (an application's builder and slets) and return its name.

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Literal
 
-from exop.errors import ExopError, RemotingError
+from exop.errors import ExopError, PlanError, RemotingError
+from exop.runtime.interpreter import check_lock
 
 #: The oldest Python, as in `requires-python`.
 OLDEST_PYTHON: Final = (3, 11)
@@ -50,6 +51,10 @@ def _python() -> Finding:
     if sys.version_info < OLDEST_PYTHON:
         wanted = ".".join(map(str, OLDEST_PYTHON))
         return Finding("Python", f"{found}; {wanted} or newer is needed", "broken", f"install Python {wanted}")
+    try:
+        check_lock()
+    except PlanError as problem:
+        return Finding("Python", str(problem), "broken", "set PYTHON_GIL=1")
     return Finding("Python", f"{found} at {sys.executable}")
 
 
