@@ -36,7 +36,8 @@ def load(name: str) -> Measure:
 def add_options(parser: argparse.ArgumentParser, measure: Measure) -> list[str]:
     """Give *parser* an option for every keyword-only parameter of *measure*; return the parameters' names.
 
-    The annotation is the type, or `Annotated[type, "help"]`: something callable with text, `bool` (which becomes
+    Its positional parameters become arguments that have to be given, as text. The annotation of an option is the type,
+    or `Annotated[type, "help"]`: something callable with text, `bool` (which becomes
     `--name` and `--no-name`), a `Literal` of the values that there are, or one of these with `| None`.
     """
     hints = get_type_hints(measure, include_extras=True)
@@ -49,7 +50,10 @@ def add_options(parser: argparse.ArgumentParser, measure: Measure) -> list[str]:
             helped = f"{words} (default: {parameter.default})".strip()
             option = {"default": parameter.default, "help": helped, **_conversion(kind)}
             parser.add_argument(f"--{name.replace('_', '-')}", **option)
-            names.append(name)
+        else:
+            helped = get_args(hints[name])[1] if get_origin(hints[name]) is Annotated else ""
+            parser.add_argument(name, help=helped)
+        names.append(name)
     return names
 
 

@@ -1,0 +1,35 @@
+"""The bench `house`: calls of functions of ours are counted, with those that come from another module."""
+
+from __future__ import annotations
+
+import threading
+
+from bench import house
+from bench.report import load_goals
+from exop.shown import described
+
+
+def test_calls_and_switches_are_counted():
+    """A function that calls one of its own module: two calls, and no switch; a caller outside of ours is none."""
+    walk = house.Walk()
+    threading.setprofile(walk.see)
+    try:
+        with walk.watching():
+            thread = threading.Thread(target=lambda: described(ValueError("no")))
+            thread.start()
+            thread.join()
+    finally:
+        threading.setprofile(None)
+    assert walk.calls > 1
+    assert walk.switches == 0
+    assert [*walk.modules] == ["exop.shown"]
+
+
+def test_the_results_have_the_names_of_the_goals(monkeypatch):
+    """Each documented figure is there, and each goal of the question has a figure."""
+    monkeypatch.setattr(house, "TIMES", 1)
+    results = {result.name: result for result in house.measure()}
+    assert {name for name in load_goals() if name.startswith("house/")} <= set(results)
+    assert results["house/item/calls"].value > 0
+    assert results["house/apply/switches"].value < results["house/apply/calls"].value
+    assert results["house/lines"].value > results["house/lines/wiring+runtime"].value
