@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import insort_right
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -27,53 +28,82 @@ class Join:
         return f"{self.component.node.name}.{self.port.name}"
 
 
+@dataclass(frozen=True)
+class Vertex:
+    """A component with the channel of each of its connected ports.
+
+    `rank` is its place among the components: the ports at a channel stand in this order.
+    """
+
+    component: Component
+    ports: Mapping[str, str]
+    rank: int
+
+
 @dataclass
 class Circuit:
-    """The ports at each channel, by the channel's name; all in the order in which they were registered."""
+    """The ports at each channel, and the channels of each component, by the names of channels and nodes."""
 
     channels: dict[str, Channel] = field(default_factory=dict)
     producers: dict[str, list[Join]] = field(default_factory=dict)
     consumers: dict[str, list[Join]] = field(default_factory=dict)
-    leaving: dict[tuple[str, str], str] = field(default_factory=dict)
+    nodes: dict[str, Vertex] = field(default_factory=dict)
 
     def components(self) -> list[Component]:
         """Every component that has a connected port."""
-        found: dict[str, Component] = {}
-        for joins in (*self.producers.values(), *self.consumers.values()):
-            for join in joins:
-                found.setdefault(join.component.id, join.component)
-        return list(found.values())
+        return [vertex.component for vertex in self.nodes.values()]
 
     def outputs(self, component: Component) -> list[tuple[PortSpec, str]]:
         """The channel of each connected output port."""
-        ports = [(port, self.leaving.get((component.id, port.name))) for port in component.spec.outputs]
-        return [(port, channel) for port, channel in ports if channel is not None]
+        ports = self._ports(component)
+        return [(port, ports[port.name]) for port in component.spec.outputs if port.name in ports]
 
     def inputs(self, component: Component) -> list[tuple[str, Join]]:
         """The channels that feed a component, each with the port it feeds."""
-        joins = [(channel, join) for channel, found in self.consumers.items() for join in found]
-        return [(channel, join) for channel, join in joins if join.component is component]
+        ports = self._ports(component)
+        return [(ports[port.name], Join(component, port)) for port in component.spec.inputs if port.name in ports]
+
+    def _ports(self, component: Component) -> Mapping[str, str]:
+        vertex = self.nodes.get(component.node.name)
+        return vertex.ports if vertex is not None and vertex.component is component else {}
+
+    def open(self, channel: Channel) -> None:
+        """Add a channel to which nothing is connected yet."""
+        self.channels[channel.name] = channel
+        self.producers[channel.name] = []
+        self.consumers[channel.name] = []
+
+    def connect(self, component: Component, ports: Mapping[str, str]) -> None:
+        """Add a component and connect its ports to channels; one that follows another at its node has its rank."""
+        name = component.node.name
+        rank = self.nodes[name].rank if name in self.nodes else self._last() + 1
+        self.nodes[name] = Vertex(component, dict(ports), rank)
+        for port in (*component.spec.inputs, *component.spec.outputs):
+            if port.name in ports:
+                side = self.consumers if port.direction == "in" else self.producers
+                insort_right(side[ports[port.name]], Join(component, port), key=self._rank)
+
+    def _last(self) -> int:
+        return next(reversed(self.nodes.values())).rank if self.nodes else 0
+
+    def _rank(self, join: Join) -> int:
+        return self.nodes[join.component.node.name].rank
 
 
 def read_circuit(ports: Iterable[ServiceReference], channels: Iterable[ServiceReference]) -> Circuit:
-    """Resolve `connected-to`: from each port to its channel."""
+    """Resolve `connected-to`: from each port to its channel; both in the order of their registration."""
     circuit = Circuit()
     by_id: dict[object, str] = {}
     for reference in channels:
         channel: Channel = reference.service
         by_id[reference.properties[INSTANCE]] = channel.name
-        circuit.channels[channel.name] = channel
-        circuit.producers[channel.name] = []
-        circuit.consumers[channel.name] = []
+        circuit.open(channel)
+    connected: dict[str, tuple[Component, dict[str, str]]] = {}
     for reference in sorted(ports, key=lambda one: one.id):
         name = by_id.get(reference.properties.get(CONNECTED_TO))
-        if name is None:
-            continue
-        live: LivePort = reference.service
-        join = Join(live.component, live.spec)
-        if live.spec.direction == "in":
-            circuit.consumers[name].append(join)
-        else:
-            circuit.producers[name].append(join)
-            circuit.leaving[live.component.id, live.spec.name] = name
+        if name is not None:
+            live: LivePort = reference.service
+            connected.setdefault(live.component.id, (live.component, {}))[1][live.spec.name] = name
+    for component, found in connected.values():
+        circuit.connect(component, found)
     return circuit

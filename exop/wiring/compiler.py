@@ -51,7 +51,7 @@ class Compiler:
         for place in self.layout.inserted:
             self._queue(place)
         # Downstream first: what a slet is bound to is there when its turn comes; long chains need no deep stack.
-        for component in sorted(self.circuit.components(), key=lambda one: -self.layout.order[one.id]):
+        for component in sorted(self.circuit.components(), key=lambda one: -self.layout.order[one.node.name]):
             self._bind(component)
         for name in self.circuit.channels:
             self._channel(name)

@@ -19,10 +19,9 @@ from exop.runtime.drivers.worker import Worker
 from exop.runtime.manager import CHANNEL, WIRING, ComponentManager, channel_id
 from exop.wiring.circuit import Circuit, read_circuit
 from exop.wiring.compiler import Compiler
-from exop.wiring.layout import Layout, lay_out
+from exop.wiring.layout import Layout, check_order, lay_out
 from exop.wiring.loops import EndOfLoop
 from exop.wiring.manning import man, relieve
-from exop.wiring.order import check_order
 from exop.wiring.places import possible
 from exop.wiring.seeds import Seeds, find_seeds, open_anew
 

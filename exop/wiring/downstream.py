@@ -46,7 +46,7 @@ class Downstream:
         component = self._nodes.get(node)
         if component is None:
             return []
-        leaving = self._circuit.leaving.get((component.id, port))
+        leaving = next((name for output, name in self._circuit.outputs(component) if output.name == port), None)
         if leaving is not None:
             return [f"channel {leaving}"]
         if component.spec.own_driver or component.spec.iterated:

@@ -23,9 +23,8 @@ from exop.runtime.unwind import Work
 from exop.wiring.circuit import Circuit
 from exop.wiring.downstream import Downstream
 from exop.wiring.drain import HELPLESS
-from exop.wiring.layout import Layout
+from exop.wiring.layout import DriverKey, Layout
 from exop.wiring.places import before_key, channel_at, edge_key, in_front_of, port_at
-from exop.wiring.reach import DriverKey
 
 
 @dataclass
@@ -151,7 +150,7 @@ class Hands:
         node, _, port = place.rpartition(".")
         component = self.deployment.components.get(node)
         if component is not None and port in {spec.name for spec in component.spec.inputs}:
-            return self._first(self.layout.runs.get(component.id, set()))
+            return self._first(self.layout.runs.get(component.node.name, set()))
         producing = [name for name, joins in self.after.producers.items() if place in [join.name for join in joins]]
         return self._of_channel(producing[0] if producing else place.removeprefix("channel "))
 
@@ -163,7 +162,7 @@ class Hands:
             return self._first(self.layout.runs.get(f"channel:{name}", set()))
         for join in self.after.consumers[name]:
             if not join.port.pulled and edge_key(name, join) not in self.layout.inserted:
-                return self._first(self.layout.runs.get(join.component.id, set()))
+                return self._first(self.layout.runs.get(join.component.node.name, set()))
         return None
 
     def _first(self, keys: set[DriverKey]) -> Driver | None:
@@ -171,7 +170,8 @@ class Hands:
             if kind == "queue":
                 queue = self.deployment.inserted.get(name) or self.deployment.channels.get(name)
                 return getattr(queue, "worker", None)
-            return next((one.driver for one in self.deployment.components.values() if one.id == name), None)
+            component = self.deployment.components.get(name)
+            return component.driver if component is not None else None
         return None
 
     def _tell_holders(self, before: Driver, after: Driver) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from exop.model.items import EndOfStream
 from exop.model.lifecycle import State
 from exop.runtime.channels.queue import QueueChannel
-from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, current_driver
 from exop.wiring.circuit import Circuit, Join
@@ -24,21 +23,21 @@ class EndOfLoop:
     push into them. What slets of the cycle emit at that end does not go round once more.
     """
 
-    def __init__(self, deployment: Deployment, circuit: Circuit, members: list[Component]) -> None:
+    def __init__(self, deployment: Deployment, circuit: Circuit, loop: list[str]) -> None:
         self._deployment = deployment
-        self._members = members
-        inside = {member.id for member in members}
+        self._members = members = [circuit.nodes[name].component for name in loop]
+        inside = set(loop)
         feeding = [(channel, join) for member in members for channel, join in circuit.inputs(member)]
         self._feeders = {
             join.component
             for channel, _ in feeding
             for join in circuit.producers[channel]
-            if join.component.id not in inside
+            if join.component.node.name not in inside
         }
-        self._places = {*inner_places(circuit, members)}
+        self._places = {*inner_places(circuit, loop)}
         for channel, join in feeding:
             self._places |= {channel, before_key(channel), edge_key(channel, join)}
-        self._cut = [*_where_to_cut(circuit, members)]
+        self._cut = [*_where_to_cut(circuit, loop)]
         self._turn = threading.Lock()
         self._done = False
 
@@ -78,10 +77,10 @@ class EndOfLoop:
             join.component.to[join.port.name].control(EndOfStream())
 
 
-def _where_to_cut(circuit: Circuit, members: list[Component]) -> Iterator[Join]:
+def _where_to_cut(circuit: Circuit, loop: list[str]) -> Iterator[Join]:
     """The outputs that push into the queues of a cycle; an engine says itself when it has ended."""
-    inside = {member.id for member in members}
-    for name in inner_channels(circuit, members):
-        producers = [join for join in circuit.producers[name] if join.component.id in inside]
+    inside = set(loop)
+    for name in inner_channels(circuit, inside):
+        producers = [join for join in circuit.producers[name] if join.component.node.name in inside]
         if circuit.channels[name].buffered and not any(join.component.spec.own_driver for join in producers):
             yield from producers

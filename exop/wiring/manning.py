@@ -24,15 +24,17 @@ def man(deployment: Deployment, circuit: Circuit, layout: Layout) -> list[Worker
     before = dict(deployment.workers)
     at_work = {id(queue): worker for worker in before.values() for queue in worker.queues}
     manned: dict[str, Worker] = {}
-    for group in layout.groups:
+    taken: set[int] = set()
+    for group in dict.fromkeys(layout.groups.values()):
         served = sorted((name for name in group if name in queues), key=layout.order.__getitem__, reverse=True)
         if not served:
             continue
         known = [at_work.get(id(queues[name])) for name in served] + [before.get(min(group))]
-        free = [one for one in known if one is not None and one not in manned.values()]
+        free = [one for one in known if one is not None and id(one) not in taken]
         worker = next((one for one in free if one.work), free[0] if free else None)
         manned[min(group)] = worker or Worker(f"{deployment.name} {min(group)}")
-    leaving = {key: worker for key, worker in before.items() if worker not in manned.values()}
+        taken.add(id(manned[min(group)]))
+    leaving = {key: worker for key, worker in before.items() if id(worker) not in taken}
     by_queue = _serve(layout, queues, manned)
     for key, worker in leaving.items():
         manned[key if key not in manned else f"{key} (leaves {id(worker)})"] = worker
@@ -54,7 +56,7 @@ def relieve(deployment: Deployment, worker: Worker) -> None:
 
 def _serve(layout: Layout, queues: dict[str, QueueChannel], manned: dict[str, Worker]) -> dict[str, Worker]:
     by_queue: dict[str, Worker] = {}
-    for group in layout.groups:
+    for group in dict.fromkeys(layout.groups.values()):
         served = sorted((name for name in group if name in queues), key=layout.order.__getitem__, reverse=True)
         if served:
             worker = manned[min(group)]
@@ -65,16 +67,16 @@ def _serve(layout: Layout, queues: dict[str, QueueChannel], manned: dict[str, Wo
 
 def _inform(deployment: Deployment, circuit: Circuit, layout: Layout, by_queue: dict[str, Worker]) -> None:
     """Tell components who runs them, and drivers how far downstream they are and whom to tell what."""
-    components = {one.id: one for one in circuit.components()}
+    components = {name: vertex.component for name, vertex in circuit.nodes.items()}
     rank: dict[int, int] = {}
     for component in components.values():
         runners: list[Driver | None] = [
             by_queue.get(name) if kind == "queue" else components[name].driver
-            for kind, name in sorted(layout.runs.get(component.id, ()))
+            for kind, name in sorted(layout.runs.get(component.node.name, ()))
         ]
         component.runner = component.driver or next((one for one in runners if one is not None), None)
         for driver in (component.driver, *component.pullers):
-            rank[id(driver)] = layout.order[component.id]
+            rank[id(driver)] = layout.order[component.node.name]
     for name, worker in by_queue.items():
         rank[id(worker)] = min(layout.order[name], rank.get(id(worker), layout.order[name]))
     deployment.rank = rank

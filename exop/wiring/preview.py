@@ -12,8 +12,9 @@ from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.manager import make_channel
 from exop.wiring.channels import check_channels
-from exop.wiring.circuit import Circuit, Join
-from exop.wiring.layout import edge_key, lay_out
+from exop.wiring.circuit import Circuit
+from exop.wiring.layout import lay_out
+from exop.wiring.places import edge_key
 
 PULLS = "its consumer pulls"
 
@@ -48,14 +49,9 @@ def _circuit(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> Circuit:
     def unchanged(_: Any) -> None:
         """Ignore the event: a component that never runs has no listeners."""
 
-    channels = {name: make_channel(kinds, spec) for name, spec in mesh.channels.items()}
-    circuit = Circuit(channels, {name: [] for name in channels}, {name: [] for name in channels})
+    circuit = Circuit()
+    for spec in mesh.channels.values():
+        circuit.open(make_channel(kinds, spec))
     for node in mesh.nodes.values():
-        component = Component(node.name, mesh.name, node, unchanged)
-        for port in node.slet.inputs:
-            circuit.consumers[node.ports[port.name]].append(Join(component, port))
-        for port in node.slet.outputs:
-            if port.name in node.ports:
-                circuit.producers[node.ports[port.name]].append(Join(component, port))
-                circuit.leaving[component.id, port.name] = node.ports[port.name]
+        circuit.connect(Component(node.name, mesh.name, node, unchanged), node.ports)
     return circuit

@@ -8,14 +8,16 @@ what it makes of the items that it had taken, and the worker drains what is over
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from exop.wiring.circuit import Circuit, Join
 from exop.wiring.cycles import strongly_connected
 from exop.wiring.places import before_key, edge_key
-from exop.wiring.reach import DriverKey
+
+if TYPE_CHECKING:
+    from exop.wiring.layout import DriverKey
 
 #: Who drains a queue: the slet that pulls from it, or the worker of a group of queues (named after its first).
 Owner: TypeAlias = tuple[str, str]
@@ -28,18 +30,20 @@ class Waits:
     Args:
         circuit: What is connected.
         inserted: The places where queues are inserted.
-        groups: The queues that share a worker.
-        runs: For each component, by id, the drivers that run it.
+        groups: For each queue that a worker drains, those that share its worker.
+        runs: For each component, by its node, the drivers that run it.
     """
 
     circuit: Circuit
     inserted: dict[str, str]
-    groups: list[set[str]]
+    groups: Mapping[str, frozenset[str]]
     runs: dict[str, set[DriverKey]]
     into: dict[Owner, dict[Owner, set[str]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._leader = {queue: min(group) for group in self.groups for queue in group}
+        leaders = {group: min(group) for group in self.groups.values()}
+        self._leader = {queue: leaders[group] for queue, group in self.groups.items()}
+        self._circles: list[list[Owner]] | None = None
         for pusher, queue, puller in self._pushes():
             owner = self._owner(queue, puller)
             for one in {self._of(key) for key in pusher} - {owner}:
@@ -48,20 +52,18 @@ class Waits:
 
     def circles(self) -> list[list[Owner]]:
         """The sets of drivers that could wait for each other."""
-        following = {repr(one): [repr(other) for other in others] for one, others in self.into.items()}
-        named = {repr(one): one for one in self.into}
-        return [[named[one] for one in found] for found in strongly_connected(following) if len(found) > 1]
+        if self._circles is None:
+            following = {one: list(others) for one, others in self.into.items()}
+            self._circles = [found for found in strongly_connected(following) if len(found) > 1]
+        return self._circles
 
     def to_unite(self) -> list[set[str]]:
         """The queues of each circle: one worker is to drain them."""
-        return [
-            {queue for queue, leader in self._leader.items() if ("queue", leader) in circle}
-            for circle in self.circles()
-            if sum(kind == "queue" for kind, _ in circle) > 1
-        ]
+        leaders = [{name for kind, name in circle if kind == "queue"} for circle in self.circles()]
+        return [set[str]().union(*(self.groups[one] for one in found)) for found in leaders if len(found) > 1]
 
     def spilling(self) -> Iterator[tuple[str, str]]:
-        """The queues that a slet with a driver of its own may overfill, each with the id of that slet."""
+        """The queues that a slet with a driver of its own may overfill, each with the node of that slet."""
         for circle in self.circles():
             for one in circle:
                 if one[0] != "queue":
@@ -89,14 +91,14 @@ class Waits:
     def _runners(self, join: Join) -> set[DriverKey]:
         component = join.component
         if component.spec.own_driver:
-            return {("engine", component.id)}
-        return self.runs.get(component.id, set())
+            return {("engine", component.node.name)}
+        return self.runs.get(component.node.name, set())
 
     def _owner(self, queue: str, puller: Join | None) -> Owner:
         if puller is None:
             return "queue", self._leader.get(queue, queue)
         component = puller.component
-        return ("engine" if component.spec.own_driver else "source"), component.id
+        return ("engine" if component.spec.own_driver else "source"), component.node.name
 
     def _of(self, key: DriverKey) -> Owner:
         kind, name = key

@@ -11,7 +11,7 @@ from exop import Application, Batch, EndOfStream, Memento, OutputPort, Platform,
 from exop.errors import ComponentFailed, WiringError
 from exop.model.lifecycle import State
 from exop.stock.slets import count_up
-from exop.wiring.chains import LONGEST_CHAIN
+from exop.wiring.layout import LONGEST_CHAIN
 from tests.rig import PATIENCE, Gate, collector, eventually, same, source_of
 
 

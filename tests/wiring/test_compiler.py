@@ -8,8 +8,8 @@ import pytest
 from exop import Application, EndOfStream, InputPort, Punctuation, Slet, input_port, slet
 from exop.runtime.channels.queue import QueueChannel
 from exop.stock.slets import count_up
-from exop.wiring.chains import LONGEST_CHAIN
 from exop.wiring.compiler import INSERTED_CAPACITY
+from exop.wiring.layout import LONGEST_CHAIN
 from tests.rig import PATIENCE, Gate, collector, eventually, same, source_of
 
 

@@ -35,7 +35,7 @@ def countdown(item: int) -> int | None:
 
 def names(loops):
     """The nodes of each loop."""
-    return sorted(sorted(one.node.name for one in loop) for loop in loops)
+    return sorted(map(sorted, loops))
 
 
 def test_loops_are_found(rig):
