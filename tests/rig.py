@@ -119,7 +119,8 @@ class Rig:
         with deployment.parked(PATIENCE):
             one.node = replace(one.node, suspended=True)
             self.manager.suspend(one)
-            self.wiring.settle(deployment, PATIENCE)
+            self.wiring.rebind(deployment, self.wiring.survey(deployment))
+        deployment.settle_workers(PATIENCE)
 
     def resume(self, deployment: Deployment, node: str) -> None:
         """Resume a node that was suspended."""
@@ -127,7 +128,8 @@ class Rig:
         with deployment.parked(PATIENCE):
             one.node = replace(one.node, suspended=False)
             self.manager.resume(one)
-            self.wiring.settle(deployment, PATIENCE)
+            self.wiring.rebind(deployment, self.wiring.survey(deployment))
+        deployment.settle_workers(PATIENCE)
 
     def undeploy(self, deployment: Deployment) -> None:
         """Take a deployment away; all its threads leave."""

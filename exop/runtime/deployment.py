@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ class Deployment:
         over: Called before that, when all have ended by themselves.
         ledger: What has taken effect by itself.
         changing: Held while the mesh is being changed: no checkpoint is taken of one that is half changed.
+        parking: Held while drivers are made to park: one at a time does so; any thread may release it.
         replaced: The errors of components that were replaced or removed, by the component's id.
         last_change: The revision that the last change has made, and for how many seconds everything stood still.
     """
@@ -81,17 +82,12 @@ class Deployment:
         self.last_change: tuple[int, float] | None = None
         self._sampling = threading.Event()
         self.changing = threading.RLock()
-        self._parking = threading.RLock()
+        self.parking = threading.Lock()
 
     @property
     def name(self) -> str:
         """The application's name."""
         return self.mesh.name
-
-    @property
-    def parking(self) -> AbstractContextManager[Any]:
-        """Held while drivers are made to park: one at a time does so."""
-        return self._parking
 
     def drivers(self) -> list[Driver]:
         """All drivers, from upstream to downstream."""
@@ -109,10 +105,10 @@ class Deployment:
             PlanError: called by a slet of the application itself, which would wait for its own end.
             ComponentFailed: a driver did not come to its safe point within *timeout* seconds.
         """
-        with self._parking:
+        if current_driver() in self.drivers():
+            raise PlanError(f"a slet of {self.name!r} cannot park its own application; do it from another thread")
+        with self.parking:
             drivers = self.drivers()
-            if current_driver() in drivers:
-                raise PlanError(f"a slet of {self.name!r} cannot park its own application; do it from another thread")
             closed: list[Driver] = []
             try:
                 for driver in drivers:

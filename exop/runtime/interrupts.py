@@ -91,11 +91,16 @@ def woken(wake: Callable[[], None]) -> Iterator[None]:
         request.watchers.remove(wake)
 
 
+def acquire(lock: threading.RLock | threading.Lock) -> None:
+    """Acquire a lock for which other changes may make this one wait for long."""
+    while not lock.acquire(timeout=GLANCE if hasattr(_LOCAL, "request") else -1):
+        check_interrupt()
+
+
 @contextmanager
 def held(lock: threading.RLock) -> Iterator[None]:
     """Hold a lock for which other changes may make this one wait for long."""
-    while not lock.acquire(timeout=GLANCE if hasattr(_LOCAL, "request") else -1):
-        check_interrupt()
+    acquire(lock)
     try:
         yield
     finally:

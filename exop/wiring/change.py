@@ -28,11 +28,12 @@ from exop.runtime.unwind import Work
 from exop.shown import add_note, described
 from exop.wiring.channels import settle_channels
 from exop.wiring.contents import move_contents
-from exop.wiring.controller import Wiring, WiringController
+from exop.wiring.controller import Bound, Wiring, WiringController
 from exop.wiring.drain import Drain, check_ends
 from exop.wiring.engines import check_left, check_level, put_out, take_over
 from exop.wiring.hands import Hands, check_hands
 from exop.wiring.lines import caught_up, settle_fired, settle_ready
+from exop.wiring.participant import Participant, Phase
 from exop.wiring.pause import Pause
 from exop.wiring.plan import Plan, Step
 from exop.wiring.standby import Companions, discard
@@ -42,103 +43,91 @@ from exop.wiring.successors import Successors, Undo
 TIMEOUT = 10.0
 
 
-@dataclass
-class Change:
+@dataclass(eq=False)
+class Change(Participant):
     """One plan that is being carried out on one deployment; used once.
 
     Attributes:
-        paused: For how many seconds everything stood still.
-        made: The new mesh runs.
-        seal: Called when everything is in its place and nothing moves yet; what it raises undoes the change.
-        later: Where there is one: takes the clearing up (the old slets are closed), instead of its being done at once.
         beside: The slets that take or leave a place, and run beside the mesh before or after.
+        hold: Seconds after which it aborts by itself when no decision comes (see `Participant`).
     """
 
     deployment: Deployment
     manager: ComponentManager
     wiring: WiringController
     plan: Plan
-    paused: float = 0.0
-    made: bool = False
-    seal: Callable[[], None] | None = None
-    later: list[Callable[[], None]] | None = None
     beside: Companions = field(default_factory=Companions)
+    hold: float | None = None
     _undo: list[Undo] = field(default_factory=list)
+    _undo_cut: list[Undo] = field(default_factory=list)
     _removed: list[Channel] = field(default_factory=list)
     _closed: set[str] = field(default_factory=set)
     _muted: list[Component] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        super().__init__(self.deployment.name, self.hold)
         self.timeout = TIMEOUT if self.plan.timeout is None else self.plan.timeout
         self._successors = Successors(self.deployment, self.manager, self.plan, self._undo, self.beside)
+        self._old = old = self._leaving()
+        outside = [one.driver for one in (*old, *self._restarted()) if isinstance(one.driver, SourceDriver)]
+        self._pause = Pause(self.deployment, outside, self.timeout)
+        self._decided: Callable[[], None] = lambda: None
 
-    def prepare(self) -> None:
-        """Make and open what is new, while the old works; this may take as long as it likes.
+    @property
+    def paused(self) -> float:
+        """For how many seconds everything stood still."""
+        return self._pause.seconds
 
-        Raises:
-            PlanError: something could not be made or opened; everything is as it was.
-        """
+    def _prepare(self) -> None:
+        give_way()  # planning came before
+        check_interrupt()
+        self._successors.create()
+        give_way()
+        self._successors.open()
+        check_level(self._old, self.timeout)
+        check_interrupt()
+        give_way()
+
+    def _stage(self) -> None:
+        self._before = before = self.wiring.survey(self.deployment, self.plan.before.channels)
+        give_way()
+        self._connect()
+        give_way()
+        self._after = after = self.wiring.survey(self.deployment, self.plan.after.channels)
+        self._lean = after.lean()
+        give_way()
+        pause = self._pause.begin()
+        stopped = partial(self._successors.open_late, pause)
+        Drain(self.deployment, pause, self._old, before, after, self.timeout, stopped, self._undo).stage()
+
+    def _hold(self) -> None:
+        self._come_to_rest()
+        self._pause.hold(self._cut)
+
+    def _cut_and_commit(self) -> None:
+        self._come_to_rest()
         try:
-            give_way()  # planning came before
-            check_interrupt()
-            self._successors.create()
-            give_way()
-            self._successors.open()
-            check_level(self._leaving(), self.timeout)
-            check_interrupt()
-            give_way()
-        except BaseException as error:
-            self.give_up(error)
-            raise
+            self._pause.run(self._cut, self._go_on)
+        finally:
+            self._pause.end()
 
-    def carry_out(self) -> None:
-        """Make the change; call `prepare` before.
+    def _come_to_rest(self) -> None:
+        """Close all drivers; those that run beside the mesh do the last items, and park too."""
+        self._pause.close(self.deployment.drivers())
+        self.beside.come_to_rest(self._pause)
 
-        Raises:
-            PlanError: it could not be made; everything is as it was.
-        """
-        old = self._leaving()
-        try:
-            before = self.wiring.survey(self.deployment, self.plan.before.channels)
-            give_way()
-            self._connect()
-            give_way()
-            after = self.wiring.survey(self.deployment, self.plan.after.channels)
-            lean = after.lean()
-            give_way()
-            outside = [one.driver for one in (*old, *self._restarted()) if isinstance(one.driver, SourceDriver)]
-            with self.deployment.parking, Pause(self.deployment, outside, self.timeout) as pause:
-                stopped = partial(self._successors.open_late, pause)
-                Drain(self.deployment, pause, old, before, after, self.timeout, stopped, self._undo).stage()
-                self.beside.come_to_rest(pause)
-                pause.run(lambda: self._cut(old, before, self._leanest(after, lean)))
-            self.paused = pause.seconds
-        except BaseException as error:
-            if not self.made:
-                self.give_up(error)
-                self._speak()
-                raise
-            self._end(old)
-            raise
-        self._end(old)
+    def _commit(self) -> None:
+        self._go_on()
+        self._pause.end()
 
-    def _end(self, old: list[Component]) -> None:
-        """The change is made: clear up, now or when others have been made, too."""
-        if self.later is None:
-            self._finish(old)
-        else:
-            self.later.append(partial(self._finish, old))
+    def _undo_all(self, error: BaseException) -> None:
+        _undo(self._undo_cut, error)  # before anything moves again
+        self._pause.end()
+        _undo(self._undo, error)
+        self._speak()
 
     def _leaving(self) -> list[Component]:
         return [self.deployment.components[s.node] for s in self.plan.steps if s.verb in ("replace", "remove")]
-
-    def give_up(self, error: BaseException) -> None:
-        """Undo what was done, in reverse; an undoing that fails is noted on *error*, and the others are done."""
-        while self._undo:
-            try:
-                self._undo.pop()()
-            except Exception as problem:  # noqa: BLE001 (a slet that does not close, or anything else)
-                add_note(error, f"and while it was undone: {described(problem)}")
 
     def _connect(self) -> None:
         """Set `connected-to` of the ports to what is to be; nothing is bound by that yet."""
@@ -160,41 +149,48 @@ class Change:
         found = [self.deployment.components[name] for name in names]
         return [one for one in found if one.spec.iterated and not one.spec.is_class]
 
-    def _leanest(self, after: Wiring, lean: Wiring) -> Wiring:
+    def _leanest(self) -> Wiring:
         """Without the queues that are needed no more, if they are empty."""
+        after, lean = self._after, self._lean
         superfluous = after.layout.inserted.keys() - lean.layout.inserted.keys()
         queues = self.deployment.inserted
         same = lean.layout.inserted.keys() < after.layout.inserted.keys()
         return lean if same and not any(place in queues and queues[place].entries for place in superfluous) else after
 
-    def _cut(self, old: list[Component], before: Wiring, after: Wiring) -> None:
-        """Everything is parked: hand over, bind, and give in-flight items to their new drivers; all or nothing."""
-        prepared, self._undo = self._undo, []
+    def _cut(self) -> None:
+        """Everything is parked: hand over and bind. No item is taken out of the place where it waits."""
+        old, before, after = self._old, self._before, self._leanest()
+        undo = self._undo_cut
         try:
             check_hands(self.deployment.drivers(), before.circuit, after.circuit)
             check_left(old, self._successors.made)
-            self._successors.states |= self.beside.take_over(self._undo)
+            self._successors.states |= self.beside.take_over(undo)
             self.deployment.leaving = [one.driver for one in old if one.driver is not None]
-            move_contents(self.deployment, self.plan, self._undo)
+            move_contents(self.deployment, self.plan, undo)
             self._swap(before)
             mesh = self._caught_up()
             check_ends(before.circuit, after.circuit)
             failpoint("rebind-before")
             bound = self.wiring.bind(self.deployment, after)
             failpoint("rebind-after")
-            if self.seal is not None:
-                self.seal()
         except BaseException as error:
-            self.give_up(error)  # before anybody moves again
-            self._undo = prepared
+            _undo(undo, error)  # before anything moves again
             raise
         finally:
             self.deployment.leaving = []
-        self._undo = []
-        self.made = True
-        # From here on nothing can fail; until here nothing was taken out of the place where it waits.
+        self._decided = partial(self._give_out, bound, after, mesh)
+
+    def _go_on(self) -> None:
+        """The change is decided: from here on nothing can fail."""
+        self.phase = Phase.COMMITTED
+        self._undo_cut.clear()
+        self._undo.clear()
+        self._decided()
+
+    def _give_out(self, bound: Bound, after: Wiring, mesh: Mesh) -> None:
+        """Move what waits, and give in-flight items to their new drivers."""
         bound.complete()
-        self._hand_on(old, before, Wiring(after.circuit, bound.layout))
+        self._hand_on(self._old, self._before, Wiring(after.circuit, bound.layout))
         self.deployment.mesh = mesh.at(mesh.revision + 1)
 
     def _caught_up(self) -> Mesh:
@@ -203,11 +199,11 @@ class Change:
         _, mesh = caught_up(self.plan.after, since, self.deployment)
 
         def remember(one: Component) -> None:
-            self._undo.append(_remembered(one))
+            self._undo_cut.append(_remembered(one))
 
         mesh = settle_ready(self.deployment, self.beside.ready.values(), mesh, remember)
         settle_fired(self.deployment, since, mesh, remember)
-        self._closed = settle_channels(self.deployment, mesh, self.plan.changes, self._undo)
+        self._closed = settle_channels(self.deployment, mesh, self.plan.changes, self._undo_cut)
         return mesh
 
     def _swap(self, before: Wiring) -> None:
@@ -228,14 +224,14 @@ class Change:
             for put in bind_back:
                 put()
 
-        self._undo.append(put_back)
+        self._undo_cut.append(put_back)
         now = dict(components)
         for name in self.plan.after.nodes:
             steps = [step for step in self.plan.steps if step.node == name]
             if name in self._successors.made:
                 self._hush(self._successors.made[name])
                 now[name] = self._successors.succeed(steps[0], components.get(name))
-                self.beside.keep(components.get(name), now[name], self._undo)
+                self.beside.keep(components.get(name), now[name], self._undo_cut)
             elif steps:
                 self._alter(now[name], steps)
         deployment.components = {name: now[name] for name in self.plan.after.nodes}
@@ -246,7 +242,7 @@ class Change:
     def _alter(self, component: Component, steps: list[Step]) -> None:
         """Give a component that stays its new settings; it goes on with the item on which it was suspended."""
         self._hush(component)
-        self._undo.append(_remembered(component))
+        self._undo_cut.append(_remembered(component))
         after = steps[0].after
         if after is not None:
             self.manager.configure(component, after)
@@ -300,8 +296,9 @@ class Change:
         for component in old:
             self.deployment.let_go(component)
 
-    def _finish(self, old: list[Component]) -> None:
+    def _finish(self) -> None:
         """Let the old slets go, and begin the new ones: the new mesh runs."""
+        old = self._old
         give_way()
         for component in old:
             if isinstance(component.driver, ThreadDriver) and not component.driver.join(self.timeout):
@@ -319,6 +316,15 @@ class Change:
             self.manager.destroy_channel(self.deployment.name, channel)
         self.deployment.check_finished()
         self.deployment.nudge()
+
+
+def _undo(steps: list[Undo], error: BaseException) -> None:
+    """Undo in reverse; an undoing that fails is noted on *error*, and the others are done."""
+    while steps:
+        try:
+            steps.pop()()
+        except Exception as problem:  # noqa: BLE001 (a slet that does not close, or anything else)
+            add_note(error, f"and while it was undone: {described(problem)}")
 
 
 def _remembered(component: Component) -> Undo:

@@ -30,7 +30,7 @@ HELPLESS = (State.FAILED, State.SUSPENDED)
 
 @dataclass
 class Drain:
-    """Closes the drivers of a deployment, upstream first, and empties in between what has to be empty.
+    """Empties what has to be empty, upstream first, and closes the drivers upstream of it.
 
     Args:
         deployment: What is to be parked.
@@ -54,7 +54,7 @@ class Drain:
     _stops: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
 
     def stage(self) -> None:
-        """Close everything; what has to be empty is so when the last driver parks.
+        """Empty what has to be empty, upstream first; drivers are closed as far as that needs it.
 
         Raises:
             PlanError: something could not be emptied.
@@ -75,7 +75,6 @@ class Drain:
                 self.pause.wait_parked()
                 stop()
             waiting.append(driver)
-        self.pause.close(waiting)
 
     def _emptied(self) -> Iterator[tuple[QueueChannel, list[Join]]]:
         """The queues that have to be empty, each with the ports that leave it."""

@@ -66,7 +66,7 @@ def at_rest(deployment: Deployment, node: str, take: Callable[[Memento], T], tim
             component.flush()
             taken.append(take(state))
 
-        with deployment.parking, Pause(deployment, outside, timeout) as pause:
+        with Pause(deployment, outside, timeout) as pause:
             pause.close(deployment.drivers())
             pause.run(look)
         return taken[0]

@@ -18,11 +18,11 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.inside import whereabouts
 from exop.runtime.interpreter import uncollected
-from exop.runtime.interrupts import asked_to_give_up, check_interrupt, woken
+from exop.runtime.interrupts import acquire, asked_to_give_up, check_interrupt, woken
 
 
 class Pause:
-    """Closes drivers, waits until they rest, and lets them go when the block ends. Used once, by one thread.
+    """Closes drivers, waits until they rest, and lets them go when the block ends. Used once.
 
     Args:
         deployment: Whose drivers are held.
@@ -34,34 +34,52 @@ class Pause:
         self._deployment = deployment
         self._outside = {id(driver) for driver in outside}
         self._timeout = timeout
-        self._closed: list[Driver] = []
+        self._closed: dict[Driver, None] = {}
         self._watched: list[Driver] = []
         self._lock = threading.RLock()
         self._news = threading.Condition(self._lock)
         self._action: Callable[[], None] | None = None
-        self._running = False
+        self._running = self._begun = False
+        self._still_since: float | None = None
         self._error: BaseException | None = None
         self.seconds = 0.0
 
     def __enter__(self) -> Self:
-        if current_driver() in self._deployment.drivers():
-            raise PlanError(
-                f"a slet of {self._deployment.name!r} cannot change its own application; do it from another thread"
-            )
-        return self
+        return self.begin()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.end()
+
+    def begin(self) -> Self:
+        """Wait until no other pause of the application is under way; the first one is ended by `end`.
+
+        Raises:
+            PlanError: a slet of the application itself asks for it, and would wait for its own end.
+        """
+        if current_driver() in self._deployment.drivers():
+            raise PlanError(
+                f"a slet of {self._deployment.name!r} cannot change its own application; do it from another thread"
+            )
+        acquire(self._deployment.parking)
+        self._begun = True
+        return self
+
+    def end(self) -> None:
+        """Let all drivers go on; any thread may call this, also several times."""
         with self._lock:
             self._release()
+            if self._begun:
+                self._begun = False
+                self._deployment.parking.release()
 
     def close(self, drivers: Iterable[Driver]) -> None:
         """Ask these to park; those that are closed already stay so."""
         for driver in drivers:
             if driver not in self._closed:
                 self.watch(driver)
-                self._closed.append(driver)
+                self._closed[driver] = None
                 driver.close()
 
     def watch(self, driver: Driver) -> None:
@@ -90,12 +108,17 @@ class Pause:
             check_interrupt()
             return ready()
 
-    def run(self, action: Callable[[], None]) -> None:
-        """Do *action* as soon as all that were closed are parked, in the thread of the last one; then let them go.
+    def run(self, *actions: Callable[[], None]) -> None:
+        """Do *actions* as soon as all that were closed are parked, in the thread of the last one; then let them go.
 
         Raises:
             PlanError: one did not come to its safe point in time; nothing was done.
         """
+
+        def action() -> None:
+            for one in actions:
+                one()
+
         self._action = action
         self._look()
         with woken(self.wake), self._news:
@@ -108,6 +131,16 @@ class Pause:
                 raise self._too_late()
         if self._error is not None:
             raise self._error
+
+    def hold(self, action: Callable[[], None]) -> None:
+        """Do *action* in the calling thread when all that were closed are parked; they stay so until `end`.
+
+        Raises:
+            PlanError: one did not come to its safe point in time; nothing was done.
+        """
+        self.wait_parked()
+        self._still_since = time.perf_counter()
+        action()
 
     def _over(self) -> bool:
         return (self._action is None and not self._running) or asked_to_give_up()
@@ -136,10 +169,12 @@ class Pause:
             self._running = False
 
     def _release(self) -> None:
+        if self._still_since is not None:
+            self.seconds, self._still_since = time.perf_counter() - self._still_since, None
         while self._watched:
             self._watched.pop().unwatch(self._look)
         while self._closed:
-            self._closed.pop().open()
+            self._closed.popitem()[0].open()
 
     def _late(self) -> list[Driver]:
         """Those who have not come to their safe points yet."""

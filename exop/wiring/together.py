@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
-from itertools import pairwise
 
 from exop.errors import PlanError
-from exop.logs import logger
 from exop.model.checks import check_durable
 from exop.model.marks import without_marks
 from exop.model.mesh import Mesh
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
-from exop.shown import described
 from exop.wiring.change import Change
 from exop.wiring.controller import WiringController
 from exop.wiring.lines import renewed
@@ -58,11 +54,15 @@ class Together:
                     held.enter_context(change.deployment.changing)
                     if self.running.get(change.deployment.name) is not change.deployment:
                         raise _removed(change.deployment.name)
-                _carry_out_nested(changes)
+                try:
+                    _carry_out(changes)
+                finally:
+                    for change in changes:
+                        change.finish()
         except BaseException as error:
             for change in changes:
                 if not change.made:
-                    change.give_up(error)
+                    change.abort(error)
             raise
         return changes
 
@@ -79,36 +79,28 @@ class Together:
             return None
         after: Mesh = without_marks(plan.after).at(plan.before.revision + 1)
         check_durable(after, has_state=self.has_state)
-        return Change(running, self.manager, self.wiring, dataclasses.replace(plan, after=after), beside=beside)
+        return Change(running, self.manager, self.wiring, dataclasses.replace(plan, after=after), beside)
 
 
-def _carry_out_nested(changes: Sequence[Change]) -> None:
-    """Make each change while the one before it stands still with everything in its place.
+def _carry_out(changes: Sequence[Change]) -> None:
+    """Make all of the changes, or none; several are held with everything in its place until the last one is.
 
-    Should one fail, the one before it is undone before anybody moves there, and so on back to the first: no state ever
-    has to be carried back from a new slet to an old one. The price is that the first stands still for as long as all of
-    them take.
+    No state ever has to be carried back from a new slet to an old one. The price is that the first application stands
+    still for as long as all of them take.
     """
-    later: list[Callable[[], None]] = []
-    for outer, inner in pairwise(changes):
-        inner.later = later  # what is slow (closing old slets) is not done while others stand still
-        outer.seal = partial(_carry_out_inside, inner)
-    try:
-        if changes:
-            changes[0].carry_out()
-    finally:
-        for clear_up in later:
-            clear_up()
-
-
-def _carry_out_inside(change: Change) -> None:
-    try:
-        change.carry_out()
-    except BaseException as error:
-        if not change.made:
-            raise
-        # It is made, and those outside of it must be made, too: what failed is its clearing up.
-        logger("exop.wiring").error("the change is made", application=change.deployment.name, error=described(error))
+    if len(changes) == 1:
+        changes[0].stage()
+        changes[0].cut(then_commit=True)
+        return
+    for change in changes:
+        change.hold = change.timeout
+        change.stage()
+    for change in changes:
+        change.cut()
+    for change in changes:
+        change.vote()
+    for change in changes:
+        change.commit()
 
 
 def finished(application: str) -> PlanError:

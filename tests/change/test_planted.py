@@ -64,11 +64,11 @@ def bound_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
             patch.setattr(WiringController, "bind", binding)
             cut(self, *arguments)
 
-    def finishing(self: Change, old: Any) -> None:
+    def finishing(self: Change) -> None:
         with self.deployment.parked():
             for step in self.deployment.late:
                 step()
-        finish(self, old)
+        finish(self)
 
     monkeypatch.setattr(Change, "_cut", cutting)
     monkeypatch.setattr(

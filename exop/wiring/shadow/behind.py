@@ -184,8 +184,9 @@ def rebind(
             wiring.rebind(deployment, now)
 
         try:
-            with deployment.parking, Pause(deployment, (), TIMEOUT) as pause:
+            with Pause(deployment, (), TIMEOUT) as pause:
                 Drain(deployment, pause, engines, now, now, TIMEOUT, lambda _: None, undo).stage()
+                pause.close(deployment.drivers())
                 pause.run(cut)
         finally:
             for proceed in undo:

@@ -1,0 +1,206 @@
+"""A participant of a change: one application whose change a coordinator carries out in steps.
+
+    new ─ prepare ─ prepared ─ stage ─ staged ─ cut ─ held ─ vote ─ voted ─ commit ─ committed
+      └────────────────┴─────────────────┴─────────────┴──────────────┴─ abort ─ aborted
+
+Until `commit`, every step can be undone, and the old mesh runs on after `abort`. `vote` is the promise to wait for the
+decision: before it, a participant that is staged or held aborts by itself at its deadline; after it, only the
+coordinator ends the hold. Every call may be repeated: a step that is done already does nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from enum import StrEnum
+
+from exop.errors import PlanError
+from exop.logs import logger
+
+
+class Phase(StrEnum):
+    """The state of a participant; the later ones are greater."""
+
+    NEW = "new"
+    PREPARED = "prepared"
+    STAGED = "staged"
+    HELD = "held"
+    VOTED = "voted"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+#: The phases in the order in which a change that is made passes through them.
+_COURSE = (Phase.NEW, Phase.PREPARED, Phase.STAGED, Phase.HELD, Phase.VOTED, Phase.COMMITTED)
+#: The phases in which a participant keeps its streams waiting and has promised nothing.
+_UNDECIDED = (Phase.STAGED, Phase.HELD)
+
+
+class Participant(ABC):
+    """Takes one application through a change; any thread may call each step.
+
+    Args:
+        name: Names the application in messages.
+        hold: Seconds after which a participant that is staged or held, and has not voted, aborts by itself; `None` if
+            the caller itself decides at once, with `cut(then_commit=True)`.
+
+    Attributes:
+        phase: Its state.
+        error: The reason why it was aborted.
+    """
+
+    def __init__(self, name: str, hold: float | None = None) -> None:
+        self.name = name
+        self.hold = hold
+        self.phase = Phase.NEW
+        self.error: BaseException | None = None
+        self._turn = threading.RLock()
+        self._timer: threading.Timer | None = None
+        self._until = 0.0
+        self._finished = False
+
+    @property
+    def made(self) -> bool:
+        """The new mesh runs."""
+        return self.phase is Phase.COMMITTED
+
+    def prepare(self) -> None:
+        """Make and open what is new, while the old works; this may take as long as it likes.
+
+        Raises:
+            PlanError: something could not be made or opened; everything is as it was.
+        """
+        self._step(Phase.NEW, self._prepare, Phase.PREPARED)
+
+    def stage(self) -> None:
+        """Connect what is new, and empty what goes; the stream runs, but upstream of what is emptied it waits.
+
+        Raises:
+            PlanError: something could not be emptied in time; everything is as it was.
+        """
+        self._step(Phase.PREPARED, self._stage, Phase.STAGED)
+
+    def cut(self, *, then_commit: bool = False) -> None:
+        """Park the drivers, hand over and bind; they stay parked, and control comes back to the caller.
+
+        With *then_commit* the change is committed in the same pause, by the driver that parks last: the shortest one.
+
+        Raises:
+            PlanError: a driver did not park in time, or a state could not be handed over; everything is as it was.
+        """
+        if then_commit:
+            self._step(Phase.STAGED, self._cut_and_commit, Phase.COMMITTED)
+        else:
+            self._step(Phase.STAGED, self._hold, Phase.HELD)
+
+    def vote(self) -> None:
+        """Promise to stay held until the decision comes: from now on it does not abort by itself.
+
+        Raises:
+            PlanError: it was aborted before, at its deadline for example.
+        """
+        self._step(Phase.HELD, self._disarm, Phase.VOTED)
+
+    def commit(self) -> None:
+        """Let everything go on in the new mesh; nothing can fail here.
+
+        Raises:
+            PlanError: it was aborted before.
+        """
+        if self.phase is Phase.HELD:
+            self.vote()
+        self._step(Phase.VOTED, self._commit, Phase.COMMITTED)
+
+    def finish(self) -> None:
+        """Close what is old; the new mesh runs, and this may take as long as it likes."""
+        with self._turn:
+            if self.made and not self._finished:
+                self._finished = True
+                self._finish()
+
+    def abort(self, error: BaseException | None = None) -> None:
+        """Undo what was done, in reverse: the old mesh runs on. What goes wrong with that is noted on *error*.
+
+        Raises:
+            PlanError: it is committed.
+        """
+        with self._turn:
+            if self.made:
+                raise PlanError(f"the change of {self.name} is made; going back is another change")
+            if self.phase is not Phase.ABORTED:
+                self._give_up(error or PlanError(f"the change of {self.name} was aborted"))
+
+    def _step(self, start: Phase, action: Callable[[], None], end: Phase) -> None:
+        with self._turn:
+            if self.phase is Phase.ABORTED:
+                raise PlanError(f"the change of {self.name} was given up: {self.error}") from self.error
+            if _COURSE.index(self.phase) >= _COURSE.index(end):
+                return
+            if self.phase is not start:
+                raise PlanError(f"the change of {self.name} is {self.phase}, and not {start} as this step requires")
+            try:
+                action()
+            except BaseException as error:
+                if not self.made:
+                    self._give_up(error)
+                raise
+            self.phase = end
+            if end in _UNDECIDED:
+                self._arm()
+
+    def _give_up(self, error: BaseException) -> None:
+        self.phase, self.error = Phase.ABORTED, error
+        self._disarm()
+        self._undo_all(error)
+
+    def _arm(self) -> None:
+        """Start the time in which the decision has to come."""
+        self._disarm()
+        if self.hold is None:
+            return
+        self._until = time.monotonic() + self.hold
+        self._timer = threading.Timer(self.hold, self._expire)
+        self._timer.name, self._timer.daemon = f"exop {self.name} held", True
+        self._timer.start()
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expire(self) -> None:
+        with self._turn:
+            if self.phase in _UNDECIDED and time.monotonic() >= self._until:
+                problem = PlanError(f"no decision came within {self.hold:g} s, for which {self.name} stood still")
+                self._give_up(problem)
+                logger("exop.wiring").warning("a change is given up", application=self.name, problem=str(problem))
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Do `prepare`."""
+
+    @abstractmethod
+    def _stage(self) -> None:
+        """Do `stage`."""
+
+    @abstractmethod
+    def _hold(self) -> None:
+        """Do `cut`; the drivers stay parked."""
+
+    @abstractmethod
+    def _cut_and_commit(self) -> None:
+        """Do `cut`, and `commit` at once."""
+
+    @abstractmethod
+    def _commit(self) -> None:
+        """Do `commit`."""
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """Do `finish`."""
+
+    @abstractmethod
+    def _undo_all(self, error: BaseException) -> None:
+        """Undo what was done since `prepare`; may raise nothing."""

@@ -1,0 +1,183 @@
+"""The states of a participant: each step, each end, and nothing lost whatever becomes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from exop import Memento, Platform, slet
+from exop.errors import PlanError
+from exop.model.mesh import Mesh
+from exop.runtime.deployment import Deployment
+from exop.wiring.change import Change
+from exop.wiring.participant import Participant, Phase
+from tests.change.tools import chain, end, endless, grows, summing, summing_too, whole, writing
+from tests.rig import eventually, threads_leave
+
+#: The steps before the decision, in their order.
+STEPS = ("prepare", "stage", "cut", "vote")
+
+
+@pytest.fixture(scope="module")
+def platform():
+    """One platform for all of them; all threads have left at its end."""
+    with threads_leave(), Platform() as made:
+        yield made
+
+
+class Running:
+    """A stream of numbers, of which the slet in the middle is replaced."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.platform, self.seen = platform, []
+        platform.apply(chain("app", endless, summing, writing(self.seen)).build())
+        grows(self.seen)
+
+    @property
+    def deployment(self) -> Deployment:
+        """What runs."""
+        return self.platform.deployment("app")
+
+    def change(self, successor: Any = summing_too, hold: float | None = None) -> Change:
+        """The replacement of the slet, new."""
+        mesh: Mesh = self.platform.mesh("app").replace("b", successor)
+        plan, manager = self.platform.plan(mesh), self.platform._applications._manager
+        return Change(self.deployment, manager, self.platform.wiring, plan, hold=hold)
+
+    def check(self, *, made: bool) -> None:
+        """The stream goes on in the mesh that is expected, with no item lost, doubled or reordered."""
+        grows(self.seen)
+        component = self.deployment.components["b"]
+        assert component.spec.name == ("summing_too" if made else "summing")
+        assert self.deployment.mesh.revision == (2 if made else 1)
+        assert len(self.platform.registry.find("Slet", "(node=b)")) == 1, "one of the two is not closed"
+        assert not any(driver.closed for driver in self.deployment.drivers())
+        end(self.platform, "app")
+        whole(self.seen)
+        assert component.state.count == len(self.seen)
+
+
+@pytest.fixture
+def running(platform):
+    """A stream that runs."""
+    yield Running(platform)
+    assert platform.remove("app")
+
+
+def brought(change: Participant, steps: int) -> Participant:
+    """Take the first steps."""
+    for name in STEPS[:steps]:
+        getattr(change, name)()
+    return change
+
+
+@pytest.mark.parametrize("steps", range(len(STEPS) + 1))
+def test_abort_undoes_the_change_in_every_state(running, steps):
+    """The old mesh runs on; a second abort does nothing, and every other step is refused with the reason."""
+    change = brought(running.change(), steps)
+    change.abort(PlanError("the other one is not ready"))
+    change.abort()
+    for name in (*STEPS, "commit"):
+        with pytest.raises(PlanError, match="was given up: the other one is not ready"):
+            getattr(change, name)()
+    change.finish()
+    assert change.phase is Phase.ABORTED
+    running.check(made=False)
+
+
+@pytest.mark.parametrize("steps", [3, 4])
+def test_commit_makes_the_change_once(running, steps):
+    """A step that is done already does nothing, and what is made is not aborted."""
+    change = brought(running.change(), steps)
+    for name in STEPS[:3]:
+        getattr(change, name)()
+    assert all(driver.closed for driver in running.deployment.drivers()), "everything stands still until the decision"
+    change.commit()
+    change.commit()
+    with pytest.raises(PlanError, match="is made; going back is another change"):
+        change.abort()
+    change.finish()
+    change.finish()
+    assert change.made
+    assert change.paused > 0
+    running.check(made=True)
+
+
+def test_the_driver_that_parks_last_commits(running):
+    """One participant alone has the shortest pause: cut and commit in one."""
+    change = brought(running.change(), 2)
+    change.cut(then_commit=True)
+    change.finish()
+    running.check(made=True)
+
+
+@pytest.mark.parametrize("steps", range(3))
+def test_a_step_before_its_time_is_refused(running, steps):
+    """The participant says where it is; it is not lost by that."""
+    change = brought(running.change(), steps)
+    with pytest.raises(PlanError, match=f"is {change.phase}, and not"):
+        change.commit()
+    change.abort()
+    running.check(made=False)
+
+
+@pytest.mark.parametrize("steps", [2, 3])
+def test_a_coordinator_that_vanishes_ends_the_hold(running, steps):
+    """A participant without a decision aborts by itself, and its vote is refused then."""
+    change = brought(running.change(hold=0.05), steps)
+    eventually(lambda: change.phase is Phase.ABORTED, "the end of the hold")
+    with pytest.raises(PlanError, match=r"no decision came within 0\.05 s"):
+        change.vote()
+    running.check(made=False)
+
+
+def test_a_participant_that_has_voted_waits_for_the_decision(running):
+    """Its promise outlives the deadline."""
+    change = brought(running.change(hold=0.05), 4)
+    assert change._timer is None
+    change._expire()
+    assert change.phase is Phase.VOTED
+    change.commit()
+    change.finish()
+    running.check(made=True)
+
+
+class Refusing(Memento):
+    """Takes no state over."""
+
+    count: int = 0
+
+    @classmethod
+    def upgrade(cls, old: Any) -> Refusing:
+        """Refuse."""
+        raise ValueError("no")
+
+
+@slet
+def refusing(x: int, state: Refusing) -> int:
+    """Pass on."""
+    return x
+
+
+def test_a_step_that_fails_undoes_the_ones_before_it(running):
+    """The error comes from the step, and the participant is aborted by it."""
+    change = brought(running.change(refusing), 2)
+    with pytest.raises(PlanError, match="ValueError: no"):
+        change.cut()
+    assert change.phase is Phase.ABORTED
+    running.check(made=False)
+
+
+def test_an_undoing_that_fails_keeps_no_other_from_being_done(running):
+    """It is noted on the error."""
+    change = brought(running.change(), 3)
+
+    def fail() -> None:
+        raise OSError("no room")
+
+    change._undo_cut.append(fail)
+    error = PlanError("given up")
+    change.abort(error)
+    assert error.__notes__ == ["and while it was undone: OSError: no room"]
+    running.check(made=False)
