@@ -1,0 +1,1 @@
+"""One plan over several participants: all of them change, or none does."""

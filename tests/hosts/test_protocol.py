@@ -1,0 +1,196 @@
+"""The single rules of the protocol: both machines, message by message."""
+
+from typing import Any
+
+import pytest
+
+from exop.hosts.coordinator import Coordinator
+from exop.hosts.member import Member
+from exop.hosts.messages import (
+    Applied,
+    Ask,
+    Committed,
+    Conflict,
+    Cut,
+    Decision,
+    Did,
+    Do,
+    Ended,
+    Fragment,
+    Hold,
+    NotRecorded,
+    Prepared,
+    Propose,
+    Ready,
+    Record,
+    Send,
+    Settled,
+    Vote,
+)
+
+PROPOSAL = Propose("p", "home", "change", {"n": 3}, ("other",), prepare=60.0, hold=2.0)
+
+
+def voted(member: Member | None = None) -> Member:
+    """A member that has voted yes."""
+    member = member or Member("m")
+    for message in (PROPOSAL, Did("p", "prepare"), Hold("p", "home"), Did("p", "hold"), Cut("p", "home")):
+        member.receive(message, 0.0)
+    member.receive(Did("p", "cut", handed="state"), 0.0)
+    assert member.in_doubt == "p"
+    return member
+
+
+def to(name: str, actions: Any) -> list[Any]:
+    """The messages to one receiver."""
+    return [one.message for one in actions if isinstance(one, Send) and one.to == name]
+
+
+def test_a_commit_in_its_steps():
+    """The home: prepare, hold, cut, the record, the decision; forgotten when it is applied."""
+    home = Coordinator("home")
+    fragments = {"a": Fragment("x", ("n",)), "b": Fragment("y", ("n",), wave=1)}
+    proposed = home.begin("p", fragments, 0.0, prepare=9, hold=2)
+    assert [one.change for name in "ab" for one in to(name, proposed)] == ["x", "y"]
+    assert home.receive(Ready("p", "a", "prepare"), 0.5) == []
+    assert home.receive(Ready("p", "b", "prepare"), 0.5) == [
+        Send("a", Hold("p", "home")),
+        Send("b", Hold("p", "home")),
+    ]
+    home.receive(Ready("p", "b", "hold"), 0.5)
+    assert home.receive(Ready("p", "a", "hold"), 0.5) == [Send("a", Cut("p", "home"))]
+    assert home.receive(Vote("p", "a", yes=True, handed=7), 0.5) == [Send("b", Cut("p", "home", {"a": 7}))]
+    record, *told = home.receive(Vote("p", "b", yes=True), 0.5)
+    assert record == Record(Committed("p", ("a", "b"), {"n": 1}))
+    assert told == [*(Send(name, Decision("p", "home", commit=True)) for name in "ab"), Ended("p", commit=True)]
+    home.receive(Applied("p", "a"), 0.5)
+    home.receive(Applied("p", "b"), 0.5)
+    assert home.unsettled == []
+    assert home.due is None
+
+
+def test_a_plan_without_a_record_is_aborted():
+    """A home that has crashed before the record, or has forgotten the plan, answers: aborted."""
+    home = Coordinator("home")
+    home.recover([Committed("q", ("m",), {"n": 4})], 0.0)
+    assert to("m", home.receive(Ask("p", "m"), 0.0)) == [Decision("p", "home", commit=False)]
+    assert to("m", home.receive(Ask("q", "m"), 0.0)) == [Decision("q", "home", commit=True)]
+    assert home.epochs.of("n") == 4
+
+
+def test_a_record_that_cannot_be_written_aborts():
+    """The commit point was not reached: the members are told to undo."""
+    home = Coordinator("home")
+    home.begin("p", {"m": Fragment()}, 0.0, prepare=9, hold=2)
+    for message in (Ready("p", "m", "prepare"), Ready("p", "m", "hold"), Vote("p", "m", yes=True)):
+        home.receive(message, 0.0)
+    told, ended = home.receive(NotRecorded("p", "the disk is full"), 0.0)
+    assert told == Send("m", Decision("p", "home", commit=False))
+    assert ended == Ended("p", commit=False, reasons={"home": "the disk is full"})
+
+
+def test_the_deadline_names_those_who_are_late():
+    """Prepare and hold have a time limit each; the hold and the cut have one together."""
+    home = Coordinator("home")
+    home.begin("p", {"a": Fragment(), "b": Fragment()}, 0.0, prepare=9, hold=2)
+    home.receive(Ready("p", "a", "prepare"), 8.0)
+    *_, ended = home.timeout(9.0)
+    assert ended == Ended("p", commit=False, reasons={"home": "no answer to prepare from b within 9 s"})
+    home.begin("q", {"a": Fragment()}, 10.0, prepare=9, hold=2)
+    home.receive(Ready("q", "a", "prepare"), 11.0)
+    home.receive(Ready("q", "a", "hold"), 12.0)
+    assert home.due == 13.0
+    assert home.receive(Vote("q", "a", yes=True), 13.0)[1] == Ended(
+        "q", commit=False, reasons={"home": "no answer to cut from a within 2 s"}
+    )
+
+
+def test_plans_over_one_node_take_turns():
+    """A plan over a node that another plan has not settled is refused at once."""
+    home = Coordinator("home")
+    home.begin("p", {"a": Fragment(fences=("n",))}, 0.0, prepare=9, hold=2)
+    (ended,) = home.begin("q", {"b": Fragment(fences=("n",))}, 0.0, prepare=9, hold=2)
+    assert ended == Ended("q", commit=False, reasons={"home": "p has not settled n"})
+
+
+def test_before_its_yes_a_member_aborts_alone():
+    """At its deadline it undoes what it has done, and says no, also later."""
+    member = Member("m")
+    for message in (PROPOSAL, Did("p", "prepare"), Hold("p", "home"), Did("p", "hold")):
+        member.receive(message, 0.0)
+    undo, vote = member.timeout(2.0)
+    assert undo == Do("p", "abort", "change")
+    assert vote == Send("home", Vote("p", "m", yes=False, reason="held has taken too long"))
+    member.receive(Did("p", "abort"), 2.0)
+    assert to("home", member.receive(Cut("p", "home"), 2.0)) == [vote.message]  # type: ignore[union-attr]
+    assert to("home", member.receive(PROPOSAL, 2.0)) == [vote.message]  # type: ignore[union-attr]
+
+
+def test_after_its_yes_it_stays_held_and_asks():
+    """No deadline ends it; it asks the home and the other members, and any of them may know."""
+    member = voted()
+    assert member.timeout(1000.0) == [Send("home", Ask("p", "m")), Send("other", Ask("p", "m"))]
+    actions = member.receive(Decision("p", "other", commit=True), 1000.0)
+    assert actions == [
+        Record(Settled("p", True, {"n": 4})),
+        Do("p", "commit", "change", "state"),
+        Send("home", Applied("p", "m")),
+    ]
+    assert member.receive(Ask("p", "other"), 1000.0) == [Send("other", Decision("p", "m", commit=True))]
+
+
+def test_a_crash_after_the_yes_leaves_it_in_doubt():
+    """The journal puts the participant back where it was held; a settled plan is not asked about again."""
+    journal = [Prepared(PROPOSAL, "state")]
+    member = Member("m")
+    restore, *asked = member.recover(journal, 5.0)
+    assert restore == Do("p", "restore", "change", "state")
+    assert asked == [Send("home", Ask("p", "m")), Send("other", Ask("p", "m"))]
+    again = Member("m")
+    assert again.recover([*journal, Settled("p", True, {"n": 4})], 5.0) == []
+    assert again.epochs.of("n") == 4
+
+
+def test_an_old_epoch_is_refused():
+    """A frame passes in the epoch that holds; a proposal may be newer than what is known here, not older."""
+    member = voted()
+    member.receive(Decision("p", "home", commit=True), 0.0)
+    member.receive(Did("p", "commit"), 0.0)
+    assert [member.epochs.accepts("n", epoch) for epoch in (3, 4, 5)] == [False, True, False]
+    late = Propose("late", "home", "change", {"n": 3}, (), prepare=60.0, hold=2.0)
+    reason = "n: another plan was committed since this one was made"
+    assert member.receive(late, 0.0) == [Send("home", Vote("late", "m", yes=False, reason=reason))]
+
+
+def test_one_plan_at_a_time():
+    """A member that has not settled a plan refuses others, by name."""
+    other = Propose("q", "home", "change", {}, (), prepare=60.0, hold=2.0)
+    (refused,) = voted().receive(other, 0.0)
+    assert refused == Send("home", Vote("q", "m", yes=False, reason="the plan p is not settled here"))
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_human_resolves(commit: bool):
+    """A member in doubt does what a human decides; a home that decides otherwise is a conflict, which is reported."""
+    member = voted()
+    assert member.resolve("q", commit=commit) == []
+    record, do, *_ = member.resolve("p", commit=commit)
+    assert record == Record(Settled("p", commit, {"n": 4} if commit else {}, by_hand=True))
+    assert do == Do("p", "commit" if commit else "abort", "change", "state")
+    member.receive(Did("p", "commit" if commit else "abort"), 0.0)
+    assert member.receive(Ask("p", "other"), 0.0) == []
+    assert Conflict("p", resolved=commit) not in member.receive(Decision("p", "home", commit=commit), 0.0)
+    assert Conflict("p", resolved=commit) in member.receive(Decision("p", "home", commit=not commit), 0.0)
+
+
+def test_an_outcome_that_cannot_be_recorded_is_recorded_later():
+    """Nothing is acknowledged or released before; the yes itself is taken back if it cannot be recorded."""
+    member = voted()
+    member.receive(Decision("p", "home", commit=True), 0.0)
+    assert member.receive(NotRecorded("p", "the disk is full"), 0.0) == []
+    assert member.due == 1.0
+    assert [type(one) for one in member.timeout(1.0)] == [Record, Do, Send]
+    unsure = voted()
+    undo, no = unsure.receive(NotRecorded("p", "the disk is full"), 0.0)
+    assert undo == Do("p", "abort", "change")
+    assert to("home", [no]) == [Vote("p", "m", yes=False, reason="the disk is full")]
