@@ -73,6 +73,7 @@ class Deployment:
         self.leaving: list[Driver] = []
         self.retired: list[Path] = []
         self.finished = threading.Event()
+        self._not_ended: Component | None = None
         self.over: Callable[[], None] | None = None
         self.progress = threading.Condition()
         self.ledger = Ledger(self)
@@ -237,18 +238,25 @@ class Deployment:
             self.tell()
 
     def nudge(self) -> None:
-        """Something has come to its end: drivers that sleep look whether a cycle has, and who waits looks again."""
-        for driver in self.drivers():
+        """Something has come to its end: sleeping drivers check whether a cycle has; waiting threads look again."""
+        for driver in self.drivers() if self.loops else ():
             driver.wake()
         self.tell()
 
     def check_finished(self) -> None:
         """Note it when every component has ended."""
-        states = [one.status for one in self.components.values()]
-        if self.over is not None and all(state is State.ENDED for state in states):
+        if self.over is not None and self._all_are(State.ENDED):
             self.over()
-        if all(state in (State.ENDED, State.STOPPED, State.DESTROYED) for state in states):
+        if self._all_are(State.ENDED, State.STOPPED, State.DESTROYED):
             self.finished.set()
+
+    def _all_are(self, *states: State) -> bool:
+        """Whether every component is in one of these states; looks first at the one that was not, the last time."""
+        one, components = self._not_ended, self.components
+        if one is not None and one.status not in states and components.get(one.node.name) is one:
+            return False
+        self._not_ended = next((one for one in reversed(components.values()) if one.status not in states), None)
+        return self._not_ended is None
 
     def tell(self) -> None:
         """Wake those who wait for the application."""
