@@ -16,12 +16,15 @@ from exop.runtime.component import LIVE, Component
 from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.thread import ThreadDriver
+from exop.runtime.drivers.worker import Worker
 from exop.runtime.fuse import SOURCES
 from exop.shown import clean
 
 #: So many of the innermost frames are shown.
 FRAMES: Final = 12
 
+#: The calls in which a thread runs a driver.
+_RUNS: Final = {ThreadDriver._main.__code__, Worker.turn.__code__, EngineDriver.drive.__code__}
 _CALL: Final = re.compile(r"\bcall(\d+)\(")
 
 
@@ -84,16 +87,11 @@ def whereabouts(components: Iterable[Component], drivers: Iterable[Driver]) -> s
 
 
 def _innermost(driver: Driver) -> FrameType | None:
-    """Return the innermost frame of the driver's thread."""
-    frames = sys._current_frames()
-    if isinstance(driver, ThreadDriver):
-        return frames.get(driver.ident) if driver.ident is not None else None
-    if isinstance(driver, EngineDriver):  # it drives whatever thread the engine pushes from
-        code = EngineDriver.drive.__code__
-        for innermost in frames.values():
-            for frame in _outwards(innermost):
-                if frame.f_code is code and _self(frame) is driver:
-                    return innermost
+    """Return the innermost frame of the thread that runs the driver; an engine's own, or one of the pool."""
+    for innermost in sys._current_frames().values():
+        for frame in _outwards(innermost):
+            if frame.f_code in _RUNS and _self(frame) is driver:
+                return innermost
     return None
 
 

@@ -1,5 +1,6 @@
 """A running application: opening, starting, waiting, parking, stopping."""
 
+import itertools
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +11,8 @@ from exop import Application, Memento, Platform, Slet, input_port, slet
 from exop.errors import ComponentFailed, MeshError, PlanError
 from exop.model.lifecycle import State
 from exop.runtime import failure
-from exop.runtime.channels import queue as queues
+from exop.runtime.channels import queue as module
+from exop.runtime.drivers.pool import POOL
 from exop.stock.slets import count_up
 from tests.rig import PATIENCE, Gate, collector, eventually, same, threads_leave
 
@@ -216,7 +218,7 @@ def test_a_driver_that_meets_a_defect_keeps_its_item(monkeypatch, how, queued):
 
 def test_a_cycle_that_cannot_take_what_it_makes_is_told_to_whoever_waits(rig, monkeypatch):
     """Rule 5: a worker that would fill its own queue without end stops, naming the cycle."""
-    monkeypatch.setattr(queues, "SPILL", 100)
+    monkeypatch.setattr(module, "SPILL", 100)
 
     @slet
     def doubling(item: int) -> Iterator[int]:
@@ -501,3 +503,31 @@ def test_waiting_has_one_time_out(rig, monkeypatch):
     monkeypatch.undo()
     deployment.end_sources()
     assert deployment.wait(PATIENCE)
+
+
+def test_an_idle_application_of_many_queues_has_few_threads():
+    """Threads: one per source and engine, as many as there are cores, and four at most; main is one of these."""
+    gate, seen, before = Gate(), [], set(threading.enumerate())
+
+    @slet
+    def numbers() -> Iterator[int]:
+        yield 1
+        gate.pass_through()
+
+    @slet
+    def same_again(item: int) -> int:
+        return item
+
+    app = Application("long")
+    queues = [app.channel(f"queue{number}", kind="queue", capacity=1) for number in range(100)]
+    app.add("numbers", numbers, out=queues[0])
+    for number, (queue, following) in enumerate(itertools.pairwise(queues)):
+        app.add(f"step{number}", same_again, item=queue, out=following)
+    app.add("sink", collector(seen), item=queues[-1])
+    with threads_leave(), Platform() as platform:
+        platform.apply(app.build())
+        gate.somebody_waits()
+        eventually(lambda: seen == [1])
+        assert len(platform.deployment("long").workers) == 100
+        eventually(lambda: len({*threading.enumerate()} - before) + 1 <= 1 + POOL.size + 4)
+        gate.open()

@@ -1,1 +1,1 @@
-"""Drivers: the threads that push. Each one passes a safe point between two items."""
+"""Drivers: they push items. Each one passes a safe point between two items."""

@@ -1,4 +1,4 @@
-"""A driver: a thread that pushes items, and can be parked between two of them.
+"""A driver: pushes items, in one thread at a time, and can be parked between two of them.
 
 The hand-shake between a driver and its parker is Dekker's: each side writes its own flag first and reads the
 other's afterwards (`busy` and `attention`), so the running stream pays two attribute writes and one read per item and
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: So many items of every driver are measured at first, so that short runs have figures too.
 FIRST = 16
-#: A local of each thread: the driver that the thread is, or works for.
+#: A local of each thread: the driver that it runs, or works for.
 _LOCAL = threading.local()
 
 
@@ -32,12 +32,12 @@ class Halted(BaseException):
 
 
 def current_driver() -> Driver | None:
-    """The driver that the calling thread is, if it is one."""
+    """The driver that the calling thread runs, if it runs one."""
     return getattr(_LOCAL, "driver", None)
 
 
-def be_driver(driver: Driver) -> None:
-    """The calling thread is *driver*, from now on."""
+def be_driver(driver: Driver | None) -> None:
+    """The calling thread runs *driver* from now on, or none."""
     _LOCAL.driver = driver
 
 
@@ -131,6 +131,10 @@ class Driver:
     def wake(self) -> None:
         """Make a waiting driver look again at what it waits for."""
         self.sleeping = False
+        self.notify()
+
+    def notify(self) -> None:
+        """Make the driver look at its flags."""
         self._signal.set()
 
     def close(self) -> None:
@@ -151,19 +155,19 @@ class Driver:
         """Ask a source to end its stream at the next safe point."""
         with self._flags:
             self.ending = self.attention = True
-        self._signal.set()
+        self.notify()
 
     def halt(self) -> None:
         """Ask the driver to leave at the next safe point, whatever is left undone."""
         with self._flags:
             self.halting = self.attention = True
-        self._signal.set()
+        self.notify()
 
     def retire(self) -> None:
         """Ask the driver to leave: a successor has its in-flight items (`surrender`), and sends the end."""
         with self._flags:
             self.retired = self.attention = True
-        self._signal.set()
+        self.notify()
 
     def unload(self) -> list[Work]:
         """Give away what was left to do, to be given out anew; the driver is parked, and goes on after that."""
@@ -183,7 +187,7 @@ class Driver:
         with self._flags:
             self.work.extend(work)
             self.attention = True
-        self._signal.set()
+        self.notify()
 
     @property
     def outside(self) -> bool:

@@ -1,4 +1,4 @@
-"""A driver that is a thread of its own: the loop around a slet that is iterated, the worker of queues."""
+"""A driver with a thread of its own: the loop around a slet that is iterated."""
 
 from __future__ import annotations
 
@@ -29,11 +29,6 @@ class ThreadDriver(Driver):
     def alive(self) -> bool:
         """The thread runs."""
         return self._thread is not None and self._thread.is_alive()
-
-    @property
-    def ident(self) -> int | None:
-        """The thread's identifier, once it has begun."""
-        return self._thread.ident if self._thread is not None else None
 
     def start(self) -> None:
         """Start the thread; a driver starts once."""

@@ -1,16 +1,32 @@
-"""The worker: the driver that drains queues."""
+"""The worker: the driver that drains queues. It has a thread of the pool while it has something to do."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
+from exop.runtime.drivers.base import Driver, Halted, be_driver, current_driver
+from exop.runtime.drivers.pool import POOL, Pool, Seat
 from exop.runtime.drivers.thread import ThreadDriver
+from exop.runtime.unwind import Work
 
 if TYPE_CHECKING:
     from exop.runtime.channels.queue import QueueChannel
 
-#: So many entries are taken from one queue before the worker looks at the others.
+#: So many entries are taken from one queue before the worker looks at the others, and gives way to other workers.
 TURN = 64
+
+
+class Yielded(BaseException):
+    """Takes a worker off its thread at a safe point. Not an `Exception`, so that no slet catches it.
+
+    Args:
+        again: It goes on as soon as it is its turn; else when it is scheduled.
+    """
+
+    def __init__(self, *, again: bool) -> None:
+        super().__init__()
+        self.again = again
 
 
 class Worker(ThreadDriver):
@@ -18,47 +34,169 @@ class Worker(ThreadDriver):
 
     Queues share a worker when what is behind them meets in one slet, which one driver at a time may run. A queue that
     its own worker has filled beyond its capacity is drained before anything further upstream is touched.
+
+    An idle or closed worker has no thread: closing and opening it sets flags.
+
+    Attributes:
+        scheduled: It waits for its turn, or is in one; the pool's.
+        again: It is to have another turn behind this one; the pool's.
+        seat: The thread that runs it.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, pool: Pool = POOL) -> None:
         super().__init__(name)
+        self._pool = pool
         self.queues: tuple[QueueChannel, ...] = ()
+        self.scheduled = self.again = False
+        self.seat: Seat | None = None
+        self._started = self._yields = False
 
     def serve(self, queues: tuple[QueueChannel, ...]) -> None:
         """Drain these queues, downstream first. Called while the worker is parked or not started yet."""
         self.queues = queues
         for queue in queues:
             queue.worker = self
+        if not self.empty:
+            self.wake()
 
-    def run(self) -> None:
-        """Drain until asked to leave."""
-        self.take_up()
-        while not ((self.ending or self.retired) and self.empty):
-            moved = False
-            for queue in self.queues:
-                took = self._drain(queue)
-                moved = moved or took > 0
-                while queue.overfull and took:
-                    took = self._drain(queue)
-            if not moved:
-                self._sleep()
+    def start(self) -> None:
+        """Begin to drain; a worker starts once."""
+        if not self._started:
+            self._started = True
+            self._pool.enlist()
+            self.notify()
 
-    def _drain(self, queue: QueueChannel) -> int:
+    @property
+    def alive(self) -> bool:
+        """It has started and not left."""
+        return self._started and not self.left
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until it has left; `False` when it has not within *timeout* seconds."""
+        return current_driver() is not self and self._watched(lambda: not self.alive, timeout)
+
+    def notify(self) -> None:
+        """Make it look at its flags, its queues, and what it waits for."""
+        super().notify()
+        if self.alive:
+            self._pool.schedule(self)
+
+    def open(self) -> None:
+        """Let the worker go on; one that has nothing to do stays off the threads."""
+        super().open()
+        if self.alive and not self.sleeping:
+            self._pool.schedule(self)
+
+    def take_on(self, work: Iterable[Work]) -> None:
+        """Do this as soon as possible; a worker that has left comes back for it."""
+        Driver.take_on(self, work)
+        with self._flags:
+            back, self.left = self.left and not self.halting, False
+        if back:
+            self._pool.enlist()
+            self.notify()
+
+    def wait_for(self, ready: Callable[[], Any], timeout: float | None = None) -> None:
+        """Wait inside an item; another worker has the thread's slot meanwhile."""
+        if not ready():
+            with self._pool.away(self):
+                super().wait_for(ready, timeout)
+
+    def yield_soon(self) -> None:
+        """Let other workers run after the item that is under way."""
+        self._yields = self.attention = True
+
+    def turn(self, seat: Seat) -> bool:
+        """Drain for a while, in a thread of the pool; returns whether there is more to do at once."""
+        if self.left:  # it was scheduled during its last turn
+            return False
+        be_driver(self)
+        self.seat = seat
         try:
-            return queue.drain(self, TURN)
-        except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
-            self.unwound(error)
-            return 1
+            return self._take_turn()
+        except Yielded as yielded:
+            return yielded.again
+        except Halted:
+            self.left = True
+            self._quit()
+        except BaseException as error:  # noqa: BLE001 (a defect, where nothing can be resumed any more)
+            self._note_crash(error)
+            self.left = True
+            self._quit()
+        finally:
+            self.seat = None
+            be_driver(None)
+        return False
 
     @property
     def empty(self) -> bool:
         """Whether nothing waits in any of the queues that it drains."""
         return not any(queue.entries for queue in self.only or self.queues)
 
-    def _sleep(self) -> None:
+    def _take_turn(self) -> bool:
+        self.parked = self.sleeping = False
+        self.busy = True
+        if self.attention:
+            self.stand_by()
+        taken = 0
+        while taken < TURN:
+            if (self.ending or self.retired) and self.empty and self._leave():
+                self._quit()
+                return False
+            moved = sum(self._drain_one(queue) for queue in self.queues)
+            if not moved:
+                return self._busy_again()
+            taken += moved
+        return True
+
+    def _drain_one(self, queue: QueueChannel) -> int:
+        moved = took = self._drain(queue)
+        while queue.overfull and took:
+            took = self._drain(queue)
+            moved += took
+        return moved
+
+    def _drain(self, queue: QueueChannel) -> int:
+        try:
+            return queue.drain(self, TURN)
+        except Yielded:
+            raise
+        except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+            self.unwound(error)
+            return 1
+
+    def _busy_again(self) -> bool:
+        """Nothing waits: rest until it is woken; returns whether there is something to do after all."""
         self.busy = True
         if self.attention:
             self.stand_by()
         if self.empty:
             self.rest_idly()
-        self.doze(lambda: self.empty)
+        self.rest()
+        self.sleeping = True
+        # Read after `sleeping` was set: who adds something wakes the worker from then on.
+        if self.empty and not (self.halting or self.ending or self.retired or self.work):
+            return False
+        self.sleeping = False
+        return True
+
+    def _park(self) -> None:
+        """Park while closed, and leave when halting, without a thread: `open` and `halt` schedule the worker."""
+        if self._yields:
+            self._yields = False
+            if not self._closers:
+                self.rest()
+                raise Yielded(again=True)
+        while self._closers and not (self.halting or self.retired):
+            self.parked = True
+            self.rest()
+            if self._closers and not (self.halting or self.retired):  # `rest` may have opened it
+                raise Yielded(again=False)
+            self.parked, self.busy = False, True
+        if self.halting:
+            raise Halted
+
+    def _quit(self) -> None:
+        self._pool.dismiss()
+        self.rest()
+        self.told()

@@ -1,0 +1,237 @@
+"""The pool: the few threads that run the workers of all applications of the process, in turns.
+
+A worker has a thread only while it has something to do. At most `size` threads run workers at a time; one whose worker
+waits inside a call, or stays in one call for longer than HANDOFF, no longer counts, and another thread takes its slot:
+no worker waits for another one to finish. A worker is run by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from exop.runtime.drivers.base import Signal
+
+if TYPE_CHECKING:
+    from exop.runtime.drivers.worker import Worker
+
+#: After so many seconds in one call a worker no longer counts among those that run.
+HANDOFF: Final = 0.02
+#: A thread beyond the base leaves after so many idle seconds.
+IDLE: Final = 0.2
+
+
+class Seat:
+    """One thread of the pool.
+
+    Attributes:
+        worker: The worker that it runs.
+        since: When that turn began.
+        count: The items that the worker had taken when the monitor looked last.
+        counts: It counts among the threads that run workers.
+    """
+
+    __slots__ = ("count", "counts", "signal", "since", "worker")
+
+    def __init__(self) -> None:
+        self.signal = Signal()
+        self.worker: Worker | None = None
+        self.since = 0.0
+        self.count = -1
+        self.counts = True
+
+
+class Pool:
+    """Runs workers that have something to do, each for a bounded turn, in the order in which they were scheduled.
+
+    Args:
+        size: How many threads may run workers at a time, and stay when they are idle.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin without a thread: also in a forked child, which has none of its parent's."""
+        self._lock = threading.Lock()
+        self._due: deque[Worker] = deque()
+        self._seats: set[Seat] = set()
+        self._idle: list[Seat] = []
+        self._running = 0
+        self._users = 0
+        self._backlog = Signal()
+        self._monitored = self._watching = False
+
+    def enlist(self) -> None:
+        """Count a worker that begins: threads are kept for it."""
+        with self._lock:
+            self._users += 1
+
+    def dismiss(self) -> None:
+        """A worker has left; with the last one all threads leave."""
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._send_home()
+
+    def _send_home(self) -> None:
+        """Let the idle threads, and the monitor, leave; called with the lock held."""
+        while self._idle:
+            self._idle.pop().signal.set()
+        self._backlog.set()
+
+    def schedule(self, worker: Worker) -> None:
+        """Run *worker* soon: for another turn, if it is in one. Any thread may call this."""
+        with self._lock:
+            if worker.scheduled:
+                worker.again = True
+                return
+            worker.scheduled = True
+            self._due.append(worker)
+            self._staff()
+
+    @contextmanager
+    def away(self, worker: Worker) -> Iterator[None]:
+        """Let another thread run while *worker* waits, in its own thread, inside a call."""
+        seat = worker.seat
+        if seat is None:
+            yield
+            return
+        with self._lock:
+            self._release(seat)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._claim(seat)
+
+    def _claim(self, seat: Seat) -> None:
+        if not seat.counts:
+            seat.counts = True
+            self._running += 1
+
+    def _release(self, seat: Seat) -> None:
+        """Another thread may run in the place of this one; called with the lock held."""
+        if seat.counts:
+            seat.counts = False
+            self._running -= 1
+            self._staff()
+
+    def _staff(self) -> None:
+        """Wake or start a thread for the workers that are due, if one may run; called with the lock held."""
+        if not self._due:
+            return
+        if self._running < self.size:
+            self._running += 1
+            if self._idle:
+                seat = self._idle.pop()
+                seat.counts = True
+                seat.signal.set()
+            else:
+                self._start()
+        else:
+            self._watch()
+
+    def _watch(self) -> None:
+        """Let the monitor look at the threads: workers are due, and every slot is taken."""
+        if self._watching:
+            return
+        self._watching = True
+        self._backlog.set()
+        if not self._monitored:
+            self._monitored = True
+            threading.Thread(target=self._monitor, name="exop pool monitor", daemon=True).start()
+
+    def _start(self) -> None:
+        seat = Seat()
+        self._seats.add(seat)
+        try:
+            threading.Thread(target=self._run, args=(seat,), name="exop worker", daemon=True).start()
+        except RuntimeError:  # the system has no more threads: those that there are do the work
+            self._seats.remove(seat)
+            self._running -= 1
+            if not self._seats:
+                raise
+
+    def _run(self, seat: Seat) -> None:
+        more = False
+        while True:
+            worker, leaves = self._next(seat, more=more)
+            if leaves:
+                return
+            if worker is not None:
+                more = worker.turn(seat)
+            elif not seat.signal.wait(IDLE if len(self._seats) > self.size else None) and self._leaves(seat):
+                return
+
+    def _next(self, seat: Seat, *, more: bool) -> tuple[Worker | None, bool]:
+        """Note the end of a turn and take the next worker; `None` when there is none, and whether to leave then."""
+        with self._lock:
+            worker, seat.worker = seat.worker, None
+            if worker is not None:
+                worker.scheduled = more or worker.again
+                worker.again = False
+                if worker.scheduled:
+                    self._due.append(worker)
+            if self._due and self._running < self.size:
+                self._claim(seat)
+            if self._due and seat.counts and self._running <= self.size:
+                seat.worker = worker = self._due.popleft()
+                seat.since, seat.count = time.monotonic(), -1
+                if self._due:
+                    self._staff()
+                return worker, False
+            if seat.counts:
+                seat.counts = False
+                self._running -= 1
+            if not self._users and not self._due:
+                self._seats.discard(seat)
+                self._send_home()
+                return None, True
+            self._idle.append(seat)
+            return None, False
+
+    def _leaves(self, seat: Seat) -> bool:
+        """Let an idle thread leave, unless it has just been woken."""
+        with self._lock:
+            if seat not in self._idle or len(self._seats) <= self.size:
+                return False
+            self._idle.remove(seat)
+            self._seats.remove(seat)
+            return True
+
+    def _monitor(self) -> None:
+        """While workers are due and every slot is taken, look for those that stay in one call, or in one turn."""
+        while True:
+            with self._lock:
+                self._watching = bool(self._due)
+                if not self._users and not self._due:
+                    self._monitored = False
+                    return
+                for seat in list(self._seats) if self._due else ():
+                    self._look_at(seat, time.monotonic())
+                pause = HANDOFF if self._watching else None
+            self._backlog.wait(pause)
+
+    def _look_at(self, seat: Seat, now: float) -> None:
+        worker = seat.worker
+        if worker is None or not seat.counts or now - seat.since < HANDOFF:
+            return
+        count = worker.count + worker.rows
+        if count == seat.count:
+            self._release(seat)
+        else:
+            seat.count = count
+            worker.yield_soon()
+
+
+#: The pool of the process.
+POOL: Final = Pool(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=POOL.begin)

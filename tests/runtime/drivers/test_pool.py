@@ -1,0 +1,149 @@
+"""The pool: few threads run many workers, and a worker that waits or hangs holds up no other one."""
+
+import threading
+from contextlib import ExitStack
+
+import pytest
+
+from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.drivers.pool import POOL, Pool
+from exop.runtime.drivers.worker import TURN, Worker
+from tests.rig import PATIENCE, Gate, eventually, threads_leave
+from tests.runtime.rig import Log, joined
+
+
+@pytest.fixture
+def serving():
+    """Makes a queue with a started worker of its own, and sees that all threads leave."""
+    with ExitStack() as ends:
+        ends.enter_context(threads_leave())
+
+        def serve(then=None, *, pool=POOL, capacity=1024):
+            queue, log = QueueChannel("q", capacity=capacity), Log(then)
+            entry = joined(queue, log)
+            worker = Worker("test", pool)
+            ends.callback(worker.halt)
+            worker.serve((queue,))
+            worker.start()
+            return worker, entry, log
+
+        yield serve
+
+
+def names():
+    """The threads of the pool."""
+    return [one.name for one in threading.enumerate() if one.name == "exop worker"]
+
+
+def test_more_workers_wait_in_user_code_than_threads_are_kept(serving):
+    """64 slets that wait for each other get through: a worker that stays in one call has its slot taken."""
+    pool = Pool(2)
+    barrier = threading.Barrier(64)
+    served = [serving(lambda _: barrier.wait(PATIENCE), pool=pool) for _ in range(64)]
+    for _, entry, _ in served:
+        entry.push(1)
+    eventually(lambda: all(log.seen == [1] for _, _, log in served))
+    assert not barrier.broken
+    eventually(lambda: len(names()) <= 2, "the end of the threads beyond the base")
+
+
+def test_workers_that_hang_hold_up_no_other_one(serving):
+    """With every thread of the base stuck in user code the other queues are drained."""
+    pool, gate = Pool(1), Gate()
+    hanging = [serving(lambda _: gate.pass_through(), pool=pool) for _ in range(3)]
+    for _, entry, _ in hanging:
+        entry.push(1)
+    _, entry, log = serving(pool=pool)
+    for number in range(3 * TURN):
+        entry.push(number)
+    eventually(lambda: log.seen == list(range(3 * TURN)))
+    gate.open()
+    eventually(lambda: all(log.seen == [1] for _, _, log in hanging))
+
+
+def test_an_idle_worker_is_closed_and_opened_without_a_thread(serving):
+    """It counts as parked at once, and opening it gives it no turn; what comes meanwhile waits."""
+    worker, entry, log = serving()
+    entry.push(0)
+    eventually(lambda: worker.sleeping and not worker.scheduled)
+    turns = []
+    worker.watch(lambda: turns.append(True))
+    worker.close()
+    assert worker.wait_parked(0)
+    worker.open()
+    assert not worker.scheduled
+    assert not turns
+    worker.close()
+    entry.push(1)
+    eventually(lambda: not worker.scheduled)
+    assert log.seen == [0]
+    worker.open()
+    eventually(lambda: log.seen == [0, 1])
+
+
+def test_a_busy_worker_that_is_closed_gives_its_thread_back(serving):
+    """At the safe point it leaves the thread, whatever waits in its queue; opened, it goes on where it was."""
+    pool, gate = Pool(1), Gate()
+    worker, entry, log = serving(lambda _: gate.pass_through(), pool=pool)
+    for number in range(5):
+        entry.push(number)
+    eventually(lambda: log.seen)
+    worker.close()
+    gate.open()
+    assert worker.wait_parked(PATIENCE)
+    eventually(lambda: not worker.scheduled)
+    assert log.seen == [0]
+    _, other, others = serving(pool=pool)
+    other.push(1)
+    eventually(lambda: others.seen == [1])
+    worker.open()
+    eventually(lambda: log.seen == [0, 1, 2, 3, 4])
+
+
+def test_a_worker_with_much_to_do_lets_the_others_run(serving):
+    """Turns are bounded: with one thread, an endless queue does not starve the one beside it."""
+    pool, gate, order = Pool(1), Gate(), []
+
+    def first(item):
+        gate.pass_through()
+        order.append("busy")
+
+    _, busy, _ = serving(first, pool=pool, capacity=100 * TURN)
+    _, quiet, _ = serving(lambda _: order.append("quiet"), pool=pool)
+    for number in range(10 * TURN):
+        busy.push(number)
+    quiet.push(1)
+    gate.open()
+    eventually(lambda: len(order) == 10 * TURN + 1)
+    assert order.index("quiet") <= TURN
+
+
+def test_a_worker_that_waits_for_room_lets_the_others_run(serving):
+    """With one thread, a full queue is drained by the worker behind it, while the one before it waits."""
+    pool = Pool(1)
+    _, last, log = serving(pool=pool, capacity=1)
+
+    def two(item):
+        last.push((item, 0))
+        last.push((item, 1))
+
+    _, first, _ = serving(two, pool=pool, capacity=1)
+    for number in range(100):
+        first.push(number)
+    eventually(lambda: len(log.seen) == 200)
+    assert log.seen == [(number, half) for number in range(100) for half in (0, 1)]
+
+
+def test_a_worker_that_is_halted_in_user_code_is_left_behind(serving):
+    """It does not come to its end in time, which `join` tells; when the call returns, it takes nothing more."""
+    gate = Gate()
+    worker, entry, log = serving(lambda _: gate.pass_through())
+    entry.push(1)
+    entry.push(2)
+    eventually(lambda: log.seen)
+    worker.halt()
+    assert not worker.join(0)
+    assert worker.alive
+    gate.open()
+    assert worker.join(PATIENCE)
+    assert log.seen == [1]
