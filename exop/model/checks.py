@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import ClassVar, Protocol
 
 from exop.errors import MeshError, UnknownName, WiringError
+from exop.model.diff import Difference
 from exop.model.mesh import Mesh, Node
 from exop.model.ports import PortType, mismatch
 
@@ -22,8 +23,10 @@ class KindLike(Protocol):
         ...
 
 
-def check(mesh: Mesh, kinds: Mapping[str, type[KindLike]]) -> None:
+def check(mesh: Mesh, kinds: Mapping[str, type[KindLike]], changes: Difference | None = None) -> None:
     """Find what keeps a mesh from running. *kinds* are the channel kinds there are.
+
+    With *changes*, which have led to it from a mesh that runs, only what they touch is looked at.
 
     Raises:
         MeshError: an unknown port or kind, an unconnected input, no slet at all.
@@ -31,14 +34,19 @@ def check(mesh: Mesh, kinds: Mapping[str, type[KindLike]]) -> None:
     """
     if not mesh.nodes:
         raise MeshError(f"the application {mesh.name!r} has no slet; add one with app.add(name, slet)")
-    for node in mesh.nodes.values():
+    nodes = mesh.nodes.values() if changes is None else _beside(mesh, changes)
+    for node in nodes:
         _check_ports(mesh, node)
-    for channel in mesh.channels.values():
+    new = None if changes is None else {node.name for node in changes.nodes}
+    for channel in mesh.channels.values() if changes is None else changes.channels:
         if channel.kind not in kinds:
             place = f"the channel {channel.name!r}: the platform"
             raise UnknownName(place=place, kind="kind", name=channel.kind, known=kinds)
         check_join(mesh, channel.name, kinds)
-    cycle = unbuffered_cycle(mesh, frozenset(name for name, kind in kinds.items() if kind.buffered))
+    for name in () if changes is None else dict.fromkeys(to for node in changes.nodes for to in node.ports.values()):
+        check_join(mesh, name, kinds, new)
+    buffered = frozenset(name for name, kind in kinds.items() if kind.buffered)
+    cycle = unbuffered_cycle(mesh, buffered, new) if changes is None or changes.reconnects else None
     if cycle:
         path = " -> ".join(cycle)
         raise WiringError(
@@ -47,8 +55,19 @@ def check(mesh: Mesh, kinds: Mapping[str, type[KindLike]]) -> None:
         )
 
 
-def check_durable(mesh: Mesh, *, has_state: bool) -> None:
-    """Find what keeps a mesh that asks for checkpoints from having any.
+def _beside(mesh: Mesh, changes: Difference) -> Iterable[Node]:
+    """The nodes that changes touch: those that are different, and those that lose a channel or a producer."""
+    if not changes.reconnects:
+        return changes.nodes
+    before = [*changes.removed, *(old for old, _ in changes.changed)]
+    left = {channel for node in before for channel in node.ports.values()}
+    left.update(channel.name for channel in changes.channels_removed)
+    ends = [*(mesh.producers(name) for name in left), *(mesh.consumers(name) for name in left)]
+    return {node.name: node for node in (*changes.nodes, *(node for found in ends for node, _ in found))}.values()
+
+
+def check_durable(mesh: Mesh, *, has_state: bool, nodes: Iterable[Node] | None = None) -> None:
+    """Find what keeps a mesh that asks for checkpoints from having any; only *nodes* are looked at if they are given.
 
     Raises:
         MeshError: the platform has no state directory, or a slet drives itself without a `Tie`: its in-flight
@@ -61,7 +80,7 @@ def check_durable(mesh: Mesh, *, has_state: bool) -> None:
             f"the application {mesh.name!r} is durable, and this platform has no state directory to keep its "
             f"checkpoints; give one, Platform(state=…) or --state DIR, or leave out app.durable()"
         )
-    for node in mesh.nodes.values():
+    for node in mesh.nodes.values() if nodes is None else nodes:
         if node.slet.own_driver and (node.slet.tie is None or any(port.pulled for port in node.slet.inputs)):
             raise MeshError(
                 f"the application {mesh.name!r} is durable, and {node.name} ({node.slet.identity}) pushes from threads "
@@ -70,15 +89,20 @@ def check_durable(mesh: Mesh, *, has_state: bool) -> None:
             )
 
 
-def check_join(mesh: Mesh, channel: str, kinds: Mapping[str, type[KindLike]]) -> None:
-    """Compare the types of all ports that a channel joins.
+def check_join(
+    mesh: Mesh, channel: str, kinds: Mapping[str, type[KindLike]], nodes: Collection[str] | None = None
+) -> None:
+    """Compare the types of all ports that a channel joins; with *nodes*, those of these nodes with all others.
 
     Raises:
         WiringError: what one port sends is not what another takes.
     """
     kind = kinds[mesh.channels[channel].kind]
+    consumers = mesh.consumers(channel)
     for producer, out in mesh.producers(channel):
-        for consumer, port in mesh.consumers(channel):
+        for consumer, port in consumers:
+            if nodes is not None and producer.name not in nodes and consumer.name not in nodes:
+                continue
             reason = mismatch(kind.carries(producer.slet.ports[out].type), consumer.slet.ports[port].type)
             if reason:
                 raise WiringError(
@@ -87,12 +111,12 @@ def check_join(mesh: Mesh, channel: str, kinds: Mapping[str, type[KindLike]]) ->
                 )
 
 
-def unbuffered_cycle(mesh: Mesh, buffered: frozenset[str]) -> list[str] | None:
-    """A cycle of direct connections, as the names of its nodes, or `None`.
+def unbuffered_cycle(mesh: Mesh, buffered: frozenset[str], nodes: Iterable[str] | None = None) -> list[str] | None:
+    """A cycle of direct connections, as the names of its nodes, or `None`; with *nodes*, one downstream of these.
 
     A port that pulls ends the chain of calls: it takes from a queue, or reads what the channel keeps.
     """
-    edges = successors(mesh, lambda channel: mesh.channels[channel].kind not in buffered)
+    edges = successors(mesh, lambda channel: mesh.channels[channel].kind not in buffered, nodes)
     try:
         TopologicalSorter(edges).prepare()
     except CycleError as found:
@@ -100,9 +124,19 @@ def unbuffered_cycle(mesh: Mesh, buffered: frozenset[str]) -> list[str] | None:
     return None
 
 
-def successors(mesh: Mesh, follow: Callable[[str], bool]) -> Mapping[str, set[str]]:
-    """For each node, the nodes into which its outputs push through channels for which `follow(channel)` holds."""
-    return {name: set(_next(mesh, node, follow)) for name, node in mesh.nodes.items()}
+def successors(mesh: Mesh, follow: Callable[[str], bool], nodes: Iterable[str] | None = None) -> Mapping[str, set[str]]:
+    """For each node, the nodes into which its outputs push through channels for which `follow(channel)` holds.
+
+    With *nodes*, for these and all that follow them.
+    """
+    found: dict[str, set[str]] = {}
+    left = list(mesh.nodes if nodes is None else nodes)
+    while left:
+        name = left.pop()
+        if name not in found:
+            found[name] = set(_next(mesh, mesh.nodes[name], follow))
+            left += found[name]
+    return found
 
 
 def _next(mesh: Mesh, node: Node, follow: Callable[[str], bool]) -> Iterator[str]:

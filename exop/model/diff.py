@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import compress
+from operator import is_not
 from typing import Any, Literal, TypeVar
 
 from exop.model.mesh import ChannelSpec, Mesh, Node
@@ -13,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Difference:
-    """The changes that lead from one mesh to another. `flip()` leads back: a rollback is the same change, flipped."""
+    """The changes that lead from one mesh to another."""
 
     added: tuple[Node, ...] = ()
     removed: tuple[Node, ...] = ()
@@ -25,16 +27,22 @@ class Difference:
     def __bool__(self) -> bool:
         return any(vars(self).values())
 
-    def flip(self) -> Difference:
-        """The way back."""
-        return Difference(
-            self.removed,
-            self.added,
-            tuple((after, before) for before, after in self.changed),
-            self.channels_removed,
-            self.channels_added,
-            tuple((after, before) for before, after in self.channels_changed),
-        )
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that are new or different, as they are afterwards."""
+        return *self.added, *(after for _, after in self.changed)
+
+    @property
+    def channels(self) -> tuple[ChannelSpec, ...]:
+        """The channels that are new or different, as they are afterwards."""
+        return *self.channels_added, *(after for _, after in self.channels_changed)
+
+    @property
+    def reconnects(self) -> bool:
+        """It is more than other slets of the same shape, or settings, at the same connections."""
+        if self.added or self.removed or self.channels_added or self.channels_removed:
+            return True
+        return any(dict(old.ports) != dict(new.ports) or old.slet.shape != new.slet.shape for old, new in self.changed)
 
 
 @dataclass(frozen=True)
@@ -80,20 +88,29 @@ def setting_changes(old: Node, new: Node) -> tuple[SettingChange, ...]:
 
 def difference(before: Mesh | None, after: Mesh | None) -> Difference:
     """Return what leads from *before* to *after*; `None` stands for an application that does not exist."""
-    old_nodes, new_nodes = (dict(mesh.nodes) if mesh else {} for mesh in (before, after))
-    old_channels, new_channels = (dict(mesh.channels) if mesh else {} for mesh in (before, after))
-    return Difference(
-        tuple(node for name, node in new_nodes.items() if name not in old_nodes),
-        tuple(node for name, node in old_nodes.items() if name not in new_nodes),
-        _changed(old_nodes, new_nodes),
-        tuple(channel for name, channel in new_channels.items() if name not in old_channels),
-        tuple(channel for name, channel in old_channels.items() if name not in new_channels),
-        _changed(old_channels, new_channels),
-    )
+    old_nodes, new_nodes = (mesh.nodes if mesh else {} for mesh in (before, after))
+    old_channels, new_channels = (mesh.channels if mesh else {} for mesh in (before, after))
+    return Difference(*_difference(old_nodes, new_nodes), *_difference(old_channels, new_channels))
 
 
-def _changed(before: Mapping[str, T], after: Mapping[str, T]) -> tuple[tuple[T, T], ...]:
-    """Return the common entries that differ, by name: in the same order in both directions."""
-    return tuple(
-        (before[name], after[name]) for name in sorted(before.keys() & after.keys()) if before[name] != after[name]
-    )
+def touched(before: Mapping[str, T], after: Mapping[str, T]) -> list[str]:
+    """The names whose values in *after* are other objects than in *before*, in the order of *after*.
+
+    Edits share what they do not change, so these are few; they are found without a loop in Python.
+    """
+    if before is after:
+        return []
+    return list(compress(after, map(is_not, map(before.get, after), after.values())))
+
+
+def _difference(
+    before: Mapping[str, T], after: Mapping[str, T]
+) -> tuple[tuple[T, ...], tuple[T, ...], tuple[tuple[T, T], ...]]:
+    """The added, the removed, and the changed entries; the latter by name, in the same order in both directions."""
+    names = touched(before, after)
+    added = [name for name in names if name not in before]
+    common = sorted(name for name in names if name in before)
+    changed = [(before[name], after[name]) for name in common if before[name] != after[name]]
+    gone = len(before) + len(added) > len(after)
+    removed = [entry for name, entry in before.items() if name not in after] if gone else []
+    return tuple(after[name] for name in added), tuple(removed), tuple(changed)

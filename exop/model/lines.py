@@ -115,8 +115,7 @@ def fired(node: Node, line: Line) -> Node:
 
 def fired_node(mesh: Mesh, name: str, line: Line) -> Mesh:
     """A mesh in which a line of a node has taken effect."""
-    node = mesh.nodes[name]
-    return replace(mesh, nodes={**mesh.nodes, name: fired(node, line)})
+    return mesh.edited({name: fired(mesh.nodes[name], line)})
 
 
 def fired_channel(mesh: Mesh, name: str, line: Line) -> Mesh:
@@ -124,14 +123,13 @@ def fired_channel(mesh: Mesh, name: str, line: Line) -> Mesh:
     channel = mesh.channels[name]
     settings = {**channel.settings, **line.settings}
     after = replace(channel, settings=settings, pending=without(channel.pending, line))
-    return replace(mesh, channels={**mesh.channels, name: after})
+    return mesh.edited(channels={name: after})
 
 
 def without_line(mesh: Mesh, section: str, name: str, line: Line) -> Mesh:
     """A mesh without a line that could not take effect."""
     if section == "nodes":
         node = mesh.nodes[name]
-        return replace(mesh, nodes={**mesh.nodes, name: replace(node, pending=without(node.pending, line))})
+        return mesh.edited({name: replace(node, pending=without(node.pending, line))})
     channel = mesh.channels[name]
-    after = replace(channel, pending=without(channel.pending, line))
-    return replace(mesh, channels={**mesh.channels, name: after})
+    return mesh.edited(channels={name: replace(channel, pending=without(channel.pending, line))})

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from exop.errors import UnknownName
-from exop.model.mesh import Mesh, Node
+from exop.model.mesh import ChannelSpec, Mesh, Node
 
 #: The fields of `Node` that are marks: they are no part of what runs, and no topology file has them.
 MARKS: Final = ("lose_state", "memento", "rebuild")
@@ -40,7 +40,8 @@ def marked(mesh: Mesh, marks: Mapping[str, Mapping[str, Any]]) -> Mesh:
     Raises:
         UnknownName: one of them is not there, or has no such mark.
     """
-    nodes, channels = dict(mesh.nodes), dict(mesh.channels)
+    nodes: dict[str, Node | None] = {}
+    channels: dict[str, ChannelSpec | None] = {}
     for name, given in marks.items():
         known = CHANNEL_MARKS if name.startswith(CHANNEL) else MARKS
         for mark in given:
@@ -51,12 +52,18 @@ def marked(mesh: Mesh, marks: Mapping[str, Mapping[str, Any]]) -> Mesh:
             channels[channel.name] = dataclasses.replace(channel, **given)
         else:
             nodes[name] = dataclasses.replace(mesh.node(name), **given)
-    return dataclasses.replace(mesh, nodes=nodes, channels=channels)
+    return mesh.edited(nodes, channels)
 
 
 def without_marks(mesh: Mesh) -> Mesh:
     """The mesh as it runs after a change."""
-    nodes = {name: dataclasses.replace(node, **_UNMARKED) for name, node in mesh.nodes.items()}
+    return unmarked(mesh, mesh.nodes, mesh.channels)
+
+
+def unmarked(mesh: Mesh, nodes: Iterable[str], channels: Iterable[str]) -> Mesh:
+    """The mesh without the marks of these nodes and channels."""
     plain: dict[str, Any] = dict.fromkeys(CHANNEL_MARKS, False)
-    channels = {name: dataclasses.replace(channel, **plain) for name, channel in mesh.channels.items()}
-    return dataclasses.replace(mesh, nodes=nodes, channels=channels)
+    return mesh.edited(
+        {name: dataclasses.replace(mesh.nodes[name], **_UNMARKED) for name in nodes},
+        {name: dataclasses.replace(mesh.channels[name], **plain) for name in channels},
+    )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count
 from types import MappingProxyType
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self, TypeAlias, TypeVar, cast
 
 from exop.errors import MeshError, UnknownName
 from exop.model.fields import check_memento
@@ -18,6 +19,11 @@ from exop.model.slet import spec_of
 from exop.model.spec import Policy, SletSpec, unfit_bounds
 
 DIRECT = "direct"
+
+T = TypeVar("T")
+#: For each channel the ports connected to it, as (node, port): those of the producers, those of the consumers.
+Ends: TypeAlias = tuple[dict[str, tuple[tuple[str, str], ...]], dict[str, tuple[tuple[str, str], ...]]]
+_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 def checked_name(what: str, name: object) -> None:
@@ -31,7 +37,8 @@ def checked_name(what: str, name: object) -> None:
 
 
 def _frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
-    return MappingProxyType(dict(mapping))
+    """A read-only copy; one that is read-only already is shared."""
+    return mapping if type(mapping) is MappingProxyType else MappingProxyType(dict(mapping))
 
 
 @dataclass(frozen=True)
@@ -174,7 +181,7 @@ class Mesh(Settings, Pictured):
 
     def at(self, revision: int) -> Self:
         """The same mesh as revision *revision*."""
-        return replace(self, revision=revision)
+        return self._sharing_ends(replace(self, revision=revision))
 
     def restore(self, name: str, memento: Memento, /) -> Self:
         """Give a node another state; the slet is exchanged for one like it, which begins with a copy of *memento*.
@@ -206,7 +213,7 @@ class Mesh(Settings, Pictured):
                 )
         for port in node.ports:
             _known_port(node.name, node.slet, port)
-        return replace(self, channels=self._with_channels(channels))._with(node)
+        return self.edited(channels={channel.name: channel for channel in channels})._with(node)
 
     def remove(self, name: str) -> Self:
         """Remove a node, and the channels that have no connection left.
@@ -215,8 +222,7 @@ class Mesh(Settings, Pictured):
             UnknownName: there is no such node.
         """
         gone = self.node(name)
-        nodes = {key: node for key, node in self.nodes.items() if key != name}
-        return replace(self, nodes=nodes)._without_orphans(gone)
+        return self.edited({name: None})._without_orphans(gone)
 
     def replace(
         self,
@@ -284,27 +290,64 @@ class Mesh(Settings, Pictured):
         names = {port: to.name if isinstance(to, ChannelSpec) else to for port, to in ports.items()}
         for port in names:
             _known_port(name, node.slet, port)
-        mesh = replace(self, channels=self._with_channels(fresh))
+        mesh = self.edited(channels={channel.name: channel for channel in fresh})
         return mesh._with(replace(node, ports={**node.ports, **names}))._without_orphans(node)
 
     def producers(self, channel: str) -> list[tuple[Node, str]]:
         """The output ports connected to a channel."""
-        return list(self._joined[0].get(channel, ()))
+        return [(self.nodes[node], port) for node, port in self._ends[0].get(channel, ())]
 
     def consumers(self, channel: str) -> list[tuple[Node, str]]:
         """The input ports connected to a channel."""
-        return list(self._joined[1].get(channel, ()))
+        return [(self.nodes[node], port) for node, port in self._ends[1].get(channel, ())]
+
+    def edited(
+        self, nodes: Mapping[str, Node | None] = _NONE, channels: Mapping[str, ChannelSpec | None] = _NONE
+    ) -> Self:
+        """The mesh with these nodes and channels in the places of those of their names; `None` removes one.
+
+        All edits are made by this. It shares with the mesh whatever it does not change, and copies no more than the
+        two dicts, so that an edit costs the same in a mesh of any size, and the difference is found by identity.
+        """
+        made = replace(self, nodes=_changed(self.nodes, nodes), channels=_changed(self.channels, channels))
+        if all(_ports(self.nodes.get(name)) == _ports(node) for name, node in nodes.items()):
+            return self._sharing_ends(made)
+        if "_ends" in self.__dict__:
+            made.__dict__["_ends"] = self._ends_after(made, nodes)
+        return made
 
     @cached_property
-    def _joined(self) -> tuple[dict[str, list[tuple[Node, str]]], dict[str, list[tuple[Node, str]]]]:
-        """The output and the input ports by channel: read once, since a check asks for every channel."""
-        outputs: dict[str, list[tuple[Node, str]]] = {}
-        inputs: dict[str, list[tuple[Node, str]]] = {}
+    def _ends(self) -> Ends:
+        """The ports by channel, in the order of the nodes; an edit hands them on."""
+        found: tuple[dict[str, list[tuple[str, str]]], ...] = ({}, {})
         for node in self.nodes.values():
-            for found, ports in ((outputs, node.outputs()), (inputs, node.inputs())):
+            for ends, ports in zip(found, _ports(node), strict=True):
                 for port, channel in ports.items():
-                    found.setdefault(channel, []).append((node, port))
+                    ends.setdefault(channel, []).append((node.name, port))
+        outputs, inputs = ({channel: tuple(ports) for channel, ports in ends.items()} for ends in found)
         return outputs, inputs
+
+    def _ends_after(self, made: Self, changes: Mapping[str, Node | None]) -> Ends:
+        """The ports by channel in *made*, the same mesh with other nodes in place of some."""
+        place = dict(zip(made.nodes, count()))
+        after = self._ends[0].copy(), self._ends[1].copy()
+        for name, node in changes.items():
+            for ends, before, now in zip(after, _ports(self.nodes.get(name)), _ports(node), strict=True):
+                for port, channel in before.items():
+                    ends[channel] = tuple(end for end in ends[channel] if end != (name, port))
+                for port, channel in now.items():
+                    ends[channel] = (*ends.get(channel, ()), (name, port))
+                for channel in {*before.values(), *now.values()}:
+                    ends[channel] = tuple(sorted(ends[channel], key=lambda end: place[end[0]]))
+                    if not ends[channel]:
+                        del ends[channel]
+        return after
+
+    def _sharing_ends(self, made: Self) -> Self:
+        """The mesh *made* of this one, whose ports are connected alike."""
+        if "_ends" in self.__dict__:
+            made.__dict__["_ends"] = self._ends
+        return made
 
     def to_toml(self) -> str:
         """The mesh as a topology file."""
@@ -329,20 +372,32 @@ class Mesh(Settings, Pictured):
             if channel not in self.channels:
                 place = f"{node.name}.{port}: the mesh {self.name!r}"
                 raise UnknownName(place=place, kind="channel", name=channel, known=self.channels)
-        return replace(self, nodes={**self.nodes, node.name: node})
-
-    def _with_channels(self, channels: Iterable[ChannelSpec]) -> dict[str, ChannelSpec]:
-        return dict(self.channels) | {channel.name: channel for channel in channels}
+        return self.edited({node.name: node})
 
     def _without_orphans(self, before: Node) -> Self:
         """Drop the channels of *before* that no port is connected to any more."""
-        used = {channel for node in self.nodes.values() for channel in node.ports.values()}
-        left = set(before.ports.values()) - used
-        return replace(self, channels={name: one for name, one in self.channels.items() if name not in left})
+        outputs, inputs = self._ends
+        left = {channel for channel in before.ports.values() if channel not in outputs and channel not in inputs}
+        return self.edited(channels=dict.fromkeys(left))
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _ports(node: Node | None) -> tuple[dict[str, str], dict[str, str]]:
+    """The channels of the output and of the input ports of a node."""
+    return ({}, {}) if node is None else (node.outputs(), node.inputs())
+
+
+def _changed(before: Mapping[str, T], changes: Mapping[str, T | None]) -> Mapping[str, T]:
+    """A mapping with other values for some names, copied at the speed of C; `None` removes a name."""
+    if not changes:
+        return before
+    after: dict[str, Any] = cast("Any", before) | changes  # of a read-only dict: an ordinary one
+    for name in [name for name, value in changes.items() if value is None]:
+        del after[name]
+    return after
 
 
 def _known_port(place: str, slet: SletSpec, port: str) -> None:

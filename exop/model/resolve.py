@@ -12,12 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from exop.errors import MeshError
+from exop.model.diff import touched
 from exop.model.lines import Line
 from exop.model.mesh import Mesh, Node
 from exop.model.spec import SletSpec
 
 
-def resolved(mesh: Mesh, slets: Mapping[str, SletSpec], *, durable: bool = False, travels: bool = False) -> Mesh:
+def resolved(
+    mesh: Mesh,
+    slets: Mapping[str, SletSpec],
+    *,
+    durable: bool = False,
+    travels: bool = False,
+    running: Mesh | None = None,
+) -> Mesh:
     """Replace slets that a plugin has registered by their registered form.
 
     Args:
@@ -26,17 +34,19 @@ def resolved(mesh: Mesh, slets: Mapping[str, SletSpec], *, durable: bool = False
         durable: The mesh is to be restarted by itself, perhaps from another working directory: every slet needs a
             name, and paths are made absolute.
         travels: The mesh is sent to another process: the same.
+        running: The mesh that runs: what it shares with the other one is independent already.
 
     Raises:
         MeshError: *durable* or *travels*, and a slet stands in no plugin (a script, a notebook).
     """
     by_factory = {spec.factory: spec for spec in slets.values()}
-    nodes = {name: _named(node, by_factory) for name, node in mesh.nodes.items()}
+    names = mesh.nodes if running is None else touched(running.nodes, mesh.nodes)
+    nodes = {name: _named(mesh.nodes[name], by_factory) for name in names}
     nameless = next((node for node in nodes.values() if node.slet.plugin is None), None)
     if nameless is not None and (durable or travels):
         raise MeshError(_refusal(nameless, travels=travels))
-    mesh = dataclasses.replace(mesh, nodes=nodes)
-    return with_full_paths(mesh, Path.cwd()) if durable else mesh
+    mesh = mesh.edited({name: node for name, node in nodes.items() if node is not mesh.nodes[name]})
+    return with_full_paths(mesh, Path.cwd(), running) if durable else mesh
 
 
 def with_full_paths(mesh: Mesh, folder: Path, running: Mesh | None = None) -> Mesh:
@@ -44,6 +54,7 @@ def with_full_paths(mesh: Mesh, folder: Path, running: Mesh | None = None) -> Me
 
     Defaults stay, and so do values that *running*, the mesh that is being changed, has already.
     """
+    old_nodes, old_channels = (running.nodes, running.channels) if running is not None else ({}, {})
 
     def full(settings: Mapping[str, Any], keep: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -52,17 +63,17 @@ def with_full_paths(mesh: Mesh, folder: Path, running: Mesh | None = None) -> Me
         }
 
     nodes, channels = {}, {}
-    for name, node in mesh.nodes.items():
-        old = running.nodes.get(name) if running is not None else None
+    for name in touched(old_nodes, mesh.nodes):
+        node, old = mesh.nodes[name], old_nodes.get(name)
         settings = {**node.settings, **full(node.set_settings(), old.settings if old is not None else {})}
         pending = _full_lines(node.pending, folder, old.pending if old is not None else ())
         nodes[name] = dataclasses.replace(node, settings=settings, pending=pending)
-    for name, channel in mesh.channels.items():
-        before = running.channels.get(name) if running is not None else None
+    for name in touched(old_channels, mesh.channels):
+        channel, before = mesh.channels[name], old_channels.get(name)
         settings = full(channel.settings, before.settings if before is not None else {})
         pending = _full_lines(channel.pending, folder, before.pending if before is not None else ())
         channels[name] = dataclasses.replace(channel, settings=settings, pending=pending)
-    return dataclasses.replace(mesh, nodes=nodes, channels=channels)
+    return mesh.edited(nodes, channels)
 
 
 def _full_lines(lines: tuple[Line, ...], folder: Path, keep: tuple[Line, ...]) -> tuple[Line, ...]:

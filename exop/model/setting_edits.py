@@ -10,7 +10,7 @@ from exop.model.condition import read_condition
 from exop.model.lines import Line, channel_names, line_for
 
 if TYPE_CHECKING:
-    from exop.model.mesh import ChannelSpec, Mesh, Node
+    from exop.model.mesh import Mesh
 
 
 class Settings:
@@ -35,8 +35,8 @@ class Settings:
         if close_windows:
             raise MeshError(f"{name} is a slet, which has no open windows; configure the window channel before it")
         if when is not None:
-            return _with_node(mesh, replace(node, pending=(*node.pending, line_for(node, when, settings))))
-        return _with_node(mesh, replace(node.with_settings(settings), pending=()))
+            return mesh.edited({name: replace(node, pending=(*node.pending, line_for(node, when, settings)))})
+        return mesh.edited({name: replace(node.with_settings(settings), pending=())})
 
     def configure_channel(
         self, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any
@@ -54,16 +54,9 @@ class Settings:
         channel = mesh.channel(name)
         if when is None:
             complete = {**channel.settings, **settings}
-            return _with_channel(mesh, replace(channel, settings=complete, pending=(), close_windows=close_windows))
+            now = replace(channel, settings=complete, pending=(), close_windows=close_windows)
+            return mesh.edited(channels={name: now})
         if not settings and not close_windows:
             raise MeshError(f"{name}: nothing is to change when {when}; name a setting")
         line = Line(read_condition(when, channel_names(mesh, name)).text, settings, close_windows)
-        return _with_channel(mesh, replace(channel, pending=(*channel.pending, line)))
-
-
-def _with_node(mesh: Mesh, node: Node) -> Mesh:
-    return replace(mesh, nodes={**mesh.nodes, node.name: node})
-
-
-def _with_channel(mesh: Mesh, channel: ChannelSpec) -> Mesh:
-    return replace(mesh, channels={**mesh.channels, channel.name: channel})
+        return mesh.edited(channels={name: replace(channel, pending=(*channel.pending, line))})

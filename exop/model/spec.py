@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Literal
 
 from exop.errors import UnknownName
@@ -91,7 +92,7 @@ class SletSpec:
         """The docstring: the help text of the command line and the web page; that of a base class is not the slet's."""
         return inspect.cleandoc(self.factory.__doc__ or "")
 
-    @property
+    @cached_property
     def ports(self) -> dict[str, PortSpec]:
         """All ports by name, inputs first."""
         return {port.name: port for port in (*self.inputs, *self.outputs)}

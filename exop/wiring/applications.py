@@ -104,16 +104,16 @@ class Applications:
         """
         running = self.get(mesh.name)
         now, mesh = caught_up(mesh, mesh.revision, running)
-        mesh = resolved(mesh, self._catalog.slets, durable=self.store is not None)
-        check(mesh, self._manager.kinds)
-        check_channels(now, mesh, self._manager.kinds)
-        self._deployer.check_hosts(mesh)
+        mesh = resolved(mesh, self._catalog.slets, durable=self.store is not None, running=now)
         plan = make_plan(now, mesh)
+        check(mesh, self._manager.kinds, plan.changes)
+        check_channels(mesh, self._manager.kinds, plan.changes)
+        check_durable(mesh, has_state=True, nodes=None if now.durable is None else plan.changes.nodes)
+        self._deployer.check_hosts(plan.changes.nodes)
         check_rebuilds(plan, running)
-        said = notes(plan, running, self._manager.kinds, self._manager.openings)
-        return dataclasses.replace(
-            plan, notes=(*said, *self.changes.beside.notes(plan)), carry_out=self.changes.carry_out
-        )
+        remarks = notes(plan, running, self._manager.kinds, self._manager.openings)
+        told = tuple(self.changes.beside.notes(plan))
+        return dataclasses.replace(plan, remarks=lambda: (*remarks(), *told), carry_out=self.changes.carry_out)
 
     def apply(self, mesh: Mesh, timeout: float | None = None) -> Mesh:
         """Make *mesh* what runs: deploy a new application, or change the one that runs. Returns it with its revision.

@@ -13,16 +13,22 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.manager import channel_settings, make_channel
 
 
-def check_channels(before: Mesh | None, after: Mesh, kinds: Mapping[str, type[Channel]]) -> None:
+def check_channels(mesh: Mesh, kinds: Mapping[str, type[Channel]], changes: Difference | None = None) -> None:
     """Refuse settings that a channel cannot take while it runs, now or when a line takes effect.
+
+    With *changes*, which have led to the mesh from one that runs, only what they touch is looked at.
 
     Raises:
         PlanError: the kind keeps the settings that it began with.
         UnknownName, SettingError, MeshError: the settings are none of the kind, or do not fit together.
     """
-    for name, channel in after.channels.items():
-        old = before.channels.get(name) if before is not None else None
-        changed = old is not None and (dict(old.settings) != dict(channel.settings) or channel.close_windows)
+    new = mesh.channels.values() if changes is None else changes.channels_added
+    pairs = [*((None, channel) for channel in new), *(changes.channels_changed if changes is not None else ())]
+    for old, channel in pairs:
+        name, changed = (
+            channel.name,
+            old is not None and (dict(old.settings) != dict(channel.settings) or channel.close_windows),
+        )
         if not (changed or channel.pending):
             continue
         kind = kinds[channel.kind]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from exop.errors import ComponentFailed, ExopError, PlanError
@@ -44,8 +44,8 @@ class Deployer:
             StoredStateError: the snapshot does not fit.
         """
         check(mesh, self._manager.kinds)
-        check_channels(None, mesh, self._manager.kinds)
-        self.check_hosts(mesh)
+        check_channels(mesh, self._manager.kinds)
+        self.check_hosts(mesh.nodes.values())
         deployment = Deployment(mesh)
         undo: list[Callable[[], object]] = []
         try:
@@ -122,13 +122,13 @@ class Deployer:
             self._manager.stop(component)
         self._manager.destroy(component)
 
-    def check_hosts(self, mesh: Mesh) -> None:
+    def check_hosts(self, nodes: Iterable[Node]) -> None:
         """Refuse what is placed on a host that this platform does not reach.
 
         Raises:
             PlanError: a node is.
         """
-        for node in mesh.nodes.values():
+        for node in nodes:
             if node.host not in (None, self._host, "local"):
                 raise PlanError(
                     f"{node.name} is placed on {node.host!r}, and this platform ({self._host!r}) has no connection to "

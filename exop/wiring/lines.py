@@ -85,7 +85,7 @@ def fired_beside(component: Component, since: int, deployment: Deployment) -> No
     for firing in list(deployment.ledger.firings):
         here = firing.section == "nodes" and firing.name == node.name
         if here and firing.revision > since and firing.line in node.pending:
-            node = firing.on(replace(mesh, nodes={**mesh.nodes, node.name: node})).nodes[node.name]
+            node = firing.on(mesh.edited({node.name: node})).nodes[node.name]
     return node
 
 
@@ -100,7 +100,7 @@ def settle_ready(
             remember(component)
             component.configure(node)
         there = replace(mesh.nodes[node.name], settings=node.settings, given=node.given, pending=node.pending)
-        mesh = replace(mesh, nodes={**mesh.nodes, node.name: there})
+        mesh = mesh.edited({node.name: there})
     return mesh
 
 

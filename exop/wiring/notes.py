@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from exop.model.lifecycle import State
 from exop.model.slet import Slet
@@ -14,7 +14,7 @@ from exop.shown import shown
 from exop.wiring.drain import HELPLESS
 from exop.wiring.lines import notes_on_lines
 from exop.wiring.plan import Plan, Step
-from exop.wiring.preview import preview
+from exop.wiring.preview import queues
 
 #: An opening that computes for so many seconds is worth a warning.
 NOTICED = 0.1
@@ -22,34 +22,43 @@ NOTICED = 0.1
 
 def notes(
     plan: Plan, deployment: Deployment, kinds: Mapping[str, type[Channel]], openings: Openings
-) -> tuple[str, ...]:
-    """Return all remarks on a plan before it is carried out."""
-    found = [*_queues(plan, deployment, kinds)]
-    for step in plan.steps:
-        component = deployment.components.get(step.node)
-        if component is not None:
-            found += _of_old(step, component)
-        if step.before is not None and step.after is not None:
-            found += notes_on_lines(step.before, step.after)
-        if step.verb in ("add", "replace"):
-            found += _of_given(step)
-            found += _of_new(step, openings)
-    return tuple(found)
+) -> Callable[[], tuple[str, ...]]:
+    """Return what gives all remarks on a plan before it is carried out: of what runs now, also if asked later."""
+    components, inserted = deployment.components, deployment.inserted
+
+    def remarks() -> tuple[str, ...]:
+        found = [*_inserted(plan, inserted, kinds), *_drained(plan, deployment, kinds)]
+        for step in plan.steps:
+            component = components.get(step.node)
+            if component is not None:
+                found += _of_old(step, component)
+            if step.before is not None and step.after is not None:
+                found += notes_on_lines(step.before, step.after)
+            if step.verb in ("add", "replace"):
+                found += _of_given(step)
+                found += _of_new(step, openings)
+        return tuple(found)
+
+    return remarks
 
 
-def _queues(plan: Plan, deployment: Deployment, kinds: Mapping[str, type[Channel]]) -> Iterator[str]:
-    """Note the queues that are inserted where drivers would meet, and those that are drained before their removal."""
-    coming = preview(plan.after, kinds) if _connects_otherwise(plan) else {}
-    for place, reason in coming.items():
-        if place not in deployment.inserted:
+def _inserted(plan: Plan, there: Collection[str], kinds: Mapping[str, type[Channel]]) -> Iterator[str]:
+    """Note the queues that are inserted where drivers would meet."""
+    for place, reason in queues(plan.after, kinds).items() if plan.changes.reconnects else ():
+        if place not in there:
             yield f"insert a queue at {place}: {reason}"
+
+
+def _drained(plan: Plan, deployment: Deployment, kinds: Mapping[str, type[Channel]]) -> Iterator[str]:
+    """Note the queues that are drained before their removal, and those that no port reads any more."""
     for spec in plan.changes.channels_removed:
         if kinds[spec.kind].buffered:
             yield f"drain the queue {spec.name} first, while what pushes into it waits"
-    for name, spec in plan.after.channels.items():
-        readers = [node.name for node, _ in plan.before.consumers(name)] if name in plan.before.channels else []
-        if readers and not plan.after.consumers(name):
-            if kinds[spec.kind].buffered:
+    before = [*plan.changes.removed, *(old for old, _ in plan.changes.changed)]
+    for name in dict.fromkeys(channel for node in before for channel in node.inputs().values()):
+        readers = [node.name for node, _ in plan.before.consumers(name)]
+        if name in plan.after.channels and not plan.after.consumers(name):
+            if kinds[plan.after.channels[name].kind].buffered:
                 yield _of_backlog(name, readers, deployment)
             yield f"no port reads {name} then: its items are dropped"
 
@@ -60,14 +69,6 @@ def _of_backlog(name: str, readers: list[str], deployment: Deployment) -> str:
         depth = deployment.channels[name].metrics().get("depth", 0)
         return f"{', '.join(readers)} can take nothing: what waits in {name} ({depth} items now) goes with it"
     return f"drain the queue {name} first, while what pushes into it waits"
-
-
-def _connects_otherwise(plan: Plan) -> bool:
-    """The change is more than other slets of the same shape, or settings, at the same connections."""
-    changes = plan.changes
-    if changes.added or changes.removed or changes.channels_added or changes.channels_removed:
-        return True
-    return any(dict(old.ports) != dict(new.ports) or old.slet.shape != new.slet.shape for old, new in changes.changed)
 
 
 def _of_old(step: Step, component: Component) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from threading import TIMEOUT_MAX
 from typing import Literal
 
@@ -68,13 +69,16 @@ class Plan:
     """A change that is ready to be made: print it, or `apply()` it. Nothing has happened yet.
 
     `apply` raises `StaleMesh` when the application was changed after the plan was made.
+
+    Attributes:
+        remarks: Gives the notes when the plan is shown: they may take longer than the plan itself.
     """
 
     before: Mesh
     after: Mesh
     steps: tuple[Step, ...]
     changes: Difference
-    notes: tuple[str, ...] = ()
+    remarks: Callable[[], tuple[str, ...]] = field(default=tuple, repr=False, compare=False)
     timeout: float | None = None
     shadow: Shadow | None = None
     keep: float | None = None
@@ -104,6 +108,11 @@ class Plan:
         """Whether there is anything to do."""
         return bool(self.changes) or self.before.durable != self.after.durable
 
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks beyond the steps: queues that are inserted, items or state that are lost, steps that take long."""
+        return self.remarks()
+
     def proven(self, shadow: Shadow | None = None, keep: float | None = None) -> Plan:
         """The same plan with a proof before it, and with predecessors that are kept; print it, or apply it.
 
@@ -118,7 +127,8 @@ class Plan:
         if keep is not None:
             check_keep(self, keep)
         plan = replace(self, shadow=shadow, keep=keep)
-        return replace(plan, notes=(*self.notes, *told(plan)))
+        more = tuple(told(plan))
+        return replace(plan, remarks=lambda: (*self.notes, *more))
 
     @uninterrupted
     def apply(self, *, shadow: Shadow | None = None, keep: float | None = None, timeout: float | None = None) -> Mesh:
@@ -265,8 +275,10 @@ def _check_tied(before: Mesh, after: Mesh) -> None:
     Raises:
         PlanError: an application would become durable while one runs.
     """
+    if (before.durable is None) == (after.durable is None):
+        return
     running = [name for name, node in before.nodes.items() if node.slet.tie and after.nodes.get(name) == node]
-    if running and (before.durable is None) != (after.durable is None):
+    if running:
         raise PlanError(
             f"{', '.join(running)} drives itself, and would have to be opened anew for an application that is, or is "
             f"no more, durable; remove the application and deploy it as it is to be"

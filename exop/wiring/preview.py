@@ -27,7 +27,12 @@ def preview(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> dict[str, str]:
     """
     check(mesh, kinds)
     check_durable(mesh, has_state=True)
-    check_channels(None, mesh, kinds)
+    check_channels(mesh, kinds)
+    return queues(mesh, kinds)
+
+
+def queues(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> dict[str, str]:
+    """The queues that the wiring would insert into a mesh that was checked: the reasons by place."""
     circuit = _circuit(mesh, kinds)
     inserted = dict(lay_out(circuit).inserted)
     for name, joins in circuit.consumers.items():

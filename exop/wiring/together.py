@@ -8,8 +8,7 @@ from contextlib import ExitStack
 
 from exop.errors import PlanError
 from exop.model.checks import check_durable
-from exop.model.marks import without_marks
-from exop.model.mesh import Mesh
+from exop.model.marks import unmarked
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
 from exop.wiring.change import Change
@@ -77,8 +76,10 @@ class Together:
             raise finished(plan.after.name)
         if not plan:
             return None
-        after: Mesh = without_marks(plan.after).at(plan.before.revision + 1)
-        check_durable(after, has_state=self.has_state)
+        nodes, channels = plan.changes.nodes, plan.changes.channels
+        after = unmarked(plan.after, [one.name for one in nodes], [one.name for one in channels])
+        after = after.at(plan.before.revision + 1)
+        check_durable(after, has_state=self.has_state, nodes=None if plan.before.durable is None else nodes)
         return Change(running, self.manager, self.wiring, dataclasses.replace(plan, after=after), beside)
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exop import Mesh
 from exop.errors import MeshError, UnknownName, WiringError
 from exop.model.checks import check, successors, unbuffered_cycle
+from exop.model.diff import difference
 from exop.model.mesh import ChannelSpec
 from exop.runtime.channels import BUILT_IN
 from tests.model.meshes import SLETS, line, node
@@ -93,3 +96,33 @@ def test_a_window_carries_lists():
     windowed = replace(mesh, channels={**mesh.channels, "b": ChannelSpec("b", "window", {"count": 2})})
     with pytest.raises(WiringError, match=r"list\[int\] leaves, int is expected"):
         check(windowed, KINDS)
+
+
+def problem(mesh, *changes):
+    """The class of the error with which a check refuses a mesh; `None` if it does not."""
+    try:
+        check(mesh, KINDS, *changes)
+    except (MeshError, UnknownName, WiringError) as error:
+        return type(error)
+    return None
+
+
+@given(st.data())
+def test_a_check_of_the_changes_finds_what_a_check_of_the_whole_mesh_finds(data):
+    """After random edits of a sound mesh, good ones and bad ones, both pass or both refuse it."""
+    before = ring("direct", "queue", "direct").add(node("sink", "console", item="c1"))
+    check(before, KINDS)
+    nodes = dict(before.nodes)
+    channels = {**before.channels, "more": ChannelSpec("more", data.draw(st.sampled_from(["direct", "queue", "no"])))}
+    if data.draw(st.booleans()):
+        del channels[data.draw(st.sampled_from(sorted(channels)))]
+    for _ in range(data.draw(st.integers(0, 3))):
+        name = data.draw(st.sampled_from(["source", "n0", "n1", "n2", "sink", "new"]))
+        kind = data.draw(st.sampled_from([None, "double", "triple", "words", "numbers", "console"]))
+        if kind is None:
+            nodes.pop(name, None)
+            continue
+        ports = {port: data.draw(st.sampled_from(["c0", "c1", "c2", "more"])) for port in SLETS[kind].ports}
+        nodes[name] = node(name, kind, **ports)
+    after = Mesh(before.name, nodes, channels)
+    assert (problem(after) is None) == (problem(after, difference(before, after)) is None)

@@ -6,10 +6,11 @@ from typing import Self
 import pytest
 
 from exop import Application, InputPort
+from exop.model.diff import difference
 from exop.model.slet import Slet, input_port, slet
 from exop.runtime.openings import Opening, Openings
-from exop.wiring.notes import _connects_otherwise, _of_new
-from exop.wiring.plan import Step, make_plan
+from exop.wiring.notes import _of_new
+from exop.wiring.plan import Step
 from tests.runtime.test_openings import Importing
 
 
@@ -101,7 +102,7 @@ def test_queues_are_looked_for_only_where_connections_may_differ():
     app = Application("shapes")
     app.add("end", function, item=app.add("middle", doubled, item=app.add("numbers", numbers)))
     mesh = app.build()
-    assert not _connects_otherwise(make_plan(mesh, mesh.replace("middle", tripled)))
-    assert not _connects_otherwise(make_plan(mesh, mesh.configure("middle", by=3)))
-    assert _connects_otherwise(make_plan(mesh, mesh.replace("middle", drawn)))
-    assert _connects_otherwise(make_plan(mesh, mesh.remove("end")))
+    assert not difference(mesh, mesh.replace("middle", tripled)).reconnects
+    assert not difference(mesh, mesh.configure("middle", by=3)).reconnects
+    assert difference(mesh, mesh.replace("middle", drawn)).reconnects
+    assert difference(mesh, mesh.remove("end")).reconnects
