@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count
 from types import MappingProxyType
-from typing import Any, Final, Literal, Self, TypeAlias, TypeVar, cast
+from typing import Any, Final, Literal, Self, TypeVar, cast
 
 from exop.errors import MeshError, UnknownName
-from exop.model.fields import check_memento
+from exop.model.ends import Ends
 from exop.model.lines import Line, inherited
 from exop.model.memento import Memento
 from exop.model.notebook import Pictured
@@ -21,8 +20,6 @@ from exop.model.spec import Policy, SletSpec, unfit_bounds
 DIRECT = "direct"
 
 T = TypeVar("T")
-#: For each channel the ports connected to it, as (node, port): those of the producers, those of the consumers.
-Ends: TypeAlias = tuple[dict[str, tuple[tuple[str, str], ...]], dict[str, tuple[tuple[str, str], ...]]]
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -152,7 +149,7 @@ class Mesh(Settings, Pictured):
 
     def __post_init__(self) -> None:
         checked_name("an application", self.name)
-        if self.durable is not None and not (_is_number(self.durable) and 0 < self.durable < float("inf")):
+        if self.durable is not None and not (type(self.durable) in (int, float) and 0 < self.durable < float("inf")):
             raise MeshError(
                 f"{self.name}: a checkpoint cannot be taken every {self.durable!r} seconds; give a number > 0"
             )
@@ -181,19 +178,7 @@ class Mesh(Settings, Pictured):
 
     def at(self, revision: int) -> Self:
         """The same mesh as revision *revision*."""
-        return self._sharing_ends(replace(self, revision=revision))
-
-    def restore(self, name: str, memento: Memento, /) -> Self:
-        """Give a node another state; the slet is exchanged for one like it, which begins with a copy of *memento*.
-
-        Raises:
-            UnknownName: there is no such node.
-            MeshError: its slet keeps no memento, or one of another class.
-            StoredStateError: a value in it is not of its field's type.
-        """
-        node = self.node(name)
-        check_memento(f"{self.name}.{name}", node.slet, memento)
-        return self._with(replace(node, memento=memento.copied()))
+        return self.edited(revision=revision)
 
     def add(self, node: Node, *channels: ChannelSpec) -> Self:
         """Add a node, and the channels that it brings.
@@ -286,68 +271,39 @@ class Mesh(Settings, Pictured):
             UnknownName: no such node, port or channel.
         """
         node = self.node(name)
-        fresh = [channel for channel in ports.values() if isinstance(channel, ChannelSpec)]
         names = {port: to.name if isinstance(to, ChannelSpec) else to for port, to in ports.items()}
         for port in names:
             _known_port(name, node.slet, port)
-        mesh = self.edited(channels={channel.name: channel for channel in fresh})
+        mesh = self.edited(channels={to.name: to for to in ports.values() if isinstance(to, ChannelSpec)})
         return mesh._with(replace(node, ports={**node.ports, **names}))._without_orphans(node)
 
     def producers(self, channel: str) -> list[tuple[Node, str]]:
         """The output ports connected to a channel."""
-        return [(self.nodes[node], port) for node, port in self._ends[0].get(channel, ())]
+        return [(self.nodes[node], port) for node, port in self._ends.outputs.get(channel, ())]
 
     def consumers(self, channel: str) -> list[tuple[Node, str]]:
         """The input ports connected to a channel."""
-        return [(self.nodes[node], port) for node, port in self._ends[1].get(channel, ())]
+        return [(self.nodes[node], port) for node, port in self._ends.inputs.get(channel, ())]
 
     def edited(
-        self, nodes: Mapping[str, Node | None] = _NONE, channels: Mapping[str, ChannelSpec | None] = _NONE
+        self,
+        nodes: Mapping[str, Node | None] = _NONE,
+        channels: Mapping[str, ChannelSpec | None] = _NONE,
+        **fields: Any,
     ) -> Self:
         """The mesh with these nodes and channels in the places of those of their names; `None` removes one.
 
-        All edits are made by this. It shares with the mesh whatever it does not change, and copies no more than the
-        two dicts, so that an edit costs the same in a mesh of any size, and the difference is found by identity.
+        All edits are made by this. It shares what it does not change, so that a difference is found by identity.
         """
-        made = replace(self, nodes=_changed(self.nodes, nodes), channels=_changed(self.channels, channels))
-        if all(_ports(self.nodes.get(name)) == _ports(node) for name, node in nodes.items()):
-            return self._sharing_ends(made)
+        made = replace(self, nodes=_changed(self.nodes, nodes), channels=_changed(self.channels, channels), **fields)
         if "_ends" in self.__dict__:
-            made.__dict__["_ends"] = self._ends_after(made, nodes)
+            made.__dict__["_ends"] = self._ends.after(made.nodes, {name: self.nodes.get(name) for name in nodes})
         return made
 
     @cached_property
     def _ends(self) -> Ends:
-        """The ports by channel, in the order of the nodes; an edit hands them on."""
-        found: tuple[dict[str, list[tuple[str, str]]], ...] = ({}, {})
-        for node in self.nodes.values():
-            for ends, ports in zip(found, _ports(node), strict=True):
-                for port, channel in ports.items():
-                    ends.setdefault(channel, []).append((node.name, port))
-        outputs, inputs = ({channel: tuple(ports) for channel, ports in ends.items()} for ends in found)
-        return outputs, inputs
-
-    def _ends_after(self, made: Self, changes: Mapping[str, Node | None]) -> Ends:
-        """The ports by channel in *made*, the same mesh with other nodes in place of some."""
-        place = dict(zip(made.nodes, count()))
-        after = self._ends[0].copy(), self._ends[1].copy()
-        for name, node in changes.items():
-            for ends, before, now in zip(after, _ports(self.nodes.get(name)), _ports(node), strict=True):
-                for port, channel in before.items():
-                    ends[channel] = tuple(end for end in ends[channel] if end != (name, port))
-                for port, channel in now.items():
-                    ends[channel] = (*ends.get(channel, ()), (name, port))
-                for channel in {*before.values(), *now.values()}:
-                    ends[channel] = tuple(sorted(ends[channel], key=lambda end: place[end[0]]))
-                    if not ends[channel]:
-                        del ends[channel]
-        return after
-
-    def _sharing_ends(self, made: Self) -> Self:
-        """The mesh *made* of this one, whose ports are connected alike."""
-        if "_ends" in self.__dict__:
-            made.__dict__["_ends"] = self._ends
-        return made
+        """The ports at each channel; an edit hands them on."""
+        return Ends.of(self.nodes)
 
     def to_toml(self) -> str:
         """The mesh as a topology file."""
@@ -376,18 +332,8 @@ class Mesh(Settings, Pictured):
 
     def _without_orphans(self, before: Node) -> Self:
         """Drop the channels of *before* that no port is connected to any more."""
-        outputs, inputs = self._ends
-        left = {channel for channel in before.ports.values() if channel not in outputs and channel not in inputs}
+        left = {to for to in before.ports.values() if to not in self._ends.outputs and to not in self._ends.inputs}
         return self.edited(channels=dict.fromkeys(left))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _ports(node: Node | None) -> tuple[dict[str, str], dict[str, str]]:
-    """The channels of the output and of the input ports of a node."""
-    return ({}, {}) if node is None else (node.outputs(), node.inputs())
 
 
 def _changed(before: Mapping[str, T], changes: Mapping[str, T | None]) -> Mapping[str, T]:
@@ -395,9 +341,7 @@ def _changed(before: Mapping[str, T], changes: Mapping[str, T | None]) -> Mappin
     if not changes:
         return before
     after: dict[str, Any] = cast("Any", before) | changes  # of a read-only dict: an ordinary one
-    for name in [name for name, value in changes.items() if value is None]:
-        del after[name]
-    return after
+    return after if None not in changes.values() else {key: one for key, one in after.items() if one is not None}
 
 
 def _known_port(place: str, slet: SletSpec, port: str) -> None:

@@ -1,4 +1,4 @@
-"""The edits of a mesh that change settings, at once or at a point in the stream."""
+"""The edits of a mesh that change settings, at once or at a point in the stream, and states."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 from exop.errors import MeshError
 from exop.model.condition import read_condition
+from exop.model.fields import check_memento
 from exop.model.lines import Line, channel_names, line_for
+from exop.model.memento import Memento
 
 if TYPE_CHECKING:
     from exop.model.mesh import Mesh
 
 
 class Settings:
-    """Changes of settings; the base of `Mesh`."""
+    """Changes of settings and states; the base of `Mesh`."""
 
     def configure(self, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any) -> Mesh:
         """Change settings of a node, or of a channel that has the name.
@@ -60,3 +62,16 @@ class Settings:
             raise MeshError(f"{name}: nothing is to change when {when}; name a setting")
         line = Line(read_condition(when, channel_names(mesh, name)).text, settings, close_windows)
         return mesh.edited(channels={name: replace(channel, pending=(*channel.pending, line))})
+
+    def restore(self, name: str, memento: Memento, /) -> Mesh:
+        """Give a node another state; the slet is exchanged for one like it, which begins with a copy of *memento*.
+
+        Raises:
+            UnknownName: there is no such node.
+            MeshError: its slet keeps no memento, or one of another class.
+            StoredStateError: a value in it is not of its field's type.
+        """
+        mesh = cast("Mesh", self)
+        node = mesh.node(name)
+        check_memento(f"{mesh.name}.{name}", node.slet, memento)
+        return mesh.edited({name: replace(node, memento=memento.copied())})
