@@ -14,6 +14,7 @@ from exop.runtime.channels import BUILT_IN
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
+from exop.runtime.pause import Pause
 from exop.wiring import Deployer, WiringController
 from exop.wiring.circuit import Circuit
 
@@ -79,6 +80,14 @@ class Gate:
         assert self.waiting.acquire(timeout=PATIENCE), "nobody has come to the gate"
 
 
+@contextmanager
+def parked(deployment: Deployment, timeout: float = PATIENCE) -> Iterator[None]:
+    """Hold every driver at a safe point while the block runs."""
+    with Pause(deployment, timeout) as pause:
+        pause.stop()
+        yield
+
+
 class Rig:
     """The services of a platform, without plugins, state and sockets."""
 
@@ -116,7 +125,7 @@ class Rig:
     def suspend(self, deployment: Deployment, node: str) -> None:
         """Suspend a node while the application runs."""
         one = deployment.components[node]
-        with deployment.parked(PATIENCE):
+        with parked(deployment):
             one.node = replace(one.node, suspended=True)
             self.manager.suspend(one)
             self.wiring.rebind(deployment, self.wiring.survey(deployment))
@@ -125,7 +134,7 @@ class Rig:
     def resume(self, deployment: Deployment, node: str) -> None:
         """Resume a node that was suspended."""
         one = deployment.components[node]
-        with deployment.parked(PATIENCE):
+        with parked(deployment):
             one.node = replace(one.node, suspended=False)
             self.manager.resume(one)
             self.wiring.rebind(deployment, self.wiring.survey(deployment))

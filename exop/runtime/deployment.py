@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from exop.errors import ComponentFailed, PlanError
+from exop.errors import ComponentFailed
 from exop.logs import logger
 from exop.model.lifecycle import Event, State
 from exop.model.mesh import Mesh
@@ -18,13 +17,12 @@ from exop.runtime.channel import Channel, ControlMerge
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.closing import Visibility
 from exop.runtime.component import Component
-from exop.runtime.drivers.base import Driver, current_driver
+from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.entry import Entry
-from exop.runtime.inside import whereabouts
 from exop.runtime.ledger import Ledger
 from exop.runtime.watchdog import Watchdog
 from exop.shown import described, message
@@ -97,31 +95,6 @@ class Deployment:
         # A queue begins where the slet behind it does: its worker pushes into that slet, so it comes first.
         found: list[Driver] = [*self.workers.values(), *own, *pullers]
         return sorted(found, key=lambda driver: self.rank.get(id(driver), 0))
-
-    @contextmanager
-    def parked(self, timeout: float | None = None) -> Iterator[None]:
-        """Hold every driver at a safe point while the block runs; upstream parks first.
-
-        Raises:
-            PlanError: called by a slet of the application itself, which would wait for its own end.
-            ComponentFailed: a driver did not come to its safe point within *timeout* seconds.
-        """
-        if current_driver() in self.drivers():
-            raise PlanError(f"a slet of {self.name!r} cannot park its own application; do it from another thread")
-        with self.parking:
-            drivers = self.drivers()
-            closed: list[Driver] = []
-            try:
-                for driver in drivers:
-                    driver.close()
-                    closed.append(driver)
-                    if not driver.wait_parked(timeout):
-                        problem = f"not within {timeout:g} s{whereabouts(self.components.values(), [driver])}"
-                        raise ComponentFailed(node=driver.name, phase="coming to its safe point", problem=problem)
-                yield
-            finally:
-                for driver in reversed(closed):
-                    driver.open()
 
     def open(self, enter: Callable[[Component], None] = Component.enter) -> None:
         """Open all slets by *enter*, several at a time; returns when every one is ready.

@@ -7,11 +7,9 @@ from exop.model.lifecycle import State
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.failure import again
+from exop.runtime.pause import Pause
 from exop.runtime.trouble import FailedItem, kept_item
 from exop.runtime.unwind import Work
-
-#: How long drivers may take to come to their safe points, in seconds.
-PATIENCE = 10.0
 
 
 def kept(deployment: Deployment, node: str) -> FailedItem | None:
@@ -61,11 +59,11 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
 
     Raises:
         UnknownName: there is no such node.
-        PlanError: the stream has ended there.
-        ComponentFailed: a driver does not come to its safe point; nothing has happened.
+        PlanError: the stream has ended there, or a driver does not come to its safe point; nothing has happened.
     """
     component = _component(deployment, node)
-    with deployment.changing, deployment.parked(PATIENCE):
+    with deployment.changing, Pause(deployment) as pause:
+        pause.stop()
         if component.left:
             component = _component(deployment, node)
         runner, dead = component.runner, component.trouble.dead

@@ -24,6 +24,7 @@ from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.interpreter import give_way
 from exop.runtime.interrupts import check_interrupt
 from exop.runtime.manager import ComponentManager
+from exop.runtime.pause import PATIENCE, Pause
 from exop.runtime.unwind import Work
 from exop.shown import add_note, described
 from exop.wiring.channels import settle_channels
@@ -34,13 +35,9 @@ from exop.wiring.engines import check_left, check_level, put_out, take_over
 from exop.wiring.hands import Hands, check_hands
 from exop.wiring.lines import caught_up, settle_fired, settle_ready
 from exop.wiring.participant import Participant, Phase
-from exop.wiring.pause import Pause
 from exop.wiring.plan import Plan, Step
 from exop.wiring.standby import Companions, discard
 from exop.wiring.successors import Successors, Undo
-
-#: How long drivers may take to come to their safe points, and old slets to leave, in seconds.
-TIMEOUT = 10.0
 
 
 @dataclass(eq=False)
@@ -66,11 +63,11 @@ class Change(Participant):
 
     def __post_init__(self) -> None:
         super().__init__(self.deployment.name, self.hold)
-        self.timeout = TIMEOUT if self.plan.timeout is None else self.plan.timeout
+        self.timeout = PATIENCE if self.plan.timeout is None else self.plan.timeout
         self._successors = Successors(self.deployment, self.manager, self.plan, self._undo, self.beside)
         self._old = old = self._leaving()
         outside = [one.driver for one in (*old, *self._restarted()) if isinstance(one.driver, SourceDriver)]
-        self._pause = Pause(self.deployment, outside, self.timeout)
+        self._pause = Pause(self.deployment, self.timeout, outside=outside)
         self._decided: Callable[[], None] = lambda: None
 
     @property
@@ -98,7 +95,7 @@ class Change(Participant):
         give_way()
         pause = self._pause.begin()
         stopped = partial(self._successors.open_late, pause)
-        Drain(self.deployment, pause, self._old, before, after, self.timeout, stopped, self._undo).stage()
+        Drain(pause, self._old, before, after, stopped, self._undo).stage()
 
     def _hold(self) -> None:
         self._come_to_rest()
@@ -113,7 +110,7 @@ class Change(Participant):
 
     def _come_to_rest(self) -> None:
         """Close all drivers; those that run beside the mesh do the last items, and park too."""
-        self._pause.close(self.deployment.drivers())
+        self._pause.close()
         self.beside.come_to_rest(self._pause)
 
     def _commit(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,8 +17,10 @@ from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.manager import CHANNEL, WIRING, ComponentManager, channel_id
+from exop.runtime.pause import PATIENCE, Pause
 from exop.wiring.circuit import Circuit, read_circuit
 from exop.wiring.compiler import Compiler
+from exop.wiring.drain import Drain
 from exop.wiring.layout import Layout, check_order, lay_out
 from exop.wiring.loops import EndOfLoop
 from exop.wiring.manning import man, relieve
@@ -90,26 +92,39 @@ class WiringController:
         asked = [one for one in channels if one.properties.get(ORIGIN) != WIRING]
         return read_circuit(ports, [one for one in asked if names is None or one.properties[NAME] in names])
 
-    def settle(self, deployment: Deployment, timeout: float | None = None) -> Layout:
-        """Compile the connections of an application and bind them, all drivers parked meanwhile.
+    def settle(
+        self,
+        deployment: Deployment,
+        action: Callable[[], None] = lambda: None,
+        engines: Iterable[Component] = (),
+        timeout: float = PATIENCE,
+    ) -> None:
+        """Do *action* while all drivers are parked, then bind the connections of the application as they are.
+
+        The *engines* have put out what they were given by then; they go on afterwards.
 
         Raises:
-            WiringError: two connected ports whose types do not fit; nothing was bound.
-            ComponentFailed: a driver did not come to its safe point within *timeout* seconds.
+            WiringError: two connected ports whose types do not fit; nothing was done.
+            PlanError: a driver did not come to its safe point in time, or an engine did not put out everything.
         """
         wiring = self.survey(deployment)
-        with deployment.parked(timeout):
-            layout = self.rebind(deployment, wiring)
+        undo: list[Callable[[], object]] = []
+        try:
+            with Pause(deployment, timeout) as pause:
+                Drain(pause, engines, wiring, wiring, lambda _: None, undo).stage()
+                pause.close()
+                pause.run(action, lambda: self.rebind(deployment, wiring))
+        finally:
+            for proceed in undo:
+                proceed()
         deployment.settle_workers(timeout)
-        return layout
 
-    def rebind(self, deployment: Deployment, wiring: Wiring) -> Layout:
+    def rebind(self, deployment: Deployment, wiring: Wiring) -> None:
         """Bind what was surveyed for good: the connections are those of before, the ways between them are not."""
         bound = self.bind(deployment, wiring)
         for worker in bound.leaving:
             relieve(deployment, worker)
         bound.complete()
-        return bound.layout
 
     def survey(self, deployment: Deployment, channels: Collection[str] | None = None) -> Wiring:
         """Read and check the connections of an application, and lay out its drivers; nothing is bound yet.

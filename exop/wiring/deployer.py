@@ -95,13 +95,13 @@ class Deployer:
     def _bind(self, deployment: Deployment, snapshot: Snapshot | None) -> None:
         """Compile the connections; around that, everything is given what the snapshot has of it."""
         if snapshot is None:
-            self._wiring.settle(deployment)
+            self._wiring.rebind(deployment, self._wiring.survey(deployment))
             return
         # Imported lazily: only recovery needs the encoding.
         from exop.runtime.durable.recovery import restore_contents, restore_states
 
         restore_states(deployment, snapshot)
-        self._wiring.settle(deployment)
+        self._wiring.rebind(deployment, self._wiring.survey(deployment))
         restore_contents(deployment, snapshot)
 
     def _made(self, deployment: Deployment, node: Node) -> Component:

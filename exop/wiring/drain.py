@@ -10,19 +10,21 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from exop.errors import PlanError
 from exop.logs import logger
 from exop.model.lifecycle import State
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
-from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
+from exop.runtime.pause import Pause
 from exop.shown import RAISED, described
 from exop.wiring.circuit import Circuit, Join
-from exop.wiring.controller import Wiring
-from exop.wiring.pause import Pause
 from exop.wiring.places import before_key, edge_key
+
+if TYPE_CHECKING:
+    from exop.wiring.controller import Wiring
 
 #: States in which a slet cannot work: items that wait for it are lost when it is removed.
 HELPLESS = (State.FAILED, State.SUSPENDED)
@@ -33,22 +35,18 @@ class Drain:
     """Empties what has to be empty, upstream first, and closes the drivers upstream of it.
 
     Args:
-        deployment: What is to be parked.
-        pause: By what.
+        pause: Holds the drivers of the application.
         old: The components that leave.
         before: The connections before the change.
         after: The connections after it.
-        timeout: How many seconds each step may take.
         opened: Called with a component that leaves, as soon as it has stopped: its state is final then.
         undo: Where it is noted how to let those go on who were stopped.
     """
 
-    deployment: Deployment
     pause: Pause
     old: Iterable[Component]
     before: Wiring
     after: Wiring
-    timeout: float
     opened: Callable[[Component], None]
     undo: list[Callable[[], object]]
     _stops: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
@@ -69,7 +67,7 @@ class Drain:
         for key, (worker, queues) in todo.items():
             self._stops.setdefault(key, []).insert(0, partial(self._drain, worker, queues))
         waiting: list[Driver] = []
-        for driver in self.deployment.drivers():
+        for driver in self.pause.drivers:
             for stop in self._stops.get(id(driver), ()):
                 self.pause.close(waiting)
                 self.pause.wait_parked()
@@ -88,14 +86,14 @@ class Drain:
             channel = before.channels[name]
             if isinstance(channel, QueueChannel) and leaving and (gone or moved or not there):
                 yield channel, leaving
-            queue = self.deployment.inserted.get(before_key(name))
+            queue = self.pause.deployment.inserted.get(before_key(name))
             if queue is not None and gone:
                 yield queue, leaving
             yield from self._behind(name, [join for join in leaving if join.component.node.name not in stay])
 
     def _behind(self, name: str, removed: list[Join]) -> Iterator[tuple[QueueChannel, list[Join]]]:
         for join in removed:
-            queue = self.deployment.inserted.get(edge_key(name, join))
+            queue = self.pause.deployment.inserted.get(edge_key(name, join))
             if queue is not None:
                 yield queue, [join]
 
@@ -111,7 +109,7 @@ class Drain:
         for queue, leaving in queues:
             if queue.entries and not self._gone_with(leaving):
                 names = ", ".join(join.name for join in leaving)
-                why = worker.held_by or f"it was not emptied within {self.timeout:g} s"
+                why = worker.held_by or f"it was not emptied within {self.pause.timeout:g} s"
                 raise PlanError(
                     f"the queue {queue.name!r} holds {queue.depth} items on their way to {names}, which would be lost "
                     f"({why}); repair or resume that first, or let the queue run empty"
@@ -140,7 +138,7 @@ class Drain:
         if component.spec.own_driver and component.status in (State.ACTIVE, State.SUSPENDED):
             self.undo.append(component.proceed)
             try:
-                self._quiesce(component, driver)
+                quiesce(self.pause, component, driver)
             except PlanError as problem:
                 if component.tie is None or component.node.name not in self._staying():
                     raise
@@ -148,48 +146,11 @@ class Drain:
                 log = logger("exop.wiring")
                 log.warning("an engine does not come to rest", node=component.id, problem=str(problem))
             if component.tie is not None:  # its further output would have no reader
-                component.tie.hold(self.timeout)
+                component.tie.hold(self.pause.timeout)
         self.opened(component)
 
     def _staying(self) -> set[str]:
         return {component.node.name for component in self.after.circuit.components()}
-
-    def _quiesce(self, component: Component, driver: Driver) -> None:
-        """Let a slet with a driver of its own put out what it was given: nothing more comes in."""
-        failed: list[BaseException] = []
-        done = threading.Event()
-
-        def quiesce() -> None:
-            try:
-                component.quiesce()
-            except RAISED as error:
-                failed.append(error)
-            done.set()
-            self.pause.wake()
-
-        def stuck() -> bool:
-            """Whether it waits for a slet to be repaired or resumed, which cannot happen before the change is over."""
-            helpless = [one for one in self.deployment.components.values() if one.status in HELPLESS]
-            return driver.held_by is not None and any(driver in one.trouble.holders for one in helpless)
-
-        shut = component.status is State.SUSPENDED
-        driver.draining = True
-        if shut:
-            driver.open()
-        driver.wake()
-        try:
-            thread = threading.Thread(target=quiesce, name=f"exop {component.node.name} quiesces", daemon=True)
-            self.pause.watch(driver)
-            thread.start()
-            self.pause.wait(lambda: done.is_set() or stuck())
-        finally:
-            driver.draining = False
-            if shut:
-                driver.close()
-        if failed or not done.is_set():
-            why = described(failed[0]) if failed else driver.held_by or f"not within {self.timeout:g} s"
-            problem = PlanError(f"{component.node.name} has not put out what it was given: {why}")
-            raise problem from (failed[0] if failed else None)
 
 
 def check_ends(before: Circuit, after: Circuit) -> None:
@@ -209,3 +170,48 @@ def check_ends(before: Circuit, after: Circuit) -> None:
                         f"the stream has ended at {join.name}: {producer.name} cannot be connected to it any more; "
                         f"connect it to another node"
                     )
+
+
+def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed: bool = False) -> None:
+    """Let a slet with a driver of its own put out what it was given, in a thread of its own: nothing more comes in.
+
+    With *then_proceed*, it goes on as soon as its driver does: it is not about to be replaced.
+
+    Raises:
+        PlanError: it does not in time, or waits for a slet that has to be repaired or resumed first.
+    """
+    failed: list[BaseException] = []
+    done = threading.Event()
+
+    def put_out() -> None:
+        try:
+            component.quiesce()
+            if then_proceed:
+                component.proceed()
+        except RAISED as error:  # whatever the engine raises
+            failed.append(error)
+        done.set()
+        pause.wake()
+
+    def stuck() -> bool:
+        """Whether it waits for a slet to be repaired or resumed, which cannot happen before the change is over."""
+        helpless = [one for one in pause.deployment.components.values() if one.status in HELPLESS]
+        return driver.held_by is not None and any(driver in one.trouble.holders for one in helpless)
+
+    shut = component.status is State.SUSPENDED
+    driver.draining = True
+    if shut:
+        driver.open()
+    driver.wake()
+    try:
+        pause.watch(driver)
+        threading.Thread(target=put_out, name=f"exop {component.node.name} quiesces", daemon=True).start()
+        pause.wait(lambda: done.is_set() or stuck())
+    finally:
+        driver.draining = False
+        if shut:
+            driver.close()
+    if failed or not done.is_set():
+        why = described(failed[0]) if failed else driver.held_by or f"not within {pause.timeout:g} s"
+        problem = PlanError(f"{component.node.name} has not put out what it was given: {why}")
+        raise problem from (failed[0] if failed else None)

@@ -161,6 +161,6 @@ class Aftermath:
 
     def _compile_out(self) -> None:
         try:
-            self._wiring.settle(self._deployment, BRIEF)
+            self._wiring.settle(self._deployment, timeout=BRIEF)
         except ExopError as problem:  # a driver that does not park in time: the guard stays until the next change
             logger("exop.lines").debug("a guard stays", application=self._deployment.name, problem=str(problem))

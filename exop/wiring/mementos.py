@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import TypeVar
 
 from exop.errors import NotStorable
 from exop.model.fields import memento_of
 from exop.model.memento import Memento
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
-from exop.wiring.change import TIMEOUT
-from exop.wiring.pause import Pause
-
-T = TypeVar("T")
+from exop.runtime.pause import PATIENCE, Pause
 
 
-def capture(deployment: Deployment, node: str, timeout: float = TIMEOUT) -> Memento:
+def capture(deployment: Deployment, node: str, timeout: float = PATIENCE) -> Memento:
     """A copy of a node's memento as it is between two items; also of one that is suspended on an item.
 
     It is what a checkpoint would bring back: an object to which two fields refer becomes two.
@@ -41,32 +36,23 @@ def capture(deployment: Deployment, node: str, timeout: float = TIMEOUT) -> Meme
 
     # What the encoding would bring back as something else is copied.
     altered = any("bytearray" in str(one.type) for one in dataclasses.fields(kind))  # type: ignore[arg-type]
-    found = at_rest(deployment, node, Memento.copied if altered else encoded, timeout)
-    if isinstance(found, Memento):
-        return found
-    made: Memento = filled(kind, decode(found))
-    return made
-
-
-def at_rest(deployment: Deployment, node: str, take: Callable[[Memento], T], timeout: float) -> T:
-    """Return the result of *take* on a node's memento while nothing is in flight there.
-
-    Raises:
-        PlanError: a driver did not come to a safe point in time.
-    """
+    taken: list[bytes | Memento] = []
     with deployment.changing:
         component = deployment.components[node]
         state = component.state
         if state is None:  # a memento of a slet that keeps one is always there
             raise AssertionError(f"{component.id} has no memento")
-        taken: list[T] = []
-        outside = [component.driver] if isinstance(component.driver, SourceDriver) else []
 
-        def look() -> None:
+        def take() -> None:
             component.flush()
-            taken.append(take(state))
+            taken.append(state.copied() if altered else encoded(state))
 
-        with Pause(deployment, outside, timeout) as pause:
-            pause.close(deployment.drivers())
-            pause.run(look)
-        return taken[0]
+        outside = [component.driver] if isinstance(component.driver, SourceDriver) else []
+        with Pause(deployment, timeout, outside=outside) as pause:
+            pause.close()
+            pause.run(take)
+    (found,) = taken
+    if isinstance(found, Memento):
+        return found
+    made: Memento = filled(kind, decode(found))
+    return made

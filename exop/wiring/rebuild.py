@@ -21,6 +21,7 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, acting_as
 from exop.runtime.interrupts import check_interrupt
 from exop.runtime.metrics import ComponentMetrics
+from exop.runtime.pause import Pause
 from exop.runtime.unwind import Work
 from exop.runtime.ways import way_into
 from exop.wiring.plan import Plan, Step
@@ -31,8 +32,6 @@ LOT = 5000
 CLOSE = 1000
 #: A stream that is too fast stands for so many seconds at a time, and so many rows are replayed then at a time.
 MOMENT, LITTLE = 0.002, 200
-#: How long a driver may take to come to its safe point for that, in seconds.
-PATIENCE = 10.0
 
 
 def check_rebuilds(plan: Plan, deployment: Deployment) -> None:
@@ -110,14 +109,15 @@ class Rebuild:
 
         Raises:
             NotRebuildable: the slet fails in it.
-            ComponentFailed: a driver does not come to a safe point.
+            PlanError: a driver does not come to a safe point.
         """
         before = 2 * self._left()
         while 0 < (left := self._left()) <= 0.8 * before:
             self._replay(self._near())
             before = left
         while self._left() > 0:
-            with self.deployment.parked(PATIENCE):
+            with Pause(self.deployment) as pause:
+                pause.stop()
                 until = time.perf_counter() + MOMENT
                 while self._left() > 0 and time.perf_counter() < until:
                     self._replay(min(self.position + LITTLE, self._near()))

@@ -12,9 +12,9 @@ from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.manager import ComponentManager
+from exop.runtime.pause import Pause
 from exop.runtime.unwind import Work
 from exop.wiring.hands import Hands
-from exop.wiring.pause import Pause
 
 
 class Companion(Protocol):

@@ -17,8 +17,8 @@ from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.interrupts import check_interrupt
 from exop.runtime.manager import ComponentManager
+from exop.runtime.pause import Pause
 from exop.shown import RAISED, described, message
-from exop.wiring.pause import Pause
 from exop.wiring.plan import Plan, Step
 from exop.wiring.rebuild import Rebuild
 from exop.wiring.standby import Companions, discard

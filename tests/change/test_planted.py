@@ -13,16 +13,18 @@ from exop.model.handover import HandOver
 from exop.runtime import convert, failure
 from exop.runtime.drivers.base import Driver
 from exop.runtime.entry import Entry
+from exop.runtime.pause import Pause
 from exop.runtime.unwind import Work
 from exop.wiring import change as changing
+from exop.wiring import drain as draining
 from exop.wiring.change import Change
 from exop.wiring.controller import Bound, WiringController
 from exop.wiring.drain import Drain
 from exop.wiring.hands import Hands
-from exop.wiring.pause import Pause
 from exop.wiring.successors import Successors
 from tests.change import test_any_change
 from tests.mesh import stations
+from tests.rig import parked
 
 #: So many meshes are tried at the most; each of the mistakes shows in one of a few.
 MESHES = 400
@@ -36,7 +38,7 @@ def cut_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 def drain_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits in a queue that goes, or inside of a slet that leaves, is not put out first."""
     monkeypatch.setattr(Drain, "_drain", lambda self, queue, leaving: None)
-    monkeypatch.setattr(Drain, "_quiesce", lambda self, component, driver: None)
+    monkeypatch.setattr(draining, "quiesce", lambda pause, component, driver: None)
 
 
 def retry_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +67,7 @@ def bound_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
             cut(self, *arguments)
 
     def finishing(self: Change) -> None:
-        with self.deployment.parked():
+        with parked(self.deployment):
             for step in self.deployment.late:
                 step()
         finish(self)
@@ -157,7 +159,7 @@ def test_a_planted_mistake_is_caught(monkeypatch: pytest.MonkeyPatch, plant: Cal
         planted.setattr("tests.mesh.test_any_mesh.PATIENCE", 0.5)
         planted.setattr(test_any_change, "PATIENCE", 0.5)
         planted.setattr(stations, "PATIENCE", 0.5)
-        planted.setattr(changing, "TIMEOUT", 0.5)
+        planted.setattr(changing, "PATIENCE", 0.5)
         plant(planted)
         found = next((seed for seed in range(MESHES) if caught(platform, seed, more=plant in MORE)), None)
     assert found is not None, f"{plant.__name__} was not caught in {MESHES} meshes"

@@ -15,7 +15,7 @@ from exop.errors import ComponentFailed, ExopError, LifecycleError
 from exop.model.lifecycle import State
 from exop.runtime import failure
 from tests.mesh.random_mesh import RandomMesh, verdict
-from tests.rig import threads_leave
+from tests.rig import parked, threads_leave
 
 #: How long one mesh may take; it needs some hundredths of a second.
 PATIENCE = 60.0
@@ -60,7 +60,7 @@ def disturb(platform, made, name, action, which):
     node = sorted(made.stations)[int(which * len(made.stations))]
     try:
         if action == "park":
-            with deployment.parked(PATIENCE):
+            with parked(deployment):
                 assert not any(driver.busy for driver in deployment.drivers()), "a driver is busy though it is parked"
         elif action == "park one":
             driver = drivers[int(which * len(drivers))]
@@ -74,7 +74,7 @@ def disturb(platform, made, name, action, which):
         elif action == "replace" and made.kinds[node] not in ("engine", "engine_source"):
             platform.plan(platform.mesh(name).replace(node, made.twin(node))).apply()
         elif action == "settle":
-            platform.wiring.settle(deployment, PATIENCE)
+            platform.wiring.settle(deployment, timeout=PATIENCE)
         elif action == "look":
             platform.status(name)
     except LifecycleError:

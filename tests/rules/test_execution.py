@@ -12,7 +12,7 @@ from exop.errors import ComponentFailed, WiringError
 from exop.model.lifecycle import State
 from exop.stock.slets import count_up
 from exop.wiring.layout import LONGEST_CHAIN
-from tests.rig import PATIENCE, Gate, collector, eventually, same, source_of
+from tests.rig import PATIENCE, Gate, collector, eventually, parked, same, source_of
 
 
 class Two(Slet):
@@ -132,7 +132,7 @@ def test_rule_2_pausing_an_idle_application_is_prompt(rig):
     deployment = rig.deploy(app)
     gate.somebody_waits()
     for _ in range(50):
-        with deployment.parked(1.0):
+        with parked(deployment, 1.0):
             assert not any(driver.busy for driver in deployment.drivers())
     gate.open()
     deployment.end_sources()
@@ -149,7 +149,7 @@ def test_rule_2_parked_nothing_is_in_flight(rig):
     app.add("sink", collector(received), item=queue)
     deployment = rig.deploy(app)
     for _ in range(50):
-        with deployment.parked(PATIENCE):
+        with parked(deployment):
             source = deployment.components["numbers"]
             waiting = deployment.channels["q"].depth
             in_hand = source.driver.hand is not None
@@ -219,7 +219,7 @@ def test_rule_4_a_full_queue_keeps_nobody_from_parking(rig):
     deployment = rig.deploy(app.build().suspend("sink"))
     eventually(lambda: deployment.channels["q"]._pushers)
     for _ in range(5):
-        with deployment.parked(PATIENCE):
+        with parked(deployment):
             pass
     assert 1 <= deployment.channels["q"].depth <= 7
     rig.resume(deployment, "sink")

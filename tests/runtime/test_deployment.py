@@ -14,7 +14,7 @@ from exop.runtime import failure
 from exop.runtime.channels import queue as module
 from exop.runtime.drivers.pool import POOL
 from exop.stock.slets import count_up
-from tests.rig import PATIENCE, Gate, collector, eventually, same, threads_leave
+from tests.rig import PATIENCE, Gate, collector, eventually, parked, same, threads_leave
 
 
 def test_slets_are_opened_side_by_side(rig):
@@ -250,7 +250,7 @@ def test_parked_nothing_moves_anywhere(rig):
     app.add("sink", collector([]), item=app.add("behind", counting, item=joined))
     deployment = rig.deploy(app)
     for _ in range(50):
-        with deployment.parked(PATIENCE):
+        with parked(deployment):
             before = calls[0]
             assert not any(driver.busy for driver in deployment.drivers())
             assert calls[0] == before
@@ -278,7 +278,7 @@ def test_a_slet_cannot_park_its_own_application(rig):
     @slet
     def eager(item: int) -> None:
         try:
-            with made[0].parked():
+            with parked(made[0]):
                 pass
         except PlanError as error:
             told.append(str(error))
@@ -312,7 +312,7 @@ def test_parking_what_does_not_come_to_its_safe_point_ends_in_time(rig):
     app.add("slow", slow, item=app.add("numbers", count_up, to=5))
     deployment = rig.deploy(app)
     gate.somebody_waits()
-    with pytest.raises(ComponentFailed, match="coming to its safe point"), deployment.parked(0.01):
+    with pytest.raises(PlanError, match=r"did not come to a safe point within 0\.01 s"), parked(deployment, 0.01):
         pass
     gate.open()
     assert deployment.wait(PATIENCE)

@@ -10,7 +10,7 @@ import pytest
 from exop import Application, Batch, EndOfStream, InputPort, OutputPort, Punctuation, Slet, input_port, slet
 from exop.model.lifecycle import State
 from exop.stock.slets import count_up
-from tests.rig import PATIENCE, Gate, collector, eventually, same, source_of
+from tests.rig import PATIENCE, Gate, collector, eventually, parked, same, source_of
 
 
 def test_further_outputs_of_a_slet_that_raises_send_nothing(rig):
@@ -219,7 +219,7 @@ def test_a_punctuation_that_is_refused_downstream_does_not_break_the_slet_that_p
     app.add("sink", sink, item=app.add("puller", puller, item=app.add("source", source)))
     deployment = rig.deploy(app)
     eventually(lambda: deployment.components["sink"].status is State.FAILED)
-    with deployment.parked(PATIENCE):
+    with parked(deployment):
         pass
     deployment.components["sink"].resume()
     assert deployment.wait(PATIENCE)

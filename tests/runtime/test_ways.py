@@ -10,7 +10,7 @@ from exop import Application, Batch, EndOfStream, Memento, OutputPort, Punctuati
 from exop.errors import ComponentFailed
 from exop.model.lifecycle import State
 from exop.runtime import failure
-from tests.rig import collector, eventually, source_of
+from tests.rig import collector, eventually, parked, source_of
 
 #: What the slet under test raises for, the first time.
 BAD = (3, 4, 9)
@@ -518,7 +518,7 @@ def test_a_slet_that_waits_for_its_next_try_is_at_a_safe_point(rig, monkeypatch)
     deployment = rig.deploy(app)
     eventually(lambda: calls)
     for _ in range(20):
-        with deployment.parked(10):
+        with parked(deployment):
             assert not any(driver.busy for driver in deployment.drivers())
     assert deployment.components["it"].status is State.ACTIVE
     assert len(calls) == 1

@@ -5,24 +5,31 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from exop.errors import ExopError
+from exop.errors import CheckpointError, ExopError
 from exop.logs import logger
 from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.checkpoints import Checkpoints
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.durable.parties import commit, prepare, sync
 from exop.runtime.durable.recovery import ties
 from exop.runtime.durable.snapshot import Snapshot, capture
-from exop.runtime.durable.stillness import still
+from exop.runtime.pause import Pause
+from exop.shown import described
 
 #: Seconds for an explicit `checkpoint()` to find every driver at a safe point.
 PATIENCE = 10.0
 #: The same for one that is taken by itself.
 BRIEF = 1.0
+#: A source that has not yielded after so many seconds is a slow one.
+QUICK = 0.01
 
 
 @dataclass
@@ -138,7 +145,7 @@ class Checkpointer:
         deployment = self._deployment
         mesh = deployment.mesh
         topology = mesh.to_toml()
-        with still(deployment, patience):
+        with self._still(patience):
             begin = time.perf_counter()
             prepare(deployment, number)
             if deployment.mesh is not mesh:  # a line took effect meanwhile: the mementos are of behind that
@@ -150,6 +157,27 @@ class Checkpointer:
                 for driver in deployment.drivers():
                     driver.halt()
         return snapshot
+
+    @contextmanager
+    def _still(self, patience: float) -> Iterator[None]:
+        """Hold every driver where its in-flight items are known, while the block runs; upstream stands still first."""
+        deployment = self._deployment
+        refused = partial(_refused, deployment.name)
+        sources = [driver for driver in deployment.drivers() if isinstance(driver, SourceDriver)]
+        with Pause(deployment, patience, outside=sources, refused=refused) as pause:
+            for source in sources:  # a slow one is waited for first, while everything else goes on
+                pause.close([source])
+                if pause.wait(pause.parked, QUICK):
+                    pause.open(source)
+                else:
+                    pause.wait_parked()
+            pause.stop()
+            for driver in deployment.drivers():
+                if driver.held_by is not None and not driver.work and driver not in sources:
+                    raise refused(driver.held_by, "repair that first")
+            for crashed, crash in deployment.crashed():
+                raise refused(f"the driver {crashed} has crashed: {described(crash)}", "restart it from the last one")
+            yield
 
     def _confirm(self, snapshot: Snapshot, retired: list[Path]) -> None:
         """It is committed: let go of what only the checkpoint before it had."""
@@ -189,3 +217,7 @@ class Checkpointer:
             log.warning("no checkpoint was taken", problem=trouble)
         elif trouble is None and before is not None:
             log.info("checkpoints are taken again")
+
+
+def _refused(application: str, problem: str, cure: str) -> CheckpointError:
+    return CheckpointError(application=application, problem=problem, cure=cure)

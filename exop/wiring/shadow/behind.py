@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -13,17 +12,15 @@ from exop.runtime.channel import ControlMerge
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.metrics import ComponentMetrics
+from exop.runtime.pause import Pause
 from exop.runtime.tap import independent
 from exop.shown import RAISED, described
 from exop.wiring.controller import WiringController
-from exop.wiring.drain import Drain
-from exop.wiring.pause import Pause
+from exop.wiring.drain import quiesce
 from exop.wiring.shadow.calls import Call, Leaving
 from exop.wiring.shadow.follower import Follower
 from exop.wiring.shadow.taps import FollowerTap, LeaderTap, listens, with_tap, without_tap
 
-#: How long drivers may take to come to their safe points, and an engine to put out what it was given, in seconds.
-TIMEOUT = 10.0
 #: How long a follower that is given up may take to leave its slet, in seconds; it is closed all the same then.
 LEAVING = 3.0
 
@@ -75,7 +72,7 @@ class Behind:
             pause.wait_parked()
             pause.watch(follower)
             pause.wait(lambda: follower.problem is not None or not (follower.calls or follower.busy))
-            quiesce(component)
+            quiesce(pause, component, component.driver, then_proceed=True)
             pause.close([component.driver])
         pause.close([follower])
 
@@ -143,57 +140,6 @@ def as_far(component: Component, leader: Component) -> None:
     component.expect()
 
 
-def quiesce(component: Component) -> None:
-    """Let a slet with a driver of its own put out what it was given.
-
-    Raises:
-        PlanError: it does not, in time.
-    """
-    failed: list[BaseException] = []
-
-    def put_out() -> None:
-        try:
-            component.quiesce()
-            component.proceed()  # nothing more comes in until its driver is let go: it goes on then, wherever it stands
-        except RAISED as error:  # whatever the engine raises
-            failed.append(error)
-
-    thread = threading.Thread(target=put_out, name=f"exop {component.node.name} quiesces", daemon=True)
-    thread.start()
-    thread.join(TIMEOUT)
-    if failed or thread.is_alive():
-        why = repr(failed[0]) if failed else f"not within {TIMEOUT:g} s"
-        problem = PlanError(f"the one beside {component.node.name} has not put out what it was given: {why}")
-        raise problem from (failed[0] if failed else None)
-
-
-def rebind(
-    deployment: Deployment, wiring: WiringController, engines: list[Component], action: Callable[[], None]
-) -> None:
-    """Do something while everything is parked and *engines* have put out what they were given; bind everything anew.
-
-    Raises:
-        PlanError: a driver does not come to its safe point, or an engine does not put out everything.
-    """
-    undo: list[Callable[[], object]] = []
-    with deployment.changing:
-        now = wiring.survey(deployment, deployment.mesh.channels)
-
-        def cut() -> None:
-            action()
-            wiring.rebind(deployment, now)
-
-        try:
-            with Pause(deployment, (), TIMEOUT) as pause:
-                Drain(deployment, pause, engines, now, now, TIMEOUT, lambda _: None, undo).stage()
-                pause.close(deployment.drivers())
-                pause.run(cut)
-        finally:
-            for proceed in undo:
-                proceed()
-    deployment.settle_workers(TIMEOUT)
-
-
 def untie(deployment: Deployment, wiring: WiringController, behind: Behind) -> None:
     """Take the tap of a leader that stays out of its ways; it is without effect already."""
     leader = behind.leader
@@ -204,6 +150,7 @@ def untie(deployment: Deployment, wiring: WiringController, behind: Behind) -> N
     stays = deployment.components.get(leader.node.name) is leader
     if deployment.finished.is_set() or not stays or not listens(leader.tap, behind.tap):
         return
-    with suppress(PlanError):  # a driver that does not park now: the tap goes when the wiring is bound the next time
-        rebind(deployment, wiring, [], without)
+    # Where a driver does not park now, the tap goes when the wiring is bound the next time.
+    with suppress(PlanError), deployment.changing:
+        wiring.settle(deployment, without)
     without()

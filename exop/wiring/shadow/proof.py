@@ -19,7 +19,7 @@ from exop.wiring.controller import WiringController
 from exop.wiring.lines import fired_beside
 from exop.wiring.plan import Plan, Step
 from exop.wiring.shadow.allowed import replacements
-from exop.wiring.shadow.behind import rebind, untie
+from exop.wiring.shadow.behind import untie
 from exop.wiring.shadow.follower import PATIENCE
 from exop.wiring.shadow.trial import NEAR, NO_OUTPUT, Trial, on_trial
 from exop.wiring.standby import discard
@@ -69,7 +69,8 @@ class Proof:
         for step in replacements(self.plan):
             self._open(on_trial(step, self.shadow))
         engines = [trial.leader for trial in self.trials if trial.leader.spec.own_driver]
-        rebind(self.deployment, self._wiring, engines, self._begin)
+        with self.deployment.changing:
+            self._wiring.settle(self.deployment, self._begin, engines)
         for trial in self.trials:
             trial.start()
         self._wait()

@@ -11,7 +11,7 @@ from exop.errors import ChannelClosed, ComponentFailed
 from exop.model.lifecycle import State
 from exop.runtime.drivers.base import Halted
 from exop.stock.slets import count_up
-from tests.rig import PATIENCE, Gate, collector, eventually
+from tests.rig import PATIENCE, Gate, collector, eventually, parked
 
 
 class Engine(Slet, own_driver=True):
@@ -136,7 +136,7 @@ def test_every_push_is_a_safe_point(rig):
     deployment = deployed(rig, Endless, seen)
     eventually(lambda: len(seen) > 10)
     for _ in range(20):
-        with deployment.parked(PATIENCE):
+        with parked(deployment):
             before = len(seen)
             assert len(seen) == before
     assert seen == list(range(len(seen)))
@@ -193,7 +193,7 @@ def test_an_engine_waits_in_its_push_while_the_slet_behind_it_is_suspended(rig):
     with pytest.raises(ComponentFailed):
         deployment.wait(PATIENCE)
     assert seen == [1]
-    with deployment.parked(PATIENCE):
+    with parked(deployment):
         pass
     deployment.components["sink"].resume()
     assert deployment.wait(PATIENCE)
@@ -315,7 +315,7 @@ def test_an_engine_can_pull(rig):
     app.add("sink", collector(seen), item=app.add("engine", Pulling, item=app.add("numbers", count_up, to=1000)))
     deployment = rig.deploy(app)
     for _ in range(10):
-        with deployment.parked(PATIENCE):
+        with parked(deployment):
             pass
     assert deployment.wait(PATIENCE)
     assert seen == list(range(1000))

@@ -13,7 +13,7 @@ from exop.runtime import failure
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.entry import Entry
 from exop.stock.slets import count_up
-from tests.rig import PATIENCE, Gate, collector, eventually, source_of, threads_leave
+from tests.rig import PATIENCE, Gate, collector, eventually, parked, source_of, threads_leave
 from tests.runtime.rig import Log, finished
 
 
@@ -185,7 +185,7 @@ def test_a_suspended_source_goes_on_from_its_memento(rig):
         with pytest.raises(ComponentFailed, match="ValueError"):
             deployment.wait(PATIENCE)
         assert numbers.status is State.FAILED
-        with deployment.parked(PATIENCE):
+        with parked(deployment):
             pass
         numbers.resume()
     assert deployment.wait(PATIENCE)
@@ -336,7 +336,7 @@ def test_a_busy_slet_that_pulls_can_be_parked(rig):
     deployment = rig.deploy(app)
     eventually(lambda: len(seen) > 100)
     for _ in range(20):
-        with deployment.parked(PATIENCE):
+        with parked(deployment):
             before = len(seen)
             assert len(seen) == before
     deployment.end_sources()

@@ -1,8 +1,8 @@
-"""Holding the drivers of an application while something is done, which the last of them to park does itself.
+"""The one way to hold drivers of an application still while something is done.
 
-Handing the interpreter from the driver to the thread that changes the mesh, and back, would cost the stream two
-waits for the interpreter's lock, which other busy threads make long. So the driver that parks last does the work in its
-own thread, and goes on at once.
+The driver that parks last may do that in its own thread (`run`), and goes on at once: handing the interpreter to the
+thread that changes the mesh, and back, would cost the stream two waits for the interpreter's lock, which other busy
+threads make long.
 """
 
 from __future__ import annotations
@@ -13,27 +13,54 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
-from exop.errors import PlanError
+from exop.errors import ExopError, PlanError
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.inside import whereabouts
 from exop.runtime.interpreter import uncollected
 from exop.runtime.interrupts import acquire, asked_to_give_up, check_interrupt, woken
 
+#: Seconds that drivers may take to come to their safe points, unless the caller says otherwise.
+PATIENCE = 10.0
+
+
+def _refused(problem: str, cure: str) -> ExopError:
+    return PlanError(f"{problem}; everything runs on as it was{cure and '; '}{cure}")
+
 
 class Pause:
-    """Closes drivers, waits until they rest, and lets them go when the block ends. Used once.
+    """Closes drivers, waits until they rest, and lets them go when it ends. Used once.
+
+    One pause of an application at a time is under way. A context manager; `begin` and `end` do the same, and any thread
+    may end it.
 
     Args:
-        deployment: Whose drivers are held.
-        outside: Those of them that must have come out of the slet that they iterate, too.
+        deployment: The application to which the drivers belong.
         timeout: How many seconds each wait may take.
+        drivers: The drivers to close, upstream first; all of the application unless given.
+        outside: Those of them that must have come out of the slet that they iterate, too.
+        refused: Makes the error from a problem and a cure when a driver is late.
+
+    Attributes:
+        deployment, timeout: As given.
+        seconds: How long the drivers stood still.
     """
 
-    def __init__(self, deployment: Deployment, outside: Iterable[Driver], timeout: float) -> None:
-        self._deployment = deployment
+    def __init__(
+        self,
+        deployment: Deployment,
+        timeout: float = PATIENCE,
+        *,
+        drivers: Iterable[Driver] | None = None,
+        outside: Iterable[Driver] = (),
+        refused: Callable[[str, str], ExopError] = _refused,
+    ) -> None:
+        self.seconds = 0.0
+        self.deployment = deployment
+        self.timeout = timeout
+        self._drivers = None if drivers is None else list(drivers)
         self._outside = {id(driver) for driver in outside}
-        self._timeout = timeout
+        self._refused = refused
         self._closed: dict[Driver, None] = {}
         self._watched: list[Driver] = []
         self._lock = threading.RLock()
@@ -42,7 +69,6 @@ class Pause:
         self._running = self._begun = False
         self._still_since: float | None = None
         self._error: BaseException | None = None
-        self.seconds = 0.0
 
     def __enter__(self) -> Self:
         return self.begin()
@@ -53,39 +79,60 @@ class Pause:
         self.end()
 
     def begin(self) -> Self:
-        """Wait until no other pause of the application is under way; the first one is ended by `end`.
+        """Wait until no other pause of the application is under way.
 
         Raises:
             PlanError: a slet of the application itself asks for it, and would wait for its own end.
         """
-        if current_driver() in self._deployment.drivers():
-            raise PlanError(
-                f"a slet of {self._deployment.name!r} cannot change its own application; do it from another thread"
-            )
-        acquire(self._deployment.parking)
+        if current_driver() in self.deployment.drivers():
+            problem = f"a slet of {self.deployment.name!r} cannot change its own application"
+            raise self._refused(problem, "do it from another thread")
+        acquire(self.deployment.parking)
         self._begun = True
         return self
 
     def end(self) -> None:
-        """Let all drivers go on; any thread may call this, also several times."""
+        """Let all drivers go on; may be called several times."""
         with self._lock:
             self._release()
             if self._begun:
                 self._begun = False
-                self._deployment.parking.release()
+                self.deployment.parking.release()
 
-    def close(self, drivers: Iterable[Driver]) -> None:
-        """Ask these to park; those that are closed already stay so."""
-        for driver in drivers:
+    @property
+    def drivers(self) -> list[Driver]:
+        """The drivers to close, upstream first."""
+        return self.deployment.drivers() if self._drivers is None else self._drivers
+
+    def close(self, drivers: Iterable[Driver] | None = None) -> None:
+        """Ask these drivers, or all that are to be closed, to park; those that are closed already stay so."""
+        for driver in self.drivers if drivers is None else drivers:
             if driver not in self._closed:
                 self.watch(driver)
                 self._closed[driver] = None
                 driver.close()
 
+    def open(self, driver: Driver) -> None:
+        """Let one of them go on before the others."""
+        self._watched.remove(driver)
+        driver.unwatch(self._look)
+        del self._closed[driver]
+        driver.open()
+
     def watch(self, driver: Driver) -> None:
         """Look again at what is waited for whenever this driver rests."""
         self._watched.append(driver)
         driver.watch(self._look)
+
+    def stop(self) -> None:
+        """Park one driver after the other, upstream first: each one finishes what those before it have sent.
+
+        Raises:
+            PlanError: one did not come to its safe point in time.
+        """
+        for driver in self.drivers:
+            self.close([driver])
+            self.wait_parked()
 
     def wait_parked(self) -> None:
         """Wait until all that were closed are parked.
@@ -93,18 +140,21 @@ class Pause:
         Raises:
             PlanError: one did not come to its safe point in time.
         """
-        self.wait(lambda: not self._late())
-        if self._late():
+        if not self.wait(self.parked):
             raise self._too_late()
 
-    def wait(self, ready: Callable[[], bool]) -> bool:
+    def parked(self) -> bool:
+        """Whether all that were closed are parked."""
+        return not self._late()
+
+    def wait(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until *ready()* holds; it is asked again whenever a driver rests. Returns whether it does.
 
         Raises:
             KeyboardInterrupt: an interrupt asks the change to give up.
         """
         with woken(self.wake), self._news:
-            self._news.wait_for(lambda: ready() or asked_to_give_up(), self._timeout)
+            self._news.wait_for(lambda: ready() or asked_to_give_up(), self.timeout if timeout is None else timeout)
             check_interrupt()
             return ready()
 
@@ -123,7 +173,7 @@ class Pause:
         self._look()
         with woken(self.wake), self._news:
             try:
-                self._news.wait_for(self._over, self._timeout)
+                self._news.wait_for(self._over, self.timeout)
             finally:
                 cancelled, self._action = self._action is not None, None
             if cancelled:
@@ -177,16 +227,17 @@ class Pause:
             self._closed.popitem()[0].open()
 
     def _late(self) -> list[Driver]:
-        """Those who have not come to their safe points yet."""
+        """Those that have not come to their safe points yet."""
         return [one for one in self._closed if one.busy or (id(one) in self._outside and not one.outside)]
 
-    def _too_late(self) -> PlanError:
+    def _too_late(self) -> ExopError:
         late = self._late()
         names = ", ".join(sorted(driver.name for driver in late)) or "a driver"
-        inside = [driver for driver in late if not driver.busy]
-        why = "; its position is known only when it yields: a source that waits should yield None from time to time"
-        where = whereabouts(self._deployment.components.values(), late)
-        return PlanError(
-            f"{names} did not come to a safe point within {self._timeout:g} s{why if inside else ''}; "
-            f"everything runs on as it was{where and f'; when that returns, repeat the change{where}'}"
-        )
+        problem, cure = f"{names} did not come to a safe point within {self.timeout:g} s", ""
+        where = whereabouts(self.deployment.components.values(), late)
+        if any(not driver.busy for driver in late):
+            problem += "; its position is known only when it yields"
+            cure = "a source that waits should yield None from time to time"
+        elif where:
+            cure = "when that returns, try again"
+        return self._refused(problem, cure + where)
