@@ -59,9 +59,10 @@ class ChannelWatch(Watch):
         dropped = False
         try:
             channel.reconfigure(channel_settings(type(channel), after), close=line.close_windows)
-            self.ledger.asked[self.name] = after
+            self.ledger.ask(after)
         except RAISED as error:  # a kind of a plugin may refuse them: the item is not lost by it
-            dropped, self.ledger.asked[self.name] = True, replace(asked, pending=rest)
+            dropped = True
+            self.ledger.ask(replace(asked, pending=rest))
             self.ledger.tell(
                 "a channel refused its settings", place=self.name, line=str(line), problem=described(error)
             )

@@ -56,6 +56,11 @@ def close_slet(node: str, instance: Any) -> None:
         raise ComponentFailed(node=node, phase="closing", problem=described(error)) from error
 
 
+def shows(component: Component) -> bool:
+    """Whether the slet buffers what it writes, and makes it visible when it is called."""
+    return callable(getattr(type(component.instance), "make_visible", None))
+
+
 class Visibility:
     """Calls `make_visible()` of the slets that define it: when their stream rests, and every second while items come.
 
@@ -75,7 +80,7 @@ class Visibility:
         """Look at all slets once; called about every 50 ms."""
         now, seen = self._clock(), {}
         for component in components:
-            if not callable(getattr(type(component.instance), "make_visible", None)):
+            if not shows(component):
                 continue
             runner = component.runner
             done = runner.count + runner.rows if runner is not None else 0

@@ -24,7 +24,7 @@ from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.entry import Entry
 from exop.runtime.ledger import Ledger
-from exop.runtime.watchdog import Watchdog
+from exop.runtime.watchdog import Attended, Watchdog
 from exop.shown import described, message
 
 #: How often every driver measures one item, in seconds.
@@ -59,7 +59,8 @@ class Deployment:
 
     def __init__(self, mesh: Mesh) -> None:
         self.mesh = mesh
-        self.components: dict[str, Component] = {}
+        self._components: dict[str, Component] = {}
+        self._attended = Attended()
         self.channels: dict[str, Channel] = {}
         self.inserted: dict[str, QueueChannel] = {}
         self.reasons: dict[str, str] = {}
@@ -88,10 +89,21 @@ class Deployment:
         """The application's name."""
         return self.mesh.name
 
+    @property
+    def components(self) -> dict[str, Component]:
+        """The components by node; replaced as a whole."""
+        return self._components
+
+    @components.setter
+    def components(self, now: dict[str, Component]) -> None:
+        self._attended.renew(self._components, now)
+        self._components = now
+
     def drivers(self) -> list[Driver]:
         """All drivers, from upstream to downstream."""
-        own = [c.driver for c in self.components.values() if isinstance(c.driver, (SourceDriver, EngineDriver))]
-        pullers = [puller for component in self.components.values() for puller in component.pullers]
+        attended = list(self._attended.values())
+        own = [one.driver for one in attended if isinstance(one.driver, (SourceDriver, EngineDriver))]
+        pullers = [puller for one in attended for puller in one.pullers]
         # A queue begins where the slet behind it does: its worker pushes into that slet, so it comes first.
         found: list[Driver] = [*self.workers.values(), *own, *pullers]
         return sorted(found, key=lambda driver: self.rank.get(id(driver), 0))
@@ -204,6 +216,8 @@ class Deployment:
 
     def changed(self, component: Component) -> None:
         """A component's state has changed: perhaps everything has ended, or a cycle has."""
+        if self.components.get(component.node.name) is component:
+            self._attended.note(component)
         self.check_finished()
         if component.status is State.ENDED:
             self.nudge()
@@ -279,9 +293,9 @@ class Deployment:
             for driver in drivers:
                 if not driver.attention:
                     driver.measure_next()
-            watchdog.look(self.components, drivers)
-            visibility.look(list(self.components.values()))
-        watchdog.look(self.components, self.drivers())  # a slet that has hung goes on now
+            watchdog.look(self._attended.values(), self.components, drivers)
+            visibility.look(list(self._attended.values()))
+        watchdog.look(self._attended.values(), self.components, self.drivers())  # a slet that has hung goes on now
 
 
 def _failure(component: Component, phase: str) -> ComponentFailed:

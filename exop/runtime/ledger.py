@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from exop.model.lines import Line, fired_channel, fired_node, without_line
 
 if TYPE_CHECKING:
-    from exop.model.mesh import Mesh
+    from exop.model.mesh import ChannelSpec, Mesh
     from exop.runtime.component import Component
     from exop.runtime.deployment import Deployment
     from exop.runtime.lines import Watch
@@ -55,7 +55,7 @@ class Ledger:
 
     def __init__(self, deployment: Deployment) -> None:
         self.firings: deque[Firing] = deque(maxlen=KEPT)
-        self.asked = dict(deployment.mesh.channels)
+        self.asked = deployment.mesh.channels
         self.watches: dict[str, Watch] = {}
         self.news: deque[tuple[str, dict[str, Any]]] = deque()
         self.heard: Callable[[], None] = _unheard
@@ -80,6 +80,11 @@ class Ledger:
             deployment.mesh = noted.on(deployment.mesh).at(revision)
         event = "a pending line could not take effect" if firing.dropped else "a pending line took effect"
         self.tell(event, place=firing.name, line=str(firing.line))
+
+    def ask(self, channel: ChannelSpec) -> None:
+        """A channel is to be like this from now on."""
+        with self._turn:
+            self.asked = {**self.asked, channel.name: channel}
 
     def tell(self, event: str, **facts: Any) -> None:
         """Something is to be told of."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 from exop.logs import logger
+from exop.model.diff import touched
+from exop.runtime.closing import shows
 from exop.runtime.component import Component
 from exop.runtime.drivers.base import Driver
 from exop.runtime.inside import inside
@@ -23,6 +25,24 @@ class _Look:
     since: float
     frame: FrameType | None = None
     hanging: Component | None = None
+
+
+class Attended(dict[str, Component]):
+    """The components that are looked at now and then: they have a driver, a time-out, or output to be made visible."""
+
+    def renew(self, before: Mapping[str, Component], now: Mapping[str, Component]) -> None:
+        """The components of the application are others now."""
+        for name in self.keys() - now.keys():
+            del self[name]
+        for name in touched(before, now):
+            self.note(now[name])
+
+    def note(self, component: Component) -> None:
+        """Look at a component, or no more, as its settings say now."""
+        if component.driver is not None or component.pullers or component.node.patience or shows(component):
+            self[component.node.name] = component
+        else:
+            self.pop(component.node.name, None)
 
 
 class Watchdog:
@@ -40,30 +60,34 @@ class Watchdog:
         self._clock = clock
         self._seen: dict[int, _Look] = {}
 
-    def look(self, components: Mapping[str, Component], drivers: Iterable[Driver]) -> None:
-        """Look at all drivers once."""
-        if not self._seen and not any(one.node.patience for one in components.values()):
+    def look(
+        self, attended: Collection[Component], components: Mapping[str, Component], drivers: Iterable[Driver]
+    ) -> None:
+        """Look at all drivers once, if one of the *attended* components has a time-out."""
+        if not self._seen and not any(one.node.patience for one in list(attended)):
             return
         now = self._clock()
         seen = {}
         for driver in drivers:
             before = self._seen.pop(id(driver), None)
-            after = self._look_at(driver, list(components.values()), before, now)
+            after = self._look_at(driver, components, before, now)
             if after is not None:
                 seen[id(driver)] = after
         for gone in self._seen.values():
             self._over(gone)
         self._seen = seen
 
-    def _look_at(self, driver: Driver, components: list[Component], before: _Look | None, now: float) -> _Look | None:
+    def _look_at(
+        self, driver: Driver, components: Mapping[str, Component], before: _Look | None, now: float
+    ) -> _Look | None:
         if not driver.busy or driver.held_by is not None:
             self._over(before)
             return None
-        progress = _progress(driver, components)
+        progress = _progress(driver, components.values())
         if before is None or before.progress != progress:
             self._over(before)
             return _Look(progress, now)
-        found = inside(components, driver)
+        found = inside(list(components.values()), driver)
         frame = found.frame if found is not None else None
         if frame is not before.frame:
             self._over(before)
@@ -100,7 +124,7 @@ class Watchdog:
         logger("exop.runtime").info(f"{name} goes on", node=name, seconds=round(hang.seconds, 1) if hang else None)
 
 
-def _progress(driver: Driver, components: list[Component]) -> tuple[Any, ...]:
+def _progress(driver: Driver, components: Iterable[Component]) -> tuple[Any, ...]:
     """How far a driver has come; what it has pulled is part of that."""
     ports = [port for one in components if one.driver is driver for port in one.pulled.values()]
     return driver.count, driver.rows, *((port.rows, len(port.taken)) for port in ports)

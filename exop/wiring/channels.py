@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from exop.errors import PlanError
-from exop.model.diff import Difference
+from exop.model.diff import Difference, touched
 from exop.model.mesh import ChannelSpec, Mesh
 from exop.runtime.channel import Channel
 from exop.runtime.deployment import Deployment
@@ -61,16 +61,17 @@ def settle_channels(
     Returns those whose windows were closed.
     """
     ledger = deployment.ledger
-    asked = dict(ledger.asked)
+    asked = ledger.asked
 
     def put_back() -> None:
         ledger.asked = asked
 
     undo.append(put_back)
     closing = {new.name for _, new in changes.channels_changed if new.close_windows}
-    for name, spec in mesh.channels.items():
-        old, channel = asked.get(name, spec), deployment.channels[name]
+    for name in dict.fromkeys([*touched(asked, mesh.channels), *closing]):
+        spec, channel = mesh.channels[name], deployment.channels[name]
+        old = asked.get(name, spec)
         if dict(old.settings) != dict(spec.settings) or name in closing:
             undo.append(channel.reconfigure(channel_settings(type(channel), spec), close=name in closing))
-    ledger.asked = dict(mesh.channels)
+    ledger.asked = mesh.channels
     return closing

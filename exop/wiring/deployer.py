@@ -85,12 +85,13 @@ class Deployer:
             channel = self._manager.create_channel(mesh.name, spec, durable=mesh.durable is not None)
             deployment.channels[spec.name] = channel
             undo.append(lambda channel=channel: self._manager.destroy_channel(mesh.name, channel))  # type: ignore[misc]
+        components = {}
         for node in mesh.nodes.values():
-            component = self._made(deployment, node)
-            deployment.components[node.name] = component
+            component = components[node.name] = self._made(deployment, node)
             undo.append(lambda component=component: self._remove(component))  # type: ignore[misc]
             for port, channel_name in node.ports.items():
                 self._wiring.connect(component, port, channel_name)
+        deployment.components = components
 
     def _bind(self, deployment: Deployment, snapshot: Snapshot | None) -> None:
         """Compile the connections; around that, everything is given what the snapshot has of it."""

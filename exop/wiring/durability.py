@@ -80,9 +80,11 @@ class Durability:
         to the mesh before it.
         """
         name = deployment.name
-        self.tell(deployment)
+        if deployment.mesh.durable is not None or name in self.takers:
+            self.tell(deployment)
         if deployment.mesh.durable is None:
-            self.stop(name)
+            if name in self.takers:
+                self.stop(name)
             if self.store is not None:
                 self.store.checkpoints.discard(name)
             return
