@@ -96,6 +96,7 @@ class Deployment:
 
     @components.setter
     def components(self, now: dict[str, Component]) -> None:
+        """Put others in their place."""
         self._attended.renew(self._components, now)
         self._components = now
 
