@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from exop.bundle.ground import Ground
 from exop.errors import BundleError
+from exop.hosts.together import change_together
 from exop.model.mesh import Mesh
 from exop.model.spec import SletSpec
 
@@ -33,7 +34,7 @@ def replace_all(ground: Ground, old: Collection[str], new: str) -> dict[str, lis
             plan = ground.applications.plan(mesh)
             plans.append(plan)
             replaced |= {f"{application}.{step.node}": [str(one) for one in step.settings] for step in plan.steps}
-    ground.applications.changes.together(plans)
+    change_together(ground.applications, plans)
     return replaced
 
 

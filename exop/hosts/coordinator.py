@@ -125,7 +125,7 @@ class Coordinator:
                 actions.append(Send(message.sender, Decision(message.plan, self.name, commit=False)))
             return actions
         if isinstance(message, NotRecorded):
-            return actions + self._give_up(message.plan, {self.name: message.problem})
+            return actions + self._abort(message.plan, {self.name: message.problem})
         return actions + self._answered(message, progress, now)
 
     def timeout(self, now: float) -> list[Action]:
@@ -136,10 +136,17 @@ class Coordinator:
                 late = ", ".join(progress.missing())
                 limit = progress.prepare if progress.phase == "prepare" else progress.hold
                 reason = f"no answer to {progress.phase} from {late} within {limit:g} s"
-                actions += self._give_up(plan, {self.name: reason})
+                actions += self._abort(plan, {self.name: reason})
             elif now >= progress.resend_at:
                 actions += self._request(plan, progress, progress.missing(), now)
         return actions
+
+    def give_up(self, plan: str, reason: str) -> list[Action]:
+        """Abort a plan for its caller; one that is committed, or over, stays what it is."""
+        progress = self._plans.get(plan)
+        if progress is None or progress.phase == "committed":
+            return []
+        return self._abort(plan, {self.name: reason})
 
     def recover(self, journal: Iterable[Entry], now: float) -> list[Action]:
         """Go on after a restart: tell the committed plans again; all others are aborted. Called before `receive`."""
@@ -157,7 +164,7 @@ class Coordinator:
             case Ask() if message.sender in progress.missing():
                 return self._messages(message.plan, progress, [message.sender])
             case Vote(yes=False) if progress.phase != "committed":
-                return self._give_up(message.plan, {message.sender: message.reason})
+                return self._abort(message.plan, {message.sender: message.reason})
             case Ready() if message.step == progress.phase:
                 progress.answered.add(message.sender)
             case Vote(yes=True) if progress.phase == "cut":
@@ -225,7 +232,7 @@ class Coordinator:
         self.epochs.advance(progress.epochs)
         return [record, *told, Ended(plan, commit=True)]
 
-    def _give_up(self, plan: str, reasons: Mapping[str, str]) -> list[Action]:
+    def _abort(self, plan: str, reasons: Mapping[str, str]) -> list[Action]:
         """Abort: tell the members once. One that does not hear it asks, and hears it then."""
         progress = self._plans.pop(plan)
         told = [Send(member, Decision(plan, self.name, commit=False)) for member in progress.members]

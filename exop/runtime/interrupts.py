@@ -119,19 +119,34 @@ def uninterrupted(work: Callable[P, T]) -> Callable[P, T]:
     return done
 
 
+def delegated(work: Callable[[], T]) -> Callable[[], T]:
+    """Return *work* for another thread to do on behalf of this one: with its interrupts, driver and context."""
+    return _on_behalf(getattr(_LOCAL, "request", None), work)
+
+
+def _on_behalf(request: _Request | None, work: Callable[[], T]) -> Callable[[], T]:
+    context, driver = contextvars.copy_context(), current_driver()
+
+    def done() -> T:
+        if request is not None:
+            _LOCAL.request = request
+        with acting_as(driver):
+            return context.run(work)
+
+    return done
+
+
 def _carried_out(work: Callable[[], T]) -> T:
     # An interrupt that is raised at once may land inside the wait for the end. A plain lock survives that; an `Event`,
     # or the start of a `Thread`, would be left with a lock that its other side can neither take nor release.
     request, running = _Request(), _thread.allocate_lock()
     results: list[T] = []
     errors: list[BaseException] = []
-    context, driver = contextvars.copy_context(), current_driver()
+    done = _on_behalf(request, work)
 
     def carry_out() -> None:
-        _LOCAL.request = request
         try:
-            with acting_as(driver):
-                results.append(context.run(work))
+            results.append(done())
         except BaseException as error:  # noqa: BLE001 (it is raised in the main thread)
             errors.append(error)
         finally:

@@ -59,22 +59,33 @@ class Store:
         self.checkpoints = Checkpoints(self.database)
         self.engines = EnginePlaces(directory / "engines")
 
-    def save(self, mesh: Mesh, topology: str, *, active: bool | None, anew: bool = False) -> None:
+    def save(self, mesh: Mesh, topology: str, *, active: bool, anew: bool = False) -> None:
         """Store an application, in one transaction.
 
-        Whether it is *active* stays as it is with `None`. With *anew* it begins from the beginning: the checkpoint of
-        one that had its name is given up.
+        With *anew* it begins from the beginning: the checkpoint of one that had its name is given up.
         """
         with self.database.transaction(mesh.name) as database:
-            if active is None:
-                found = database.execute("SELECT active FROM applications WHERE name = ?", (mesh.name,)).fetchone()
-                active = found is None or bool(found[0])
             if anew:
                 self.checkpoints.drop(database, mesh.name)
             row = (mesh.name, mesh.revision, topology, int(active))
             database.execute("INSERT OR REPLACE INTO applications VALUES (?, ?, ?, ?)", row)
         if anew:  # behind the transaction: folders that no checkpoint names do no harm
             self.engines.discard(mesh.name)
+
+    def update(self, *meshes: tuple[Mesh, str]) -> None:
+        """Store what applications have become, with their topologies, in one transaction: all of them, or none.
+
+        One that was removed meanwhile stays so.
+
+        Raises:
+            StateError: it cannot be written; everything is as it was.
+        """
+        names = [mesh.name for mesh, _ in meshes]
+        with self.database.transaction(*names) as database:
+            rows = [(mesh.revision, topology, mesh.name) for mesh, topology in meshes]
+            database.executemany("UPDATE applications SET revision = ?, topology = ? WHERE name = ?", rows)
+        for name in names:
+            self._unwritten.pop(name, None)
 
     def note(self, mesh: Mesh, topology: str) -> StateError | None:
         """Store what an application that runs has become; what cannot be written now is, with the next thing that is.
@@ -94,9 +105,8 @@ class Store:
         Raises:
             StateError: it still cannot.
         """
-        for name, (mesh, topology) in list(self._unwritten.items()):
-            self.save(mesh, topology, active=None)
-            self._unwritten.pop(name, None)
+        for one in list(self._unwritten.values()):
+            self.update(one)
 
     def set_active(self, application: str, *, active: bool) -> None:
         """Note whether an application is to be started again by itself."""

@@ -18,9 +18,8 @@ from exop.model.mesh import Mesh
 from exop.model.resolve import resolved
 from exop.runtime.catalog import Catalog
 from exop.runtime.deployment import Deployment
-from exop.runtime.interrupts import held
 from exop.runtime.manager import ComponentManager
-from exop.wiring.changes import Changes
+from exop.wiring.changes import Changes, finished
 from exop.wiring.channels import check_channels
 from exop.wiring.controller import WiringController
 from exop.wiring.deployer import Deployer
@@ -29,7 +28,6 @@ from exop.wiring.lines import Aftermath, caught_up
 from exop.wiring.notes import notes
 from exop.wiring.plan import Plan, make_plan
 from exop.wiring.rebuild import check_rebuilds
-from exop.wiring.together import finished
 
 if TYPE_CHECKING:
     from exop.runtime.durable.snapshot import Snapshot
@@ -125,7 +123,7 @@ class Applications:
             PlanError: it could not be made to run; everything is as it was.
             StaleMesh: another change was applied meanwhile.
         """
-        with held(self.changes.turns[mesh.name]):
+        with self.changes.turn(mesh.name):
             known = self._running.get(mesh.name)
             if known is not None and not known.finished.is_set():
                 return self.plan(mesh).apply(timeout=timeout)
@@ -162,7 +160,7 @@ class Applications:
         Raises:
             MeshError, PlanError, StoredStateError: it cannot; the checkpoint is kept.
         """
-        with held(self.changes.turns[mesh.name]):
+        with self.changes.turn(mesh.name):
             mesh = resolved(mesh, self._catalog.slets, durable=True).at(snapshot.revision)
             check_durable(mesh, has_state=True)
             self._tidy(snapshot)

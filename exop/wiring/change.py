@@ -7,7 +7,6 @@ is logged: the change is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -46,7 +45,7 @@ class Change(Participant):
 
     Attributes:
         beside: The slets that take or leave a place, and run beside the mesh before or after.
-        hold: Seconds after which it aborts by itself when no decision comes (see `Participant`).
+        target: The mesh that runs when it is made; known exactly from the cut on.
     """
 
     deployment: Deployment
@@ -54,7 +53,6 @@ class Change(Participant):
     wiring: WiringController
     plan: Plan
     beside: Companions = field(default_factory=Companions)
-    hold: float | None = None
     _undo: list[Undo] = field(default_factory=list)
     _undo_cut: list[Undo] = field(default_factory=list)
     _removed: list[Channel] = field(default_factory=list)
@@ -62,13 +60,13 @@ class Change(Participant):
     _muted: list[Component] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        super().__init__(self.deployment.name, self.hold)
+        super().__init__(self.deployment.name)
         self.timeout = PATIENCE if self.plan.timeout is None else self.plan.timeout
         self._successors = Successors(self.deployment, self.manager, self.plan, self._undo, self.beside)
         self._old = old = self._leaving()
         outside = [one.driver for one in (*old, *self._restarted()) if isinstance(one.driver, SourceDriver)]
         self._pause = Pause(self.deployment, self.timeout, outside=outside)
-        self._decided: Callable[[], None] = lambda: None
+        self.target = self.plan.after
 
     @property
     def paused(self) -> float:
@@ -175,7 +173,8 @@ class Change(Participant):
             raise
         finally:
             self.deployment.leaving = []
-        self._decided = partial(self._give_out, bound, after, mesh)
+        self.target = mesh.at(mesh.revision + 1)
+        self._decided = partial(self._give_out, bound, after)
 
     def _go_on(self) -> None:
         """The change is decided: from here on nothing can fail."""
@@ -184,11 +183,11 @@ class Change(Participant):
         self._undo.clear()
         self._decided()
 
-    def _give_out(self, bound: Bound, after: Wiring, mesh: Mesh) -> None:
+    def _give_out(self, bound: Bound, after: Wiring) -> None:
         """Move what waits, and give in-flight items to their new drivers."""
         bound.complete()
         self._hand_on(self._old, self._before, Wiring(after.circuit, bound.layout))
-        self.deployment.mesh = mesh.at(mesh.revision + 1)
+        self.deployment.mesh = self.target
 
     def _caught_up(self) -> Mesh:
         """Return the target mesh with the settings that have taken effect by themselves since the plan was made."""

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from typing import Final, Protocol
 
-from exop.errors import StateError
+from exop.errors import PlanError, StateError
+from exop.model.checks import check_durable
+from exop.model.marks import unmarked
 from exop.model.mesh import Mesh
 from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.base import current_driver
 from exop.runtime.durable.failpoints import failpoint
-from exop.runtime.interrupts import held, uninterrupted
+from exop.runtime.interrupts import held
 from exop.runtime.manager import ComponentManager
+from exop.wiring.change import Change
 from exop.wiring.controller import WiringController
 from exop.wiring.lines import renewed
 from exop.wiring.plan import Plan
 from exop.wiring.shadow.beside import Beside
+from exop.wiring.shadow.proof import Proof
 from exop.wiring.standby import Companions
-from exop.wiring.together import Together, finished
+
+#: The applications that the caller, or the caller's caller, is changing.
+_CHANGING: Final[ContextVar[tuple[str, ...]]] = ContextVar("_CHANGING", default=())
 
 
 class Running(Protocol):
@@ -62,34 +71,23 @@ class Changes:
             StaleMesh: the application was changed after the plan was made.
             PlanError: it could not be made, and everything is as it was.
         """
+        name = plan.after.name
         if plan.shadow is None or not plan:
-            return self.together([plan])[0]
-        with held(self.turns[plan.after.name]):
-            self.beside.check_free(plan.after.name)
-            running = self._to_change(plan)
+            with self.turns_of(name), changing(name):
+                return self._make(plan, self.beside.companions(plan))
+        with self.turns_of(name):
+            running = self._running.get(name)
+            if running.finished.is_set():
+                raise finished(name)
             plan = renewed(plan, running)
             proof = self.beside.begin(running, plan)
         try:
             with proof:
                 proof.prove()
-                with held(self.turns[plan.after.name]):
-                    return self._make([plan], {plan.after.name: self.beside.companions(plan, proof)})[0]
+                with self.turns_of(name, proof=proof), changing(name):
+                    return self._make(plan, self.beside.companions(plan, proof))
         finally:
             self.beside.over(proof)
-
-    @uninterrupted
-    def together(self, plans: Sequence[Plan]) -> list[Mesh]:
-        """Make changes of different applications as they are, all or nothing; returns the meshes that run then.
-
-        Raises:
-            StaleMesh: one of the applications was changed after its plan was made.
-            PlanError: one of them could not be made; everything is as it was, in all of them.
-        """
-        with ExitStack() as turns:
-            for name in sorted(plan.after.name for plan in plans):
-                turns.enter_context(held(self.turns[name]))
-                self.beside.check_free(name)
-            return self._make(plans, {plan.after.name: self.beside.companions(plan) for plan in plans})
 
     def rollback(self, application: str, node: str, planned: Callable[[Mesh], Plan]) -> Mesh:
         """Let a predecessor that was kept take over again, with its own, current state.
@@ -98,31 +96,122 @@ class Changes:
             UnknownName: no such application, or node.
             PlanError: none was kept; or the change could not be made, and everything is as it was.
         """
-        with held(self.turns[application]):
+        with self.turn(application):
             mesh = self._running.get(application).mesh
             plan, kept = self.beside.rollback_plan(application, node, mesh, planned)
             self.beside.check_free(application)
-            return self._make([plan], {application: self.beside.companions(plan, back=kept)})[0]
+            with changing(application):
+                return self._make(plan, self.beside.companions(plan, back=kept))
 
-    def _to_change(self, plan: Plan) -> Deployment:
-        """Return the application that a plan changes, if it is still there."""
-        name = plan.after.name
-        running = self._running.get(name)
+    @contextmanager
+    def turn(self, application: str) -> Iterator[None]:
+        """Hold the turn of an application: nothing else changes it meanwhile.
+
+        Raises:
+            PlanError: the caller is called by a change or by a slet of the application, and would wait for itself.
+        """
+        if names := _CHANGING.get():
+            raise PlanError(
+                f"{application} cannot be changed from within the change of {', '.join(names)}, which waits for this "
+                f"call; do it when that change is over, or in a thread that it does not wait for"
+            )
+        driver, running = current_driver(), self._running.deployed.get(application)
+        if driver is not None and running is not None and driver in running.drivers():
+            raise PlanError(f"a slet of {application!r} cannot change its own application; do it from another thread")
+        with held(self.turns[application]):
+            yield
+
+    @contextmanager
+    def turns_of(self, *applications: str, proof: Proof | None = None) -> Iterator[None]:
+        """Hold the turns of applications in one order for all callers, who so never wait for each other in a circle.
+
+        Raises:
+            PlanError: a successor is on trial in one of them, and not by *proof*; or as `turn`.
+        """
+        with ExitStack() as turns:
+            for name in sorted(applications):
+                turns.enter_context(self.turn(name))
+                self.beside.check_free(name, proof)
+            yield
+
+    def change(self, plan: Plan, companions: Companions) -> Change | None:
+        """Return the change that a plan is, in the caller's turn; `None` if there is nothing to do.
+
+        Raises:
+            StaleMesh: the application was changed after the plan was made.
+            PlanError: it was removed meanwhile, or has finished.
+        """
+        running = self._running.deployed.get(plan.after.name)
+        if running is None:
+            raise _removed(plan.after.name)
+        plan = renewed(plan, running)
         if running.finished.is_set():
-            raise finished(name)
-        return running
+            raise finished(plan.after.name)
+        if not plan:
+            return None
+        nodes, channels = plan.changes.nodes, plan.changes.channels
+        after = unmarked(plan.after, [one.name for one in nodes], [one.name for one in channels])
+        after = after.at(plan.before.revision + 1)
+        check_durable(after, has_state=self._running.has_state, nodes=None if plan.before.durable is None else nodes)
+        return Change(running, self._manager, self._wiring, dataclasses.replace(plan, after=after), companions)
 
-    def _make(self, plans: Sequence[Plan], companions: Mapping[str, Companions]) -> list[Mesh]:
-        """Make changes, in one's turn."""
-        state = self._running.has_state
-        together = Together(self._manager, self._wiring, self._running.deployed, has_state=state, beside=companions)
-        unstored: list[StateError | None] = []
-        for change in together.carry_out(plans):
-            running = change.deployment
-            running.last_change = running.mesh.revision, change.paused
-            failpoint("change-made")
-            self.beside.made(running, change.plan, change.beside)
-            unstored.append(self._running.changed(running))
-        for problem in filter(None, unstored):
-            raise problem
-        return [self._running.get(plan.after.name).mesh for plan in plans]
+    def check_there(self, change: Change) -> None:
+        """Check that the application of a change was not removed while the change was prepared.
+
+        Raises:
+            PlanError: it was.
+        """
+        if self._running.deployed.get(change.name) is not change.deployment:
+            raise _removed(change.name)
+
+    def made(self, change: Change) -> StateError | None:
+        """Keep or close the predecessors of a change that is made, and store it. Returns what prevented the latter."""
+        running = change.deployment
+        running.last_change = running.mesh.revision, change.paused
+        failpoint("change-made")
+        self.beside.made(running, change.plan, change.beside)
+        return self._running.changed(running)
+
+    def _make(self, plan: Plan, companions: Companions) -> Mesh:
+        """Make one change, in one's turn: the driver that parks last commits it."""
+        change = self.change(plan, companions)
+        if change is not None:
+            try:
+                change.prepare()
+                with change.deployment.changing:
+                    self.check_there(change)
+                    try:
+                        change.stage()
+                        change.cut(then_commit=True)
+                    finally:
+                        change.finish()
+            except BaseException as error:
+                if not change.made:
+                    change.abort(error)
+                raise
+            problem = self.made(change)
+            if problem is not None:
+                raise problem
+        return self._running.get(plan.after.name).mesh
+
+
+@contextmanager
+def changing(*applications: str) -> Iterator[None]:
+    """Refuse changes that the code which a change calls asks for, as long as the block runs."""
+    token = _CHANGING.set(applications)
+    try:
+        yield
+    finally:
+        _CHANGING.reset(token)
+
+
+def finished(application: str) -> PlanError:
+    """Return the error for a change of an application that has finished."""
+    return PlanError(
+        f"{application} has finished: there is nothing to change any more; "
+        f"to run it once more, apply a mesh that is newly built, or mesh.at(0)"
+    )
+
+
+def _removed(application: str) -> PlanError:
+    return PlanError(f"{application} was removed meanwhile: there is nothing to change any more")

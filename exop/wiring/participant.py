@@ -1,23 +1,20 @@
 """A participant of a change: one application whose change a coordinator carries out in steps.
 
-    new ─ prepare ─ prepared ─ stage ─ staged ─ cut ─ held ─ vote ─ voted ─ commit ─ committed
-      └────────────────┴─────────────────┴─────────────┴──────────────┴─ abort ─ aborted
+    new ─ prepare ─ prepared ─ stage ─ staged ─ cut ─ held ─ commit ─ committed
+      └────────────────┴─────────────────┴─────────────┴─ abort ─ aborted
 
-Until `commit`, every step can be undone, and the old mesh runs on after `abort`. `vote` is the promise to wait for the
-decision: before it, a participant that is staged or held aborts by itself at its deadline; after it, only the
-coordinator ends the hold. Every call may be repeated: a step that is done already does nothing.
+Until `commit`, every step can be undone, and the old mesh runs on after `abort`. The coordinator ends every hold, by a
+decision or at its deadline. Every call may be repeated: a step that is done already does nothing.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import StrEnum
 
 from exop.errors import PlanError
-from exop.logs import logger
 
 
 class Phase(StrEnum):
@@ -27,15 +24,12 @@ class Phase(StrEnum):
     PREPARED = "prepared"
     STAGED = "staged"
     HELD = "held"
-    VOTED = "voted"
     COMMITTED = "committed"
     ABORTED = "aborted"
 
 
 #: The phases in the order in which a change that is made passes through them.
-_COURSE = (Phase.NEW, Phase.PREPARED, Phase.STAGED, Phase.HELD, Phase.VOTED, Phase.COMMITTED)
-#: The phases in which a participant keeps its streams waiting and has promised nothing.
-_UNDECIDED = (Phase.STAGED, Phase.HELD)
+_COURSE = (Phase.NEW, Phase.PREPARED, Phase.STAGED, Phase.HELD, Phase.COMMITTED)
 
 
 class Participant(ABC):
@@ -43,22 +37,17 @@ class Participant(ABC):
 
     Args:
         name: Names the application in messages.
-        hold: Seconds after which a participant that is staged or held, and has not voted, aborts by itself; `None` if
-            the caller itself decides at once, with `cut(then_commit=True)`.
 
     Attributes:
         phase: Its state.
         error: The reason why it was aborted.
     """
 
-    def __init__(self, name: str, hold: float | None = None) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.hold = hold
         self.phase = Phase.NEW
         self.error: BaseException | None = None
         self._turn = threading.RLock()
-        self._timer: threading.Timer | None = None
-        self._until = 0.0
         self._finished = False
 
     @property
@@ -95,23 +84,13 @@ class Participant(ABC):
         else:
             self._step(Phase.STAGED, self._hold, Phase.HELD)
 
-    def vote(self) -> None:
-        """Promise to stay held until the decision comes: from now on it does not abort by itself.
-
-        Raises:
-            PlanError: it was aborted before, at its deadline for example.
-        """
-        self._step(Phase.HELD, self._disarm, Phase.VOTED)
-
     def commit(self) -> None:
         """Let everything go on in the new mesh; nothing can fail here.
 
         Raises:
             PlanError: it was aborted before.
         """
-        if self.phase is Phase.HELD:
-            self.vote()
-        self._step(Phase.VOTED, self._commit, Phase.COMMITTED)
+        self._step(Phase.HELD, self._commit, Phase.COMMITTED)
 
     def finish(self) -> None:
         """Close what is old; the new mesh runs, and this may take as long as it likes."""
@@ -147,35 +126,10 @@ class Participant(ABC):
                     self._give_up(error)
                 raise
             self.phase = end
-            if end in _UNDECIDED:
-                self._arm()
 
     def _give_up(self, error: BaseException) -> None:
         self.phase, self.error = Phase.ABORTED, error
-        self._disarm()
         self._undo_all(error)
-
-    def _arm(self) -> None:
-        """Start the time in which the decision has to come."""
-        self._disarm()
-        if self.hold is None:
-            return
-        self._until = time.monotonic() + self.hold
-        self._timer = threading.Timer(self.hold, self._expire)
-        self._timer.name, self._timer.daemon = f"exop {self.name} held", True
-        self._timer.start()
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _expire(self) -> None:
-        with self._turn:
-            if self.phase in _UNDECIDED and time.monotonic() >= self._until:
-                problem = PlanError(f"no decision came within {self.hold:g} s, for which {self.name} stood still")
-                self._give_up(problem)
-                logger("exop.wiring").warning("a change is given up", application=self.name, problem=str(problem))
 
     @abstractmethod
     def _prepare(self) -> None:

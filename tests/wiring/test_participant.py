@@ -13,10 +13,10 @@ from exop.runtime.deployment import Deployment
 from exop.wiring.change import Change
 from exop.wiring.participant import Participant, Phase
 from tests.change.tools import chain, end, endless, grows, summing, summing_too, whole, writing
-from tests.rig import eventually, threads_leave
+from tests.rig import threads_leave
 
 #: The steps before the decision, in their order.
-STEPS = ("prepare", "stage", "cut", "vote")
+STEPS = ("prepare", "stage", "cut")
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +39,11 @@ class Running:
         """What runs."""
         return self.platform.deployment("app")
 
-    def change(self, successor: Any = summing_too, hold: float | None = None) -> Change:
+    def change(self, successor: Any = summing_too) -> Change:
         """The replacement of the slet, new."""
         mesh: Mesh = self.platform.mesh("app").replace("b", successor)
         plan, manager = self.platform.plan(mesh), self.platform._applications._manager
-        return Change(self.deployment, manager, self.platform.wiring, plan, hold=hold)
+        return Change(self.deployment, manager, self.platform.wiring, plan)
 
     def check(self, *, made: bool) -> None:
         """The stream goes on in the mesh that is expected, with no item lost, doubled or reordered."""
@@ -86,11 +86,10 @@ def test_abort_undoes_the_change_in_every_state(running, steps):
     running.check(made=False)
 
 
-@pytest.mark.parametrize("steps", [3, 4])
-def test_commit_makes_the_change_once(running, steps):
+def test_commit_makes_the_change_once(running):
     """A step that is done already does nothing, and what is made is not aborted."""
-    change = brought(running.change(), steps)
-    for name in STEPS[:3]:
+    change = brought(running.change(), 3)
+    for name in STEPS:
         getattr(change, name)()
     assert all(driver.closed for driver in running.deployment.drivers()), "everything stands still until the decision"
     change.commit()
@@ -120,27 +119,6 @@ def test_a_step_before_its_time_is_refused(running, steps):
         change.commit()
     change.abort()
     running.check(made=False)
-
-
-@pytest.mark.parametrize("steps", [2, 3])
-def test_a_coordinator_that_vanishes_ends_the_hold(running, steps):
-    """A participant without a decision aborts by itself, and its vote is refused then."""
-    change = brought(running.change(hold=0.05), steps)
-    eventually(lambda: change.phase is Phase.ABORTED, "the end of the hold")
-    with pytest.raises(PlanError, match=r"no decision came within 0\.05 s"):
-        change.vote()
-    running.check(made=False)
-
-
-def test_a_participant_that_has_voted_waits_for_the_decision(running):
-    """Its promise outlives the deadline."""
-    change = brought(running.change(hold=0.05), 4)
-    assert change._timer is None
-    change._expire()
-    assert change.phase is Phase.VOTED
-    change.commit()
-    change.finish()
-    running.check(made=True)
 
 
 class Refusing(Memento):

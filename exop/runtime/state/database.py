@@ -73,21 +73,22 @@ class Database:
             ) from problem
 
     @contextmanager
-    def transaction(self, application: str | None = None, *, forget: bool = False) -> Iterator[sqlite3.Connection]:
-        """Change the rows of one application, or those of none; all of it is committed, or nothing.
+    def transaction(self, *applications: str, forget: bool = False) -> Iterator[sqlite3.Connection]:
+        """Change the rows of some applications, or those of none; all of it is committed, or nothing.
 
-        Rows that are damaged stay as they are, unless the application is to be forgotten.
+        Rows that are damaged stay as they are, unless they are to be forgotten.
 
         Raises:
             StateError: it cannot be written; everything is as it was.
         """
         with self._turn:
-            if application in self.damaged and not forget:
-                raise StateError(self.damaged[application])
+            for application in applications:
+                if application in self.damaged and not forget:
+                    raise StateError(self.damaged[application])
             try:
                 self.connection.execute("BEGIN IMMEDIATE")
                 yield self.connection
-                if application is not None:
+                for application in applications:
                     seal(self.connection, application)
                 generation = advance(self.connection)
                 self._noted.write(generation)
@@ -101,7 +102,7 @@ class Database:
                 raise
             failpoint("generation-committed")
             self._confirm(generation)
-            if application is not None:
+            for application in applications:
                 self.damaged.pop(application, None)
 
     def close(self) -> None:

@@ -1,0 +1,284 @@
+"""Changes of several applications: all of them, or none."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exop import Application, Memento, Platform, hookimpl, slet
+from exop.errors import MementoError, PlanError, StaleMesh
+from exop.hooks import Plugins
+from exop.hosts.together import change_together
+from exop.runtime.drivers.base import current_driver
+from exop.runtime.store import Store
+from exop.stock.slets import count_up
+from exop.wiring.change import Change
+from tests.rig import PATIENCE, eventually
+
+
+class Last(Memento):
+    """The last number."""
+
+    number: int = 0
+    wrong: int = 0
+
+
+class Other(Memento):
+    """Refuses the state of one application."""
+
+    number: int = 0
+    wrong: int = 0
+
+    @classmethod
+    def upgrade(cls, old: Last) -> Other:
+        """Take over."""
+        if old.number < 0:
+            raise ValueError("no")
+        return cls(number=old.number, wrong=old.wrong)
+
+
+@slet
+def check(item: int, last: Last) -> None:
+    """Count what does not follow."""
+    last.wrong += item != last.number + 1 and last.number >= 0
+    last.number = item if last.number >= 0 else -1
+
+
+@slet
+def check_too(item: int, last: Last) -> None:
+    """Count what does not follow, by other code."""
+    last.wrong += item != last.number + 1
+    last.number = item
+
+
+@slet
+def other(item: int, last: Other) -> None:
+    """Count what does not follow."""
+    last.wrong += item != last.number + 1
+    last.number = item
+
+
+class Offered:
+    """The slets, as a plugin offers them."""
+
+    @hookimpl
+    def register_slets(self) -> list[Any]:
+        """All of them."""
+        return [check, check_too, other, count_up]
+
+
+def stored(state: Path) -> Platform:
+    """A platform with a state directory."""
+    plugins = Plugins()
+    plugins.register("test", Offered())
+    return Platform(state=state, control=False, plugins=plugins)
+
+
+def run(platform: Platform, *names: str) -> list[Any]:
+    """Start applications that count for ever."""
+    for name in names:
+        app = Application(name)
+        app.add("check", check, item=app.add("numbers", count_up, start=1))
+        platform.apply(app.build())
+    return [platform.deployment(name) for name in names]
+
+
+def plans(platform: Platform, *names: str) -> list[Any]:
+    """Replace the check in each of them."""
+    return [platform.plan(platform.mesh(name).replace("check", other)) for name in names]
+
+
+def test_all_of_them():
+    """Each has its new slet, with its state, and a revision more."""
+    with Platform() as platform:
+        deployments = run(platform, "a", "b", "c")
+        for mesh in change_together(platform._applications, plans(platform, "a", "b", "c")):
+            assert mesh.revision == 2
+        for one in deployments:
+            eventually(lambda one=one: one.components["check"].state.number > 1000)
+            assert one.components["check"].spec.name == "other"
+            assert one.components["check"].state.wrong == 0
+
+
+def test_or_none():
+    """The last one refuses its state when all others have everything in its place: all go back."""
+    with Platform() as platform:
+        deployments = run(platform, "a", "b", "c")
+        deployments[2].components["check"].state.number = -1
+        with pytest.raises(MementoError, match="ValueError: no"):
+            change_together(platform._applications, plans(platform, "a", "b", "c"))
+        for one in deployments[:2]:
+            seen = one.components["check"].state.number
+            eventually(lambda one=one, seen=seen: one.components["check"].state.number > seen + 1000)
+            assert one.components["check"].state.wrong == 0
+        for one in deployments:
+            assert one.mesh.revision == 1
+            assert one.components["check"].spec.name == "check"
+        assert len(platform.registry.find("Slet", "(node=check)")) == 3
+
+
+def test_a_stale_plan_or_a_removed_application_stops_all():
+    """What was opened for the others is closed again."""
+    with Platform() as platform:
+        run(platform, "a", "b")
+        made = plans(platform, "a", "b")
+        platform.apply(platform.mesh("b").suspend("check"))
+        with pytest.raises(StaleMesh):
+            change_together(platform._applications, made)
+        made = plans(platform, "a", "b")
+        platform.remove("b")
+        with pytest.raises(PlanError, match="b was removed meanwhile"):
+            change_together(platform._applications, made)
+        assert platform.mesh("a").revision == 1
+        assert len(platform.registry.find("Slet", "(node=check)")) == 1
+
+
+def goes_on(deployment: Any) -> None:
+    """Items flow, and none was lost or doubled."""
+    seen = deployment.components["check"].state.number
+    eventually(lambda: deployment.components["check"].state.number > seen + 1000)
+    assert deployment.components["check"].state.wrong == 0
+
+
+def interfere(monkeypatch: pytest.MonkeyPatch, step: str, action: Any) -> None:
+    """Let *action* be done in a step of the application b, before it."""
+    original = getattr(Change, step)
+
+    def interfered(self: Change) -> None:
+        if self.name == "b":
+            action()
+        original(self)
+
+    monkeypatch.setattr(Change, step, interfered)
+
+
+def fail(*_: Any) -> None:
+    """Fail."""
+    raise PlanError("not now")
+
+
+@pytest.mark.parametrize("step", ["_prepare", "_stage", "_hold", "the store"])
+def test_one_that_fails_at_any_step_keeps_all_as_they_were(step, monkeypatch, tmp_path: Path):
+    """The error is the one of that step; the streams, the registry and the state directory are as before."""
+    with stored(tmp_path) as platform:
+        deployments = run(platform, "a", "b", "c")
+        made = plans(platform, "a", "b", "c")
+        with monkeypatch.context() as patch:
+            if step == "the store":
+                patch.setattr(Store, "update", fail)
+            else:
+                interfere(patch, step, fail)
+            with pytest.raises(PlanError, match="not now"):
+                change_together(platform._applications, made)
+        for one in deployments:
+            assert one.components["check"].spec.name == "check"
+            assert one.mesh.revision == 1
+            goes_on(one)
+        assert len(platform.registry.find("Slet", "(node=check)")) == 3
+        store = platform._applications.store
+        assert store is not None
+        assert {one.revision for one in store.applications()} == {1}
+        assert {mesh.revision for mesh in change_together(platform._applications, made)} == {2}
+        assert {one.revision for one in store.applications()} == {2}
+
+
+def test_one_that_hangs_holds_the_others_until_the_deadline_only(monkeypatch):
+    """At the time-out they run on as they were, while it still hangs; the error names it."""
+    hanging, go_on = threading.Event(), threading.Event()
+    with Platform() as platform, ThreadPoolExecutor(1) as pool:
+        a, b = run(platform, "a", "b")
+        made = [platform.plan(platform.mesh(name).replace("check", other)) for name in "ab"]
+
+        def hang() -> None:
+            hanging.set()
+            assert go_on.wait(PATIENCE)
+
+        interfere(monkeypatch, "_hold", hang)
+        made = [dataclasses.replace(plan, timeout=0.3) for plan in made]
+        applied = pool.submit(change_together, platform._applications, made)
+        try:
+            assert hanging.wait(PATIENCE)
+            goes_on(a)
+            with pytest.raises(PlanError, match=r"no answer to cut from b within 0\.3 s"):
+                applied.result(PATIENCE)
+        finally:
+            go_on.set()
+        goes_on(b)
+        assert [platform.mesh(name).revision for name in "ab"] == [1, 1]
+
+
+@pytest.mark.parametrize("caller", ["a memento", "the store"])
+def test_a_change_from_within_a_change_is_refused(caller, monkeypatch, tmp_path: Path):
+    """Whoever calls `apply` from within what a change calls gets the reason at once; no driver runs that code."""
+    refused: list[str] = []
+    upgrade, update = Other.upgrade, Store.update
+
+    def apply() -> None:
+        assert current_driver() is None
+        with pytest.raises(PlanError) as error:
+            platform.apply(platform.mesh("a").suspend("check"))
+        refused.append(str(error.value))
+
+    with stored(tmp_path) as platform:
+        run(platform, "a", "b")
+        if caller == "the store":
+            monkeypatch.setattr(Store, "update", lambda self, *meshes: (apply(), update(self, *meshes)))
+        else:
+            monkeypatch.setattr(Other, "upgrade", lambda old: (apply(), upgrade(old))[1])
+        change_together(platform._applications, plans(platform, "a", "b"))
+        assert refused
+        assert {text.partition(" from within")[0] for text in refused} == {"a cannot be changed"}
+
+
+def test_a_slet_that_changes_its_own_application_is_refused():
+    """It would wait for its own end; it is refused before it waits for the turn of the application."""
+    refused: list[str] = []
+    running = threading.Event()
+
+    @slet
+    def meddle(item: int) -> None:
+        """Change the mesh that this slet is in."""
+        if running.is_set() and not refused:
+            with pytest.raises(PlanError) as error:
+                platform.apply(platform.mesh("app").suspend("meddle"))
+            refused.append(str(error.value))
+
+    with Platform() as platform:
+        app = Application("app")
+        app.add("meddle", meddle, item=app.add("numbers", count_up, start=1))
+        platform.apply(app.build())
+        running.set()
+        eventually(lambda: refused)
+    assert refused == ["a slet of 'app' cannot change its own application; do it from another thread"]
+
+
+def test_a_hundred_appliers_of_any_applications():
+    """Each plan is made whole or refused as stale; no two appliers wait for each other."""
+    names = ("a", "b", "c", "d")
+    chance = random.Random(7)
+    choices = [chance.sample(names, chance.randint(1, 3)) for _ in range(100)]
+    with Platform() as platform, ThreadPoolExecutor(100) as pool:
+        deployments = run(platform, *names)
+
+        def apply(chosen: list[str]) -> list[str]:
+            meshes = [platform.mesh(name) for name in chosen]
+            others = [check_too if mesh.node("check").slet.name == "check" else check for mesh in meshes]
+            edits = [mesh.replace("check", slet) for mesh, slet in zip(meshes, others, strict=True)]
+            try:
+                change_together(platform._applications, [platform.plan(mesh) for mesh in edits])
+            except StaleMesh:
+                return []
+            return chosen
+
+        made = Counter(name for chosen in pool.map(apply, choices, timeout=PATIENCE) for name in chosen)
+        assert made
+        for one in deployments:
+            assert one.mesh.revision == 1 + made[one.name]
+            goes_on(one)
