@@ -27,7 +27,7 @@ test: $(READY)   ## style, types, floors, and all tests, in two processes (5 min
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-all: test   ## all of that, then long campaigns: any changes in any order, RUNS=1000 cases of each kind of fault (an hour)
-	EXOP_STRESS=300 $(BIN)/python -m pytest -k a_long_campaign tests/change tests/mesh
+	EXOP_STRESS=300 $(BIN)/python -m pytest -k a_long_campaign tests/change tests/hosts tests/mesh
 	@mkdir -p $(RECORDS)
 	@for name in $(CAMPAIGNS); do \
 	  $(BIN)/python -m bench $$name --runs $(RUNS) --record $(RECORDS)/$$name.jsonl --check || exit 1; \

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import random
+import subprocess
+import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +144,25 @@ def test_a_stale_plan_or_a_removed_application_stops_all():
         assert len(platform.registry.find("Slet", "(node=check)")) == 1
 
 
+def live(state: str) -> None:
+    """One life of a platform, in which two applications are changed at once."""
+    with stored(Path(state)) as platform:
+        run(platform, "a", "b")
+        change_together(platform._applications, plans(platform, "a", "b"))
+
+
+@pytest.mark.parametrize(("moment", "made"), [("rebind-after:2", False), ("change-made", True)])
+def test_a_crash_leaves_all_or_none(moment, made, tmp_path: Path):
+    """Before the transaction that stores both, a crash leads back; after it, both start as they have become."""
+    program = f"from tests.hosts.test_together import live; live({str(tmp_path)!r})"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "EXOP_FAILPOINT": moment}
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, check=False, timeout=PATIENCE)
+    assert ran.returncode == -9
+    with stored(tmp_path) as platform:
+        running = {platform.mesh(name).node("check").slet.name for name in "ab"}
+    assert running == {"other" if made else "check"}
+
+
 def goes_on(deployment: Any) -> None:
     """Items flow, and none was lost or doubled."""
     seen = deployment.components["check"].state.number
@@ -257,6 +280,27 @@ def test_a_slet_that_changes_its_own_application_is_refused():
         running.set()
         eventually(lambda: refused)
     assert refused == ["a slet of 'app' cannot change its own application; do it from another thread"]
+
+
+def test_a_listener_that_applies_waits_or_is_refused():
+    """A listener hears of the new slets while the change is made; what it applies never waits for itself."""
+    outcomes: list[str] = []
+
+    def apply(_: object) -> None:
+        if platform.mesh("a").node("check").slet.name == "check" and not outcomes:
+            try:
+                outcomes.append(f"revision {platform.apply(platform.mesh('a').suspend('check')).revision}")
+            except PlanError as error:
+                outcomes.append(str(error))
+
+    with Platform() as platform:
+        _, b = run(platform, "a", "b")
+        with platform.registry.listen("(node=check)", apply):
+            made = plans(platform, "a", "b")
+            with suppress(StaleMesh):
+                change_together(platform._applications, made)
+            eventually(lambda: outcomes)
+        goes_on(b)
 
 
 def test_a_hundred_appliers_of_any_applications():
