@@ -213,6 +213,8 @@ class Platform(Requests):
             found = application_status(self.deployment(application))
             found |= self._applications.changes.beside.status(application)
             durability = self._applications.durability(application)
+            calls = self.components.user.plain(application)
+            found |= {"calls": calls} if calls else {}
             return Figures(found | ({"checkpoints": durability} if durability is not None else {}))
         facts = {
             "platform": self.name,
@@ -221,6 +223,7 @@ class Platform(Requests):
             "plugins": self.plugins.names(),
             "bundles": self._bundles.states() if self._bundles is not None else {},
             "broken_plugins": {name: str(error) for name, error in dict(self.plugins.broken).items()},
+            "calls": self.components.user.plain(),
             "failed_to_restart": {name: str(error) for name, error in dict(self.failed_to_restart).items()},
             "applications": {name: application_status(one) for name, one in opening.items()}
             | {name: self.status(name) for name in self.applications() if name not in opening},
@@ -305,6 +308,7 @@ class Platform(Requests):
                 raise
             raise StateError(f"{problem}; its code could not be loaded: {'; '.join(needed)}") from problem
         if snapshot is not None:
+            store.tidy(snapshot)
             self._applications.recover(mesh, snapshot)
             self.restarted[stored.name] = "goes on from its checkpoint"
         else:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 #: The longest text of an error, and the longest traceback, that are shown, in characters.
@@ -19,6 +21,8 @@ MESSAGE: Final = 1000
 TRACEBACK: Final = 20_000
 #: Larger groups and longer chains of exceptions are not formatted; of deep recursion, the innermost frames are.
 MOST: Final = 200
+#: So many of the innermost frames of a running stack are shown.
+FRAMES: Final = 12
 #: Files whose frames stand between a driver and a slet: the compiled ways, and the runtime.
 _CALLERS: Final = ("<fused ", str(Path(__file__).parent / "runtime"))
 
@@ -115,6 +119,12 @@ def without_own_frames(error: BaseException) -> None:
 def frames_of(error: BaseException) -> traceback.StackSummary:
     """Return the frames of the place where the exception was raised, the innermost last."""
     return traceback.extract_tb(_READ["__traceback__"](error), limit=-MOST)
+
+
+def stack_of(frames: Iterable[tuple[FrameType, int]]) -> str:
+    """Return a running stack as Python prints it, given frames and their lines, innermost first."""
+    summary = traceback.StackSummary.extract(reversed(list(islice(frames, FRAMES))))
+    return clean("".join(summary.format()))
 
 
 def _called(text_of: Callable[[object], str], thing: object, most: int, otherwise: str = "") -> str:

@@ -11,7 +11,15 @@ from exop.cli.options import HERE, Json, Load, Params, Picture, Where
 from exop.cli.peers import find_application, running, runs, the_platform
 from exop.cli.report import DONE
 from exop.cli.text import columns, number, print_json
-from exop.cli.troubles import application_troubles, held_nodes, lasts, opening_lines, pending_lines, state_text
+from exop.cli.troubles import (
+    application_troubles,
+    call_lines,
+    held_nodes,
+    lasts,
+    opening_lines,
+    pending_lines,
+    state_text,
+)
 from exop.shown import clean
 
 if TYPE_CHECKING:
@@ -37,6 +45,8 @@ def ps(*, json: Json = False) -> int:
                 told = (opening_lines, application_troubles, beside_lines, pending_lines)
                 for line in (line for lines in told for line in lines(status)):
                     print(clean(line))
+            for line in call_lines(one):
+                print(clean(line))
     return DONE
 
 

@@ -52,6 +52,16 @@ def opening_lines(status: Mapping[str, Any]) -> Iterator[str]:
         yield f"{status['name']}.{node}: is being opened for {seconds(waited)}"
 
 
+def call_lines(platform: Mapping[str, Any]) -> Iterator[str]:
+    """The calls of slets' own code that take long, or were given up and go on."""
+    for call in platform.get("calls", ()):
+        place, takes = f"{call['application']}.{call['node']}", f"{call['phase']} for {seconds(call['seconds'])}"
+        given_up = ", given up: its thread goes on until the call returns" if call["given_up"] else ""
+        at = call["stack"].strip().splitlines()
+        where = next((f"; at {line.strip()}" for line in reversed(at) if line.lstrip().startswith("File ")), "")
+        yield f"{place}: {takes}{given_up}{where}"
+
+
 def held_nodes(status: Mapping[str, Any]) -> str:
     """The nodes of an application that accept no items, as a suffix of its state; empty if there are none.
 

@@ -51,9 +51,12 @@ def change_together(applications: Applications, plans: Sequence[Plan]) -> list[M
         if made:
             _Together(made, applications).carry_out()
         unstored = [changes.made(change) for change in made.values()]
-        for problem in filter(None, unstored):
-            raise problem
-        return [applications.get(name).mesh for name in names]
+        meshes = [applications.get(name).mesh for name in names]
+    for change in made.values():
+        changes.close(change)
+    for problem in filter(None, unstored):
+        raise problem
+    return meshes
 
 
 class _Together:

@@ -22,12 +22,13 @@ class HandOver:
     """The way in which a state is handed over: in words, and as a function from the old memento to the new one.
 
     The function is called while the stream stands still; it leaves the old memento as it is. `inside`: the successor
-    takes over by itself what is inside of its predecessor.
+    takes over by itself what is inside of its predecessor. `calls`: the user's code that it calls, which may take long.
     """
 
     text: str
     take: Callable[[Memento | None], Memento | None]
     inside: bool = False
+    calls: str | None = None
 
 
 def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
@@ -54,7 +55,7 @@ def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
     kinds = {new, before.slet.state[1]} if before.slet.state else {new}
     if not any(Mover(package).concerns(one) for kind in kinds for one in types_of(kind)):
         return way
-    return HandOver(way.text, _moving(before.name, new, package, way.take))
+    return HandOver(way.text, _moving(before.name, new, package, way.take), calls=way.calls or new.__name__)
 
 
 def _lost(before: Node, after: Node) -> HandOver:
@@ -91,13 +92,15 @@ def _way(before: Node, after: Node) -> HandOver:
     upgrade = getattr(new, "upgrade", None)
     unchanged = same_class(old, new) and same_shape(old, new) and old.__memento_version__ == new.__memento_version__
     if callable(upgrade) and not unchanged:
-        return HandOver(f"the state through {new.__name__}.upgrade", _upgrading(before.name, old, new, upgrade))
+        name = f"{new.__name__}.upgrade"
+        return HandOver(f"the state through {name}", _upgrading(before.name, old, new, upgrade), calls=name)
     if new.__qualname__ == old.__qualname__ and _names(old) <= _names(new):
         names = _names(old)
         _check_types(before.name, old, new)
         return HandOver(
             f"the state ({old.__name__}) field by field",
             lambda memento: new(**{name: getattr(memento, name) for name in names}),
+            calls=new.__name__ if hasattr(new, "__post_init__") else None,
         )
     raise MementoError(
         node=before.name, old=old.__name__, new=new.__name__, problem=f"{new.__name__} has no upgrade({old.__name__})"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -14,8 +13,9 @@ from exop.model.memento import Memento
 from exop.model.mesh import Node
 from exop.model.signature import OUT
 from exop.runtime.bind import atomic, bind_function
+from exop.runtime.budget import UserCalls
 from exop.runtime.channel import ControlMerge
-from exop.runtime.closing import close_slet, flush_slet
+from exop.runtime.closing import Hooks
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
@@ -36,7 +36,7 @@ Changed = Callable[["Component"], None]
 LIVE: Final[WeakValueDictionary[int, Component]] = WeakValueDictionary()
 
 
-class Component:
+class Component(Hooks):
     """A slet that runs (paper §2.4, §4.1). Many instances of one slet live side by side; they share nothing.
 
     Attributes:
@@ -52,13 +52,21 @@ class Component:
         ended: The input ports whose stream has ended.
         muted: Notifications of state changes are deferred until `announce`, because the streams stand still now.
         entered: When its opening began, by the monotonic clock.
+        computed: So many seconds of the processor that has taken.
         over: The slet had ended when the checkpoint was taken that it goes on from.
+        user: Calls the slet's own code, within a time.
         tap: What listens to it; asked when the ways into it are compiled.
         watch: Looks at what comes while settings are pending; `None` when there are none.
     """
 
     def __init__(
-        self, component_id: str, application: str, node: Node, changed: Changed, engines: EnginePlaces | None = None
+        self,
+        component_id: str,
+        application: str,
+        node: Node,
+        changed: Changed,
+        engines: EnginePlaces | None = None,
+        user: UserCalls | None = None,
     ) -> None:
         self.id = component_id
         self.application = application
@@ -69,7 +77,7 @@ class Component:
         self.metrics = ComponentMetrics()
         self.trouble = Trouble()
         self.error: BaseException | None = None
-        self.entered = 0.0
+        self.entered = self.computed = 0.0
         self.merge = ControlMerge()
         self.driver: Driver | None = None
         self.runner: Driver | None = None
@@ -85,6 +93,7 @@ class Component:
         self.pullers: list[Driver] = []
         self.ended: set[str] = set()
         self.tie: LiveTie | None = None
+        self.user = user or UserCalls()
         self._changed = changed
         self._open = self._shut = False
         self._turn = threading.RLock()
@@ -129,38 +138,6 @@ class Component:
         """Whether no items are let in: the component is suspended, or is to begin so, or is closed."""
         waiting = self.node.suspended and self.status in (State.CREATED, State.OPENING, State.READY)
         return waiting or self.status in (State.SUSPENDED, State.STOPPED)
-
-    def enter(self) -> None:
-        """Open the slet; it is ready when this returns."""
-        self.entered = time.monotonic()
-        self.on(Event.OPEN)
-        try:
-            if self.tie is not None:
-                self.tie.open()
-            if self.instance is not None:
-                self.instance.__enter__()
-                self._open = True
-                self.instance.ready()
-            with self._turn:
-                if self.error is not None:  # an engine has reported meanwhile that it broke
-                    raise self.error
-                self.on(Event.OPENED)
-        except BaseException as error:
-            self.error = error
-            self.on(Event.FAIL)
-            raise
-
-    def exit(self) -> None:
-        """Close the slet, if it is open."""
-        if Event.STOP in self.lifecycle.allowed():
-            self.on(Event.STOP)
-        try:
-            if self._open:
-                self._open = False
-                close_slet(self.node.name, self.instance)
-        finally:
-            if self.tie is not None:
-                self.tie.close()
 
     def failed(self, error: BaseException, kept: Kept | None = None, holder: Driver | None = None) -> None:
         """Note that the slet broke, and on which item; it stays suspended until it is resumed."""
@@ -212,10 +189,6 @@ class Component:
             setattr(self.instance, self.spec.state[0], state)
         self.bind_slet()
 
-    def flush(self) -> None:
-        """Let a slet that buffers what it writes hand that on: its memento is about to be taken."""
-        flush_slet(self.node.name, self.instance)
-
     def expect(self) -> None:
         """Note whose end the slet waits for: what is pushed to it, or what it takes where it is iterated.
 
@@ -223,20 +196,6 @@ class Component:
         """
         pulled = [name for name, port in self.pulled.items() if port.queue is not None] if self.spec.iterated else []
         self.merge.expect([*(port.name for port in self.spec.inputs if not port.pulled), *pulled])
-
-    def quiesce(self) -> None:
-        """Let a slet with a driver of its own put out what it was given."""
-        if self.instance is not None:
-            self.instance.quiesce()
-        if self.tie is not None:
-            self.tie.settle()
-
-    def proceed(self) -> None:
-        """Let it go on: it was not replaced after all."""
-        if self.tie is not None:
-            self.tie.release()
-        if self.instance is not None:
-            self.instance.proceed()
 
     def surrender(self) -> list[Work]:
         """Give away the in-flight items of its own driver, which is parked: another driver will process them."""

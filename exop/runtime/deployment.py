@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from exop.errors import ComponentFailed
-from exop.logs import logger
 from exop.model.lifecycle import Event, State
 from exop.model.mesh import Mesh
 from exop.model.spec import Role
+from exop.runtime.budget import CLOSING
 from exop.runtime.channel import Channel, ControlMerge
 from exop.runtime.channels.queue import QueueChannel
-from exop.runtime.closing import Visibility
+from exop.runtime.closing import Visibility, close_all
 from exop.runtime.component import Component
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.engine import EngineDriver
@@ -109,25 +109,37 @@ class Deployment:
         found: list[Driver] = [*self.workers.values(), *own, *pullers]
         return sorted(found, key=lambda driver: self.rank.get(id(driver), 0))
 
-    def open(self, enter: Callable[[Component], None] = Component.enter) -> None:
-        """Open all slets by *enter*, several at a time; returns when every one is ready.
+    def open(
+        self, enter: Callable[[Component, float | None], None] = Component.enter, seconds: float | None = None
+    ) -> None:
+        """Open all slets by *enter*, several at a time, each within so many seconds; returns when every one is ready.
 
         Raises:
             ComponentFailed: one could not be opened; those that were open are closed again.
         """
-        components = list(self.components.values())
-        # A platform starts without it; only what is deployed pays for it.
-        from concurrent.futures import ThreadPoolExecutor
+        failed: list[tuple[Component, BaseException]] = []
+        quick = [one for one in self.components.values() if not one.opens]
+        todo = iter([one for one in self.components.values() if one.opens])
 
-        with ThreadPoolExecutor(OPENERS, thread_name_prefix="exop open") as pool:
-            opened = [(component, pool.submit(enter, component)) for component in components]
-            failed = [(component, future.exception()) for component, future in opened]
+        def open_all(components: Iterable[Component]) -> None:
+            for component in components:
+                try:
+                    enter(component, seconds)
+                except BaseException as error:  # noqa: BLE001 (the others are opened, and closed again)
+                    failed.append((component, error))
+
+        openers = [threading.Thread(target=open_all, args=(todo,), daemon=True) for _ in range(OPENERS)]
+        for opener in openers if len(quick) < len(self.components) else ():
+            opener.start()
+        open_all(quick)
+        for opener in openers:
+            if opener.ident is not None:
+                opener.join()
         for component, error in failed:
-            if error is not None:
-                for driver in self.drivers():  # an engine that is open already may wait in a push
-                    driver.halt()
-                self.close()
-                raise ComponentFailed(node=component.node.name, phase="opening", problem=message(error)) from error
+            for driver in self.drivers():  # an engine that is open already may wait in a push
+                driver.halt()
+            self.close()
+            raise ComponentFailed(node=component.node.name, phase="opening", problem=message(error)) from error
 
     def start(self) -> None:
         """Let the items flow: everything behind the sources first, the sources last.
@@ -182,7 +194,7 @@ class Deployment:
             # Else it was repaired meanwhile.
 
     def stop(self, timeout: float = 5.0) -> bool:
-        """Halt all drivers and close the slets, upstream first; returns whether all threads have left in time."""
+        """Halt all drivers and close the slets, upstream first; returns whether all that has ended in time."""
         self._sampling.set()
         drivers = self.drivers()
         for driver in drivers:
@@ -190,17 +202,18 @@ class Deployment:
         deadline = time.monotonic() + timeout
         threads = [driver for driver in drivers if isinstance(driver, ThreadDriver)]
         try:
-            left = [driver.join(max(0.0, deadline - time.monotonic())) for driver in threads]
+            joined = [driver.join(max(0.0, deadline - time.monotonic())) for driver in threads]
         finally:  # the user may interrupt the waiting
-            self.close()
-        return all(left)
+            closed = self.close(deadline - time.monotonic())
+        return closed and all(joined)
 
-    def close(self) -> None:
-        """Close what is open; an error of one slet does not keep the others from closing."""
+    def close(self, timeout: float = CLOSING) -> bool:
+        """Close what is open, upstream first, and return whether all that has ended in time.
+
+        One slet that raises or hangs does not keep the others from closing.
+        """
         self._sampling.set()
-        interrupts = [_closed(one) for one in self.components.values() if one.status is not State.CREATED]
-        for interrupt in filter(None, interrupts):
-            raise interrupt
+        return close_all([one for one in self.components.values() if one.status is not State.CREATED], timeout)
 
     def let_go(self, component: Component) -> None:
         """A component was replaced or removed: drivers that waited for it go on; its errors stay in the report."""
@@ -304,20 +317,3 @@ def _failure(component: Component, phase: str) -> ComponentFailed:
     failed = ComponentFailed(node=component.node.name, phase=phase, problem=problem)
     failed.__cause__ = component.error
     return failed
-
-
-def _closed(component: Component) -> KeyboardInterrupt | None:
-    """Close a component; returns the interrupt that came meanwhile, to be raised when all are closed."""
-    try:
-        component.exit()
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (the others are closed all the same)
-        component.error = error
-        _report(component, error)
-        return error if isinstance(error, KeyboardInterrupt) else None
-    return None
-
-
-def _report(component: Component, error: BaseException) -> None:
-    logger("exop.runtime").error(
-        "closing failed", node=component.node.name, component=component.id, error=described(error)
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FrameType
@@ -18,10 +17,7 @@ from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.fuse import SOURCES
-from exop.shown import clean
-
-#: So many of the innermost frames are shown.
-FRAMES: Final = 12
+from exop.shown import stack_of
 
 #: The calls in which a thread runs a driver.
 _RUNS: Final = {ThreadDriver._main.__code__, Worker.turn.__code__, EngineDriver.drive.__code__}
@@ -144,5 +140,4 @@ def _shown(innermost: FrameType, outermost: FrameType) -> str:
         frames.append((frame, frame.f_lineno))
         if frame is outermost:
             break
-    summary = traceback.StackSummary.extract(reversed(frames[:FRAMES]))
-    return clean("".join(summary.format()))
+    return stack_of(frames)

@@ -17,6 +17,7 @@ from exop.model.ports import PortSpec
 from exop.model.settings import configured
 from exop.model.signature import read_settings
 from exop.registry import Registration, ServiceRegistry
+from exop.runtime.budget import CLOSING, UserCalls
 from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.openings import Openings
@@ -44,6 +45,7 @@ class ComponentManager:
 
     Attributes:
         kinds: The channel kinds there are.
+        user: The calls of the slets' own code that are under way.
         home: Where channels keep files of their own, in the state directory; `None` without one.
     """
 
@@ -55,6 +57,7 @@ class ComponentManager:
         self._ports: dict[tuple[str, str], Registration] = {}
         self.kinds: dict[str, type[Channel]] = {}
         self.openings = Openings()
+        self.user = UserCalls()
         self.engines: EnginePlaces | None = None
         self.home: Path | None = None
 
@@ -72,7 +75,7 @@ class ComponentManager:
             changed(one)
 
         engines = self.engines if durable else None
-        component = Component(f"{application}/{node.name}#{number}", application, node, on_change, engines)
+        component = Component(f"{application}/{node.name}#{number}", application, node, on_change, engines, self.user)
         if component.instance is not None:
             component.instance.checkpointed = durable
         common = {names.APPLICATION: application, names.NODE: node.name, names.HOST: self._host}
@@ -151,9 +154,13 @@ class ComponentManager:
         """Let items in again, the kept one first."""
         component.resume()
 
-    def stop(self, component: Component) -> None:
-        """Close a component. It can be destroyed then."""
-        component.exit()
+    def stop(self, component: Component, seconds: float | None = CLOSING) -> None:
+        """Close a component within so many seconds. It can be destroyed then, whether it has closed or not.
+
+        Raises:
+            ComponentFailed: it has not closed in time.
+        """
+        component.exit(seconds)
 
     def destroy(self, component: Component) -> None:
         """Take a stopped component out of the registry.

@@ -17,6 +17,7 @@ from exop.errors import StillOpening
 from exop.model.lifecycle import State
 from exop.model.slet import Slet
 from exop.model.spec import SletSpec
+from exop.runtime.budget import OPENING
 from exop.runtime.component import Component
 
 if TYPE_CHECKING:
@@ -42,12 +43,15 @@ class Openings:
         self.deployments: dict[str, Deployment] = {}
         self._last: dict[str, Opening] = {}
 
-    def enter(self, component: Component) -> None:
-        """Open a component and remember what it took."""
-        begin, computed = time.perf_counter(), time.thread_time()
-        component.enter()
-        spent = Opening(time.perf_counter() - begin, time.thread_time() - computed)
-        self._last[component.spec.identity] = spent
+    def enter(self, component: Component, seconds: float | None = None) -> None:
+        """Open a component, within so many seconds, and remember the cost.
+
+        Raises:
+            ComponentFailed: it has not opened in time.
+        """
+        begin = time.perf_counter()
+        component.enter(OPENING if seconds is None else seconds)
+        self._last[component.spec.identity] = Opening(time.perf_counter() - begin, component.computed)
 
     def check(self, application: str, host: str) -> None:
         """Refuse what needs an application that runs.
@@ -83,7 +87,9 @@ def progress(deployment: Deployment) -> dict[str, Any]:
 
 def opens(spec: SletSpec) -> bool:
     """The slet has something to open."""
-    return spec.is_class and getattr(spec.factory, "__enter__", None) is not Slet.__enter__
+    return spec.is_class and any(
+        getattr(spec.factory, name, None) is not getattr(Slet, name, None) for name in ("__enter__", "ready")
+    )
 
 
 def imports_to_open(spec: SletSpec) -> list[str]:

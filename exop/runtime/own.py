@@ -1,15 +1,19 @@
-"""A slet's own `metrics()`: called in a separate thread, since they may take any time."""
+"""A slet's own `metrics()`: bounded in time and size."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping, Sized
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from exop.model.depth import deep_place
 from exop.model.slet import Slet
 from exop.shown import message, shown
+
+if TYPE_CHECKING:
+    from exop.runtime.budget import UserCall
+    from exop.runtime.component import Component
 
 #: So long is an answer waited for, in seconds; who looks at all slets waits so long for each one at the most.
 PATIENCE: Final = 0.1
@@ -24,23 +28,20 @@ class OwnFigures:
 
     def __init__(self) -> None:
         self._last: Mapping[str, Any] = {}
-        self._asking: threading.Thread | None = None
-        self._since = 0.0
+        self._asking: UserCall[None] | None = None
         self._turn = threading.Lock()
 
-    def ask(self, instance: Any) -> dict[str, Any]:
+    def ask(self, component: Component) -> dict[str, Any]:
         """Return the latest answer of `metrics()`; it notes if the call raises, or does not return."""
+        instance = component.instance
         if instance is None or getattr(type(instance), "metrics", None) is Slet.metrics:
             return {}
         with self._turn:
-            if self._asking is None or not self._asking.is_alive():
-                self._since = time.monotonic()
-                self._asking = threading.Thread(target=self._ask, args=(instance,), name="exop figures", daemon=True)
-                self._asking.start()
-            asking, since = self._asking, self._since
-        asking.join(PATIENCE)
-        if asking.is_alive():
-            return {**self._last, "metrics()": f"has not answered for {time.monotonic() - since:.1f} s"}
+            if self._asking is None or self._asking.over:
+                self._asking = component.user.begin(component, "reporting figures", partial(self._ask, instance))
+            asking = self._asking
+        if not asking.wait(PATIENCE):
+            return {**self._last, "metrics()": f"has not answered for {asking.seconds:.1f} s"}
         return dict(self._last)
 
     def _ask(self, instance: Any) -> None:

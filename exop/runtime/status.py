@@ -134,7 +134,7 @@ def component_figures(component: Component) -> dict[str, Any]:
         figures["sampled"] = [name for name in figures["sampled"] if name != "items_out"]
     if component.status in (State.CREATED, State.OPENING):  # nothing can be asked of it yet
         return figures
-    own = plain(component.metrics.own.ask(component.instance))
+    own = plain(component.metrics.own.ask(component))
     return figures | ({"own": own} if own else {})
 
 

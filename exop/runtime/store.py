@@ -7,7 +7,7 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from exop.errors import StateError
 from exop.logs import logger
@@ -17,6 +17,9 @@ from exop.runtime.state.database import Database
 from exop.runtime.state.generation import NAME
 from exop.runtime.state.tables import FILE, FORMER_CHECKPOINTS
 from exop.runtime.tied.places import EnginePlaces
+
+if TYPE_CHECKING:
+    from exop.runtime.durable.snapshot import Snapshot
 
 #: The files read from a state directory; others, such as `lost+found`, are ignored.
 _READ: Final = (FILE, f"{FILE}-wal", FORMER_CHECKPOINTS, NAME, "lock", "engines", "channels", "bundles")
@@ -86,6 +89,15 @@ class Store:
             database.executemany("UPDATE applications SET revision = ?, topology = ? WHERE name = ?", rows)
         for name in names:
             self._unwritten.pop(name, None)
+
+    def tidy(self, snapshot: Snapshot) -> None:
+        """Remove the folders of engines that a checkpoint does not name: of a change that has not come to its end."""
+        # Imported lazily: only recovery needs the encoding.
+        from exop.runtime.durable.recovery import ties
+
+        name = snapshot.application
+        named = [self.engines.folder(name, node, held["place"]) for node, held in ties(snapshot).items()]
+        self.engines.keep(name, named)
 
     def note(self, mesh: Mesh, topology: str) -> StateError | None:
         """Store what an application that runs has become; what cannot be written now is, with the next thing that is.

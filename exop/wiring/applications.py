@@ -123,9 +123,11 @@ class Applications:
             PlanError: it could not be made to run; everything is as it was.
             StaleMesh: another change was applied meanwhile.
         """
+        if self._runs(mesh.name):
+            return self.plan(mesh).apply(timeout=timeout)
         with self.changes.turn(mesh.name):
             known = self._running.get(mesh.name)
-            if known is not None and not known.finished.is_set():
+            if self._runs(mesh.name):
                 return self.plan(mesh).apply(timeout=timeout)
             if known is not None and mesh.revision:
                 raise finished(mesh.name)
@@ -144,7 +146,7 @@ class Applications:
             self._remember(mesh, anew=True)
             closings = self._closings
             try:
-                self._follow(self._deployer.deploy(mesh, ready=self.checkpoints.begin), closings)
+                self._follow(self._deployer.deploy(mesh, ready=self.checkpoints.begin, timeout=timeout), closings)
             except BaseException:
                 self.checkpoints.stop(mesh.name)
                 self._running.pop(mesh.name, None)
@@ -153,6 +155,10 @@ class Applications:
             self.lost.pop(mesh.name, None)
             self.checkpoints.start(self._running[mesh.name])
             return mesh
+
+    def _runs(self, application: str) -> bool:
+        known = self._running.get(application)
+        return known is not None and not known.finished.is_set()
 
     def recover(self, mesh: Mesh, snapshot: Snapshot) -> Mesh:
         """Let an application go on from its last checkpoint; *mesh* is the one of then.
@@ -163,7 +169,6 @@ class Applications:
         with self.changes.turn(mesh.name):
             mesh = resolved(mesh, self._catalog.slets, durable=True).at(snapshot.revision)
             check_durable(mesh, has_state=True)
-            self._tidy(snapshot)
             self._follow(self._deployer.deploy(mesh, snapshot, ready=self.checkpoints.tell), self._closings)
             self.lost.pop(mesh.name, None)
             self._note(mesh)  # it is there already, unless another release has written it
@@ -219,26 +224,23 @@ class Applications:
             deployment = self.get(application)
             if self.store is not None:  # first: where it cannot be forgotten, it runs on as it was
                 self.store.set_active(application, active=False)
-            self.checkpoints.give_up(deployment)
-            del self._running[application]
-            unforgotten = self._forgotten(application)
-        with deployment.changing:
+        self.checkpoints.give_up(deployment)
+        unforgotten: list[StateError] = []
+        with self._turn:
+            if self._running.pop(application, None) is None:  # another thread removes it, too
+                return deployment.wait(timeout)
             try:
-                left = self._deployer.undeploy(deployment, timeout)
-            finally:
-                self._manager.forget(application)
-        if unforgotten is not None:
-            raise unforgotten
-        return left
-
-    def _forgotten(self, application: str) -> StateError | None:
-        """Take an application out of the store; returns the problem if that cannot be done."""
+                if self.store is not None:
+                    self.store.forget(application)
+            except StateError as problem:
+                unforgotten.append(problem)
         try:
-            if self.store is not None:
-                self.store.forget(application)
-        except StateError as problem:
-            return problem
-        return None
+            left = self._undeploy(deployment, timeout)
+        finally:
+            self._manager.forget(application)
+        if unforgotten:
+            raise unforgotten[0]
+        return left
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
         """Wait until an application has finished; `False` when *timeout* seconds were not enough.
@@ -263,17 +265,19 @@ class Applications:
             self.changes.beside.stop(application)
         with self._turn:
             self._closings += 1
-            for application in self.checkpoints.names():
-                self.checkpoints.last(application)
+        self._manager.user.give_up(phase="opening")
+        for application in self.checkpoints.names():
+            self.checkpoints.last(application)
+        with self._turn:
             deployments = list(self._running.values())
             self._running.clear()
         with ExitStack() as all_of_them:  # an interrupt of one does not keep the others from being closed
             for deployment in reversed(deployments):
                 all_of_them.callback(self._undeploy, deployment)
 
-    def _undeploy(self, deployment: Deployment) -> None:
+    def _undeploy(self, deployment: Deployment, timeout: float = 5.0) -> bool:
         with deployment.changing:
-            self._deployer.undeploy(deployment)
+            return self._deployer.undeploy(deployment, timeout)
 
     @property
     def deployed(self) -> Mapping[str, Deployment]:
@@ -289,13 +293,17 @@ class Applications:
         """A change is made. Returns what kept it from being stored."""
         unwritten = self._note_running(deployment)
         deployment.check_finished()
-        self.checkpoints.changed(deployment)
         if unwritten is None:
             return None
         return StateError(
             f"{deployment.name}: the change is made and runs, but it is not stored ({unwritten}); it will be with "
             f"the next change, or when the platform is closed: make room there"
         )
+
+    def settled(self, deployment: Deployment) -> None:
+        """A change is made and stored, and others may follow: it gets into a checkpoint."""
+        if self._running.get(deployment.name) is deployment:
+            self.checkpoints.changed(deployment)
 
     def _follow(self, deployment: Deployment, closings: int) -> None:
         """Take charge of a deployment that runs, and note its end, whether or not a caller waits for it."""
@@ -314,14 +322,6 @@ class Applications:
         """An application that has ended is not run again by the next platform; a durable one goes on at its end."""
         if deployment.mesh.durable is None:
             self._set_inactive(deployment.name)
-
-    def _tidy(self, snapshot: Snapshot) -> None:
-        """Remove the folders of engines that the checkpoint does not name: of a change that has not come to its end."""
-        from exop.runtime.durable.recovery import ties
-
-        if self.store is not None:
-            engines, name = self.store.engines, snapshot.application
-            engines.keep(name, [engines.folder(name, node, held["place"]) for node, held in ties(snapshot).items()])
 
     def _note(self, mesh: Mesh) -> StateError | None:
         """Store what an application that runs has become; returns the problem if that cannot be done now."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import filterfalse
 
-from exop.logs import logger
 from exop.model.lifecycle import Event, State
 from exop.model.mesh import Mesh
 from exop.runtime.channel import Channel
@@ -23,7 +23,8 @@ from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.interpreter import give_way
 from exop.runtime.interrupts import check_interrupt
 from exop.runtime.manager import ComponentManager
-from exop.runtime.pause import PATIENCE, Pause
+from exop.runtime.openings import opens
+from exop.runtime.pause import Pause
 from exop.runtime.unwind import Work
 from exop.shown import add_note, described
 from exop.wiring.channels import settle_channels
@@ -35,7 +36,7 @@ from exop.wiring.hands import Hands, check_hands
 from exop.wiring.lines import caught_up, settle_fired, settle_ready
 from exop.wiring.participant import Participant, Phase
 from exop.wiring.plan import Plan, Step
-from exop.wiring.standby import Companions, discard
+from exop.wiring.standby import Companions, Leavers, report
 from exop.wiring.successors import Successors, Undo
 
 
@@ -61,12 +62,13 @@ class Change(Participant):
 
     def __post_init__(self) -> None:
         super().__init__(self.deployment.name)
-        self.timeout = PATIENCE if self.plan.timeout is None else self.plan.timeout
         self._successors = Successors(self.deployment, self.manager, self.plan, self._undo, self.beside)
+        self.timeout = self._successors.timeout
         self._old = old = self._leaving()
         outside = [one.driver for one in (*old, *self._restarted()) if isinstance(one.driver, SourceDriver)]
         self._pause = Pause(self.deployment, self.timeout, outside=outside)
         self.target = self.plan.after
+        self._leavers: Leavers | None = None
 
     @property
     def paused(self) -> float:
@@ -77,20 +79,25 @@ class Change(Participant):
         give_way()  # planning came before
         check_interrupt()
         self._successors.create()
-        give_way()
         self._successors.open()
         check_level(self._old, self.timeout)
         check_interrupt()
         give_way()
 
+    @property
+    def opens(self) -> bool:
+        """Whether it calls code of slets that open, or that take items again, which may take long."""
+        fresh = [step.after for step in self.plan.steps if step.verb in ("add", "replace") and step.after is not None]
+        return any(opens(node.slet) or node.rebuild is not None for node in fresh)
+
     def _stage(self) -> None:
+        self._successors.create_channels()
         self._before = before = self.wiring.survey(self.deployment, self.plan.before.channels)
         give_way()
         self._connect()
         give_way()
         self._after = after = self.wiring.survey(self.deployment, self.plan.after.channels)
         self._lean = after.lean()
-        give_way()
         pause = self._pause.begin()
         stopped = partial(self._successors.open_late, pause)
         Drain(pause, self._old, before, after, stopped, self._undo).stage()
@@ -294,24 +301,24 @@ class Change(Participant):
 
     def _finish(self) -> None:
         """Let the old slets go, and begin the new ones: the new mesh runs."""
-        old = self._old
         give_way()
-        for component in old:
+        for component in self._old:
             if isinstance(component.driver, ThreadDriver) and not component.driver.join(self.timeout):
-                _report(component, f"its thread has not left within {self.timeout:g} s")
+                report(component, f"its thread has not left within {self.timeout:g} s")
         for component in self._successors.made.values():
             component.begin()
         self.deployment.settle_workers(self.timeout)
         self._speak()
-        for component in [one for one in old if not self.beside.stays(one)]:
-            try:
-                discard(self.deployment, self.manager, component)
-            except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes: the change is made)
-                _report(component, described(error))
+        self._leavers = Leavers(self.deployment, self.manager, filterfalse(self.beside.stays, self._old))
         for channel in self._removed:
             self.manager.destroy_channel(self.deployment.name, channel)
         self.deployment.check_finished()
         self.deployment.nudge()
+
+    def close(self) -> None:
+        """Close the old slets within the time-out; others may change the application meanwhile."""
+        if self._leavers is not None:
+            self._leavers.close(self.timeout)
 
 
 def _undo(steps: list[Undo], error: BaseException) -> None:
@@ -340,7 +347,3 @@ def _remembered(component: Component) -> Undo:
 def _push_late(hands: Hands, engine: Component, successor: Component | None, work: Work) -> None:
     """Send what an engine pushes after it was replaced, and before it is closed, by its successor's outputs."""
     hands.pass_out(engine, successor, [work])
-
-
-def _report(component: Component, problem: str) -> None:
-    logger("exop.wiring").error("the change is made, but the old slet does not leave", node=component.id, error=problem)

@@ -48,6 +48,9 @@ class Running(Protocol):
     def changed(self, deployment: Deployment) -> StateError | None:
         """A change is made. Returns what kept it from being stored."""
 
+    def settled(self, deployment: Deployment) -> None:
+        """A change is made and stored, and others may follow: it gets into a checkpoint."""
+
 
 class Changes:
     """Changes what runs.
@@ -73,8 +76,9 @@ class Changes:
         """
         name = plan.after.name
         if plan.shadow is None or not plan:
-            with self.turns_of(name), changing(name):
-                return self._make(plan, self.beside.companions(plan))
+            with ExitStack() as turn:
+                turn.enter_context(self.turns_of(name))
+                return self._make(plan, self.beside.companions(plan), turn)
         with self.turns_of(name):
             running = self._running.get(name)
             if running.finished.is_set():
@@ -84,7 +88,7 @@ class Changes:
         try:
             with proof:
                 proof.prove()
-                with self.turns_of(name, proof=proof), changing(name):
+                with self.turns_of(name, proof=proof):
                     return self._make(plan, self.beside.companions(plan, proof))
         finally:
             self.beside.over(proof)
@@ -100,8 +104,7 @@ class Changes:
             mesh = self._running.get(application).mesh
             plan, kept = self.beside.rollback_plan(application, node, mesh, planned)
             self.beside.check_free(application)
-            with changing(application):
-                return self._make(plan, self.beside.companions(plan, back=kept))
+            return self._make(plan, self.beside.companions(plan, back=kept))
 
     @contextmanager
     def turn(self, application: str) -> Iterator[None]:
@@ -156,13 +159,14 @@ class Changes:
         return Change(running, self._manager, self._wiring, dataclasses.replace(plan, after=after), companions)
 
     def check_there(self, change: Change) -> None:
-        """Check that the application of a change was not removed while the change was prepared.
+        """Check that the application of a change was not removed or changed while the change was prepared.
 
         Raises:
             PlanError: it was.
         """
         if self._running.deployed.get(change.name) is not change.deployment:
             raise _removed(change.name)
+        renewed(change.plan, change.deployment)
 
     def made(self, change: Change) -> StateError | None:
         """Keep or close the predecessors of a change that is made, and store it. Returns what prevented the latter."""
@@ -172,13 +176,24 @@ class Changes:
         self.beside.made(running, change.plan, change.beside)
         return self._running.changed(running)
 
-    def _make(self, plan: Plan, companions: Companions) -> Mesh:
-        """Make one change, in one's turn: the driver that parks last commits it."""
-        change = self.change(plan, companions)
+    def close(self, change: Change) -> None:
+        """Close what a change that is made has replaced, and take a checkpoint of it; others may follow meanwhile."""
+        change.close()
+        self._running.settled(change.deployment)
+
+    def _make(self, plan: Plan, companions: Companions, turn: ExitStack | None = None) -> Mesh:
+        """Make one change, in one's *turn*, which is left while slets open: the driver that parks last commits it."""
+        name, change = plan.after.name, self.change(plan, companions)
         if change is not None:
+            slow = turn is not None and change.opens
             try:
-                change.prepare()
-                with change.deployment.changing:
+                if slow and turn is not None:
+                    turn.close()
+                with changing(name):
+                    change.prepare()
+                if slow and turn is not None:
+                    turn.enter_context(self.turns_of(name))
+                with changing(name), change.deployment.changing:
                     self.check_there(change)
                     try:
                         change.stage()
@@ -186,13 +201,15 @@ class Changes:
                     finally:
                         change.finish()
             except BaseException as error:
-                if not change.made:
-                    change.abort(error)
+                change.close() if change.made else change.abort(error)
                 raise
             problem = self.made(change)
+            if turn is not None:
+                turn.close()
+            self.close(change)
             if problem is not None:
                 raise problem
-        return self._running.get(plan.after.name).mesh
+        return self._running.get(name).mesh
 
 
 @contextmanager

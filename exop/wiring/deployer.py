@@ -30,12 +30,17 @@ class Deployer:
         self._host = host
 
     def deploy(
-        self, mesh: Mesh, snapshot: Snapshot | None = None, ready: Callable[[Deployment], None] | None = None
+        self,
+        mesh: Mesh,
+        snapshot: Snapshot | None = None,
+        ready: Callable[[Deployment], None] | None = None,
+        timeout: float | None = None,
     ) -> Deployment:
         """Create, connect, open and start everything; the sources start when every slet is ready.
 
-        With a *snapshot* everything goes on where it was when that was taken. *ready* is called when everything is
-        open, and nothing moves yet. The caller takes the deployment out of `openings` when it is in charge of it.
+        Each slet has *timeout* seconds to open. With a *snapshot* everything goes on where it was when that was taken.
+        *ready* is called when everything is open, and nothing moves yet. The caller takes the deployment out of
+        `openings` when it is in charge of it.
 
         Raises:
             MeshError: the mesh cannot be.
@@ -55,7 +60,7 @@ class Deployer:
             undo.append(deployment.stop)
             self._manager.openings.deployments[mesh.name] = deployment
             check_interrupt()
-            deployment.open(self._manager.openings.enter)
+            deployment.open(self._manager.openings.enter, timeout)
             check_interrupt()
             if ready is not None:
                 ready(deployment)
@@ -76,6 +81,7 @@ class Deployer:
                 self._remove(component)
             for channel in (*deployment.channels.values(), *deployment.inserted.values()):
                 self._manager.destroy_channel(deployment.name, channel)
+            self._manager.user.give_up(deployment.name)
             deployment.finished.set()
         return left
 

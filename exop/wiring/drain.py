@@ -6,7 +6,6 @@ slet with a driver of its own that leaves puts out what it was given. What canno
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -180,18 +179,11 @@ def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed:
     Raises:
         PlanError: it does not in time, or waits for a slet that has to be repaired or resumed first.
     """
-    failed: list[BaseException] = []
-    done = threading.Event()
 
     def put_out() -> None:
-        try:
-            component.quiesce()
-            if then_proceed:
-                component.proceed()
-        except RAISED as error:  # whatever the engine raises
-            failed.append(error)
-        done.set()
-        pause.wake()
+        component.quiesce()
+        if then_proceed:
+            component.proceed()
 
     def stuck() -> bool:
         """Whether it waits for a slet to be repaired or resumed, which cannot happen before the change is over."""
@@ -203,15 +195,17 @@ def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed:
     if shut:
         driver.open()
     driver.wake()
+    pause.watch(driver)
+    call = component.user.begin(component, "putting out what it was given", put_out, news=pause.wake)
     try:
-        pause.watch(driver)
-        threading.Thread(target=put_out, name=f"exop {component.node.name} quiesces", daemon=True).start()
-        pause.wait(lambda: done.is_set() or stuck())
+        pause.wait(lambda: call.over or stuck())
     finally:
         driver.draining = False
         if shut:
             driver.close()
-    if failed or not done.is_set():
-        why = described(failed[0]) if failed else driver.held_by or f"not within {pause.timeout:g} s"
-        problem = PlanError(f"{component.node.name} has not put out what it was given: {why}")
-        raise problem from (failed[0] if failed else None)
+    try:
+        call.result(0.0)
+    except RAISED as error:
+        late = driver.held_by or f"not within {pause.timeout:g} s{call.whereabouts()}"
+        why = late if call.abandoned else described(error)
+        raise PlanError(f"{component.node.name} has not put out what it was given: {why}") from error

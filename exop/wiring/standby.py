@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from exop.logs import logger
 from exop.model.items import Punctuation
 from exop.model.lifecycle import State
 from exop.model.memento import Memento
+from exop.runtime.budget import UserCall
+from exop.runtime.closing import HOLDING
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.manager import ComponentManager
 from exop.runtime.pause import Pause
 from exop.runtime.unwind import Work
+from exop.shown import described
 from exop.wiring.hands import Hands
 
 
@@ -104,10 +109,18 @@ class Companions:
         return component.node.name in self.keepers
 
 
-def discard(deployment: Deployment, manager: ComponentManager, component: Component) -> None:
-    """Close a component that is used no more, and take it out of the registry."""
+def discard(
+    deployment: Deployment, manager: ComponentManager, component: Component, closing: UserCall[None] | None = None
+) -> None:
+    """Close a component that is used no more, if *closing* has not begun that, and take it out of the registry.
+
+    Raises:
+        ComponentFailed: it has not closed in time; it is out of the registry all the same.
+    """
     try:
-        if component.status not in (State.CREATED, State.STOPPED):
+        if closing is not None:
+            component.end_exit(closing, 0.0)
+        elif component.status is not State.CREATED:
             manager.stop(component)
     finally:
         if isinstance(component.driver, EngineDriver):
@@ -115,3 +128,37 @@ def discard(deployment: Deployment, manager: ComponentManager, component: Compon
         manager.destroy(component)
         if component.tie is not None and component.tie.place is not None:
             deployment.retired.append(component.tie.place)
+
+
+class Leavers:
+    """The old slets of a change that is made: they begin to close, and those that are quick are closed at once."""
+
+    def __init__(self, deployment: Deployment, manager: ComponentManager, components: Iterable[Component]) -> None:
+        self._deployment = deployment
+        self._manager = manager
+        self._closing = [(one, one.begin_exit()) for one in components]
+        self._discard([one for one in self._closing if _within(one[1], time.monotonic() + HOLDING)])
+
+    def close(self, seconds: float) -> None:
+        """Wait for the others, for so many seconds; then they are given up."""
+        until = time.monotonic() + seconds
+        for _, call in self._closing:
+            _within(call, until)
+        self._discard(self._closing.copy())
+
+    def _discard(self, closed: list[tuple[Component, UserCall[None] | None]]) -> None:
+        for component, call in closed:
+            self._closing.remove((component, call))
+            try:
+                discard(self._deployment, self._manager, component, call)
+            except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes: the change is made)
+                report(component, described(error))
+
+
+def _within(call: UserCall[None] | None, until: float) -> bool:
+    return call is None or call.wait(max(0.0, until - time.monotonic()))
+
+
+def report(component: Component, problem: str) -> None:
+    """Log that an old slet does not leave."""
+    logger("exop.wiring").error("the change is made, but the old slet does not leave", node=component.id, error=problem)

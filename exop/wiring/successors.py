@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from exop.errors import ComponentFailed, ExopError
 from exop.logs import logger
+from exop.model.handover import HandOver
 from exop.model.lifecycle import Event, State
 from exop.model.memento import Memento
 from exop.runtime.channel import Channel
@@ -17,7 +19,7 @@ from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.interrupts import check_interrupt
 from exop.runtime.manager import ComponentManager
-from exop.runtime.pause import Pause
+from exop.runtime.pause import PATIENCE, Pause
 from exop.shown import RAISED, described, message
 from exop.wiring.plan import Plan, Step
 from exop.wiring.rebuild import Rebuild
@@ -49,19 +51,30 @@ class Successors:
     states: dict[str, Memento | None] = field(default_factory=dict)
     rebuilds: dict[str, Rebuild] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.timeout = PATIENCE if self.plan.timeout is None else self.plan.timeout
+
+    def create_channels(self) -> None:
+        """Make the channels that are new; others may not change the application meanwhile.
+
+        Raises:
+            ExopError: one could not be made.
+        """
+        name, durable = self.deployment.name, self.plan.after.durable is not None
+        for spec in self.plan.changes.channels_added:
+            channel = self.channels[spec.name] = self.manager.create_channel(name, spec, durable=durable)
+            self.undo.append(lambda channel=channel: self.manager.destroy_channel(name, channel))  # type: ignore[misc]
+            if durable:
+                channel.begin_anew()
+
     def create(self) -> None:
-        """Make the channels and components that are new.
+        """Make the components that are new.
 
         Raises:
             ExopError: one could not be made.
         """
         name, durable = self.deployment.name, self.plan.after.durable is not None
         self.made |= self.beside.components()
-        for spec in self.plan.changes.channels_added:
-            channel = self.channels[spec.name] = self.manager.create_channel(name, spec, durable=durable)
-            self.undo.append(lambda channel=channel: self.manager.destroy_channel(name, channel))  # type: ignore[misc]
-            if durable:
-                channel.begin_anew()
         for step in self.plan.steps:
             if step.verb in ("add", "replace") and step.after is not None and step.node not in self.made:
                 try:
@@ -74,7 +87,7 @@ class Successors:
                 self.made[step.node] = made
                 if step.state is not None and step.state.inside and made.tie is not None:
                     made.tie.inherits = self.deployment.components[step.node].instance
-                self.undo.append(lambda made=made: self._abandon(made))  # type: ignore[misc]
+                self.undo.append(partial(self._abandon, made))
 
     def open(self) -> None:
         """Open what may be opened while the old works.
@@ -91,11 +104,7 @@ class Successors:
                     rebuild.catch_up()
 
     def _open(self, component: Component) -> None:
-        try:
-            self.manager.openings.enter(component)
-        except RAISED as error:
-            problem = message(error) or described(error)
-            raise ComponentFailed(node=component.node.name, phase="opening", problem=problem) from error
+        open_one(self.manager, component, self.plan.timeout)
 
     def open_late(self, pause: Pause, old: Component) -> None:
         """Open a source that drives itself where its predecessor has stopped: it may begin at once; engines inherit."""
@@ -107,12 +116,11 @@ class Successors:
         pause.wait_parked()
         successor = self.made[step.node]
         if inside:
-            _inherit(successor, old)
+            _inherit(successor, old, self.timeout)
             return
         # It may begin at once, in a thread of its own: what it notes must not be seen by the old one, which goes on
         # if the change is given up.
-        kept = old.state.copied() if old.state is not None else None
-        state = self.states[step.node] = step.state.take(kept)
+        state = self.states[step.node] = taken(step.state, successor, old.state, self.timeout, copy=True)
         if state is not None:
             successor.adopt(state)
         self._open(successor)
@@ -121,12 +129,14 @@ class Successors:
         """Let a successor stand where its predecessor stood, with its state and place in the stream."""
         successor = self.made[step.node]
         if predecessor is not None and step.state is not None:
-            _flush(predecessor, needed=not (step.after is not None and step.after.lose_state))
+            needed = not (step.after is not None and step.after.lose_state)
+            _flush(predecessor, self.timeout, needed=needed)
             if step.node in self.rebuilds:
                 self.states[step.node] = self.rebuilds[step.node].completed()
             late = step.node in self.states
             failpoint("memento-before")
-            successor.succeed(predecessor, self.states[step.node] if late else step.state.take(predecessor.state))
+            state = self.states[step.node] if late else taken(step.state, successor, predecessor.state, self.timeout)
+            successor.succeed(predecessor, state)
             failpoint("memento-after")
             if predecessor.driver is not None and successor.driver is not None:
                 successor.driver.count, successor.driver.rows = predecessor.driver.count, predecessor.driver.rows
@@ -147,20 +157,53 @@ class Successors:
         discard(self.deployment, self.manager, component)
 
 
-def _flush(predecessor: Component, *, needed: bool) -> None:
+def open_one(manager: ComponentManager, component: Component, seconds: float | None) -> None:
+    """Open a component within so many seconds.
+
+    Raises:
+        ComponentFailed: it raised, or has not opened in time.
+    """
+    try:
+        manager.openings.enter(component, seconds)
+    except ComponentFailed:
+        raise
+    except RAISED as error:
+        problem = message(error) or described(error)
+        raise ComponentFailed(node=component.node.name, phase="opening", problem=problem) from error
+
+
+def taken(
+    way: HandOver, successor: Component, state: Memento | None, seconds: float, *, copy: bool = False
+) -> Memento | None:
+    """Return what a successor begins with, made within so many seconds; with *copy* it shares nothing with *state*.
+
+    Raises:
+        MementoError: it cannot take the state.
+        ComponentFailed: the user's code that makes it has not returned in time.
+    """
+
+    def take() -> Memento | None:
+        return way.take(state.copied() if copy and state is not None else state)
+
+    if way.calls is None and not copy:
+        return take()
+    return successor.user.run(successor, "taking over the state", take, seconds)
+
+
+def _flush(predecessor: Component, seconds: float, *, needed: bool) -> None:
     """Flush buffered output, which its memento counts as sent; a state that is lost anyway does not need it."""
     try:
-        predecessor.flush()
+        predecessor.flush(seconds)
     except ComponentFailed as error:
         if needed:
             raise
         logger("exop.wiring").warning("what was buffered is lost with the state", node=predecessor.id, error=str(error))
 
 
-def _inherit(successor: Component, old: Component) -> None:
+def _inherit(successor: Component, old: Component, seconds: float) -> None:
     """Let an engine go on with what is inside of its predecessor, which has put out what it was given."""
     try:
-        successor.instance.inherit(old.instance)
+        successor.user.run(successor, "taking over", partial(successor.instance.inherit, old.instance), seconds)
     except RAISED as error:
         problem = f"it cannot go on with the state inside of {old.spec.name}: {message(error) or described(error)}"
         raise ComponentFailed(node=successor.node.name, phase="taking over", problem=problem) from error

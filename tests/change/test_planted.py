@@ -15,8 +15,8 @@ from exop.runtime.drivers.base import Driver
 from exop.runtime.entry import Entry
 from exop.runtime.pause import Pause
 from exop.runtime.unwind import Work
-from exop.wiring import change as changing
 from exop.wiring import drain as draining
+from exop.wiring import successors
 from exop.wiring.change import Change
 from exop.wiring.controller import Bound, WiringController
 from exop.wiring.drain import Drain
@@ -159,7 +159,7 @@ def test_a_planted_mistake_is_caught(monkeypatch: pytest.MonkeyPatch, plant: Cal
         planted.setattr("tests.mesh.test_any_mesh.PATIENCE", 0.5)
         planted.setattr(test_any_change, "PATIENCE", 0.5)
         planted.setattr(stations, "PATIENCE", 0.5)
-        planted.setattr(changing, "PATIENCE", 0.5)
+        planted.setattr(successors, "PATIENCE", 0.5)
         plant(planted)
         found = next((seed for seed in range(MESHES) if caught(platform, seed, more=plant in MORE)), None)
     assert found is not None, f"{plant.__name__} was not caught in {MESHES} meshes"

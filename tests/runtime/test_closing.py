@@ -1,22 +1,26 @@
 """Whatever a slet raises at its end, everything is closed, and what it has buffered is not lost in silence."""
 
+import _thread
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from exop import Platform, Slet, input_port
 from exop.errors import ComponentFailed
-from exop.model.lifecycle import State
+from exop.model.lifecycle import Lifecycle, State
+from exop.runtime.budget import UserCalls
 from exop.runtime.closing import Visibility
 from tests.change.tools import chain, changed, end, endless, grows, plain, whole, writing
-from tests.rig import threads_leave
+from tests.rig import PATIENCE, threads_leave
 
 
-def bad_at_the_end(error: BaseException) -> type[Slet]:
+def bad_at_the_end(error: BaseException, before: Callable[[], object] = lambda: None) -> type[Slet]:
     """A slet that raises *error* when it is closed."""
 
     class Bad(Slet):
         def __exit__(self, *exc: object) -> None:
+            before()
             raise error
 
         @input_port
@@ -59,11 +63,18 @@ def test_an_interrupt_of_the_main_thread_is_raised_when_all_is_closed():
     with threads_leave():
         platform = Platform().start()
         seen: list[int] = []
-        platform.apply(chain("one", endless, bad_at_the_end(KeyboardInterrupt()), writing(seen)).build())
+        met = threading.Event()
+
+        def interrupt() -> None:
+            _thread.interrupt_main()
+            met.wait(PATIENCE)
+
+        platform.apply(chain("one", endless, bad_at_the_end(ValueError(), interrupt), writing(seen)).build())
         platform.apply(chain("two", endless, plain, writing(seen)).build())
         services = platform.registry
         with pytest.raises(KeyboardInterrupt):
             platform.close()
+        met.set()
         assert platform.applications() == []
         assert not services.find(None, "(application=one)")
         assert not services.find(None, "(application=two)")
@@ -91,8 +102,10 @@ class Component:
     """As much of a component as visibility looks at: how far it has come, and how often it was made visible."""
 
     id, status = "app/sink#1", State.ACTIVE
+    lifecycle = Lifecycle("app.sink")
 
     def __init__(self) -> None:
+        self.user = UserCalls()
         self.instance = self.runner = self
         self.count = self.rows = self.calls = 0
         self.error: BaseException | None = None

@@ -14,7 +14,7 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.interrupts import check_interrupt
 from exop.runtime.manager import ComponentManager
 from exop.runtime.node_lines import NodeWatch
-from exop.shown import described, message
+from exop.shown import described
 from exop.wiring.controller import WiringController
 from exop.wiring.lines import fired_beside
 from exop.wiring.plan import Plan, Step
@@ -23,6 +23,7 @@ from exop.wiring.shadow.behind import untie
 from exop.wiring.shadow.follower import PATIENCE
 from exop.wiring.shadow.trial import NEAR, NO_OUTPUT, Trial, on_trial
 from exop.wiring.standby import discard
+from exop.wiring.successors import open_one
 
 #: So often it is looked whether the old ones still run, in seconds.
 GLANCE = 0.05
@@ -111,11 +112,7 @@ class Proof:
         trial = Trial(step, old, new, self.shadow)
         trial.follower.news = self._tell
         self.trials.append(trial)
-        try:
-            self._manager.openings.enter(new)
-        except Exception as error:
-            problem = message(error) or described(error)
-            raise ComponentFailed(node=step.node, phase="opening", problem=problem) from error
+        open_one(self._manager, new, self.plan.timeout)
 
     def _begin(self) -> None:
         """Everything is parked: begin with the settings of this moment, and look at each item from now on."""

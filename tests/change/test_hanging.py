@@ -1,0 +1,92 @@
+"""Code of a slet that hangs or raises stops neither the stream nor the operator, wherever the platform calls it."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from exop import Platform, Slet, input_port
+from exop.errors import ComponentFailed
+from tests.change.tools import chain, changed, endless, grows, in_thread, plain, plain_too, whole, writing
+from tests.rig import PATIENCE, eventually
+
+#: So long a change, or a removal, waits for a slet that hangs, in seconds.
+SHORT = 1.0
+
+
+@contextmanager
+def hanging() -> Iterator[threading.Event]:
+    """An event on which slets hang; it is set when the block ends."""
+    gate = threading.Event()
+    try:
+        yield gate
+    finally:
+        gate.set()
+
+
+def slow(gate: threading.Event, at: str) -> Any:
+    """A slet that hangs in the method *at*."""
+
+    def hang(self: Any, *given: object) -> Any:
+        gate.wait(PATIENCE)
+        closed.append(at)
+        return self
+
+    @input_port
+    def x(self: Any, x: int) -> int:
+        return x
+
+    closed: list[str] = []
+    return type(f"Slow{at.strip('_').title()}", (Slet,), {at: hang, "x": x, "closed": closed, "__module__": __name__})
+
+
+def test_a_slet_that_hangs_while_it_opens_fails_its_change_and_no_other():
+    """It is given up when its time is over; meanwhile others are made, and should it open later, it is closed."""
+    seen: list[int] = []
+    with hanging() as gate, Platform() as platform:
+        platform.apply(chain("app", endless, plain, plain, writing(seen)).build())
+        late = slow(gate, "__enter__")
+        plan = platform.plan(platform.mesh("app").replace("b", late))
+
+        def apply() -> str:
+            with pytest.raises(ComponentFailed) as failed:
+                plan.apply(timeout=SHORT)
+            return str(failed.value)
+
+        with in_thread(apply) as failed:
+            changed(platform, "app", lambda mesh: mesh.replace("c", plain_too))
+        assert "b failed while opening: it has not returned" in failed.result()
+        grows(seen, 10)
+        (call,) = platform.status("app")["calls"]
+        assert (call["node"], call["phase"], call["given_up"]) == ("b", "opening", True)
+        gate.set()
+        eventually(lambda: "calls" not in platform.status("app"), "the end of the call")
+        assert platform.remove("app")
+    whole(seen)
+
+
+@pytest.mark.parametrize("end", ["replace", "remove", "close"])
+def test_a_slet_that_hangs_while_it_closes_is_closed_all_the_same(end):
+    """The change stands, the application is gone, the platform is closed: within the time-out."""
+    seen: list[int] = []
+    with hanging() as gate, Platform() as platform:
+        platform.apply(chain("app", endless, slow(gate, "__exit__"), plain, writing(seen)).build())
+        grows(seen, 10)
+        if end == "replace":
+            with in_thread(
+                lambda: platform.plan(platform.mesh("app").replace("b", plain)).apply(timeout=SHORT)
+            ) as made:
+                eventually(lambda: platform.mesh("app").node("b").slet.name == "plain")
+                changed(platform, "app", lambda mesh: mesh.replace("c", plain_too))
+            assert made.result().node("b").slet.name == "plain"
+            grows(seen, 10)
+        elif end == "remove":
+            assert platform.remove("app", timeout=SHORT) is False
+            assert platform.applications() == []
+        else:
+            platform.close()
+        (call,) = platform.components.user.plain()
+        assert (call["node"], call["phase"], call["given_up"]) == ("b", "closing", True)
+    whole(seen)
