@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from exop.errors import PlanError
 
@@ -70,18 +67,3 @@ def give_way() -> None:
     as long as a change keeps it. So whoever prepares a change does so in short pieces.
     """
     time.sleep(BREATH)
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Keep the garbage collector from running while the streams stand still: it would take longer than a change.
-
-    It runs as soon as it is due afterwards. One that is off already stays so.
-    """
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()

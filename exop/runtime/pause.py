@@ -17,7 +17,6 @@ from exop.errors import ExopError, PlanError
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.inside import whereabouts
-from exop.runtime.interpreter import uncollected
 from exop.runtime.interrupts import acquire, asked_to_give_up, check_interrupt, woken
 
 #: Seconds that drivers may take to come to their safe points, unless the caller says otherwise.
@@ -210,8 +209,7 @@ class Pause:
             self._running = True
             begin = time.perf_counter()
             try:
-                with uncollected():
-                    action()
+                action()
             except BaseException as error:  # noqa: BLE001 (it is raised in the thread that has asked for the action)
                 self._error = error
             self.seconds = time.perf_counter() - begin

@@ -1,6 +1,5 @@
 """The interpreter of a platform: its lock, its switch interval, and how a change gives way to streams."""
 
-import gc
 import sys
 import threading
 
@@ -9,35 +8,7 @@ import pytest
 from exop import Platform
 from exop.cli.health import examine
 from exop.errors import PlanError, StateError
-from exop.runtime.interpreter import give_way, uncollected
-
-
-@pytest.fixture
-def collector():
-    """The collector is on before and after each test."""
-    gc.enable()
-    yield
-    gc.enable()
-
-
-@pytest.mark.usefixtures("collector")
-def test_nothing_is_collected_inside():
-    """The collector is off inside, and on again afterwards, also after an error."""
-    with uncollected():
-        assert not gc.isenabled()
-    assert gc.isenabled()
-    with pytest.raises(ValueError, match="inside"), uncollected():
-        raise ValueError("inside")
-    assert gc.isenabled()
-
-
-@pytest.mark.usefixtures("collector")
-def test_who_has_switched_the_collector_off_finds_it_so():
-    """An application that does without the collector goes on without it."""
-    gc.disable()
-    with uncollected():
-        assert not gc.isenabled()
-    assert not gc.isenabled()
+from exop.runtime.interpreter import give_way
 
 
 def test_who_gives_way_lets_others_run():
