@@ -3,7 +3,6 @@
 import itertools
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from exop.runtime import failure
 from exop.runtime.channels import queue as module
 from exop.runtime.drivers.pool import POOL
 from exop.stock.slets import count_up
-from tests.rig import PATIENCE, Gate, collector, eventually, parked, same, threads_leave
+from tests.rig import PATIENCE, Gate, collector, eventually, same, threads_leave
 
 
 def test_slets_are_opened_side_by_side(rig):
@@ -234,29 +233,6 @@ def test_a_cycle_that_cannot_take_what_it_makes_is_told_to_whoever_waits(rig, mo
         deployment.wait(PATIENCE)
 
 
-def test_parked_nothing_moves_anywhere(rig):
-    """While the block runs no slet is called, whichever driver runs it; afterwards everything goes on."""
-    calls = [0]
-
-    @slet
-    def counting(item: Any) -> Any:
-        calls[0] += 1
-        return item
-
-    app = Application("parked")
-    joined = app.channel("joined", kind="queue", capacity=2)
-    for number in range(3):
-        app.add(f"s{number}", counting, item=app.add(f"numbers{number}", count_up), out=joined)
-    app.add("sink", collector([]), item=app.add("behind", counting, item=joined))
-    deployment = rig.deploy(app)
-    for _ in range(50):
-        with parked(deployment):
-            before = calls[0]
-            assert not any(driver.busy for driver in deployment.drivers())
-            assert calls[0] == before
-    eventually(lambda: calls[0] > before)
-
-
 def test_drivers_are_parked_from_upstream_to_downstream(rig):
     """Rule 4: what is upstream stops first, so that what it has sent is still taken."""
     app = Application("order")
@@ -269,54 +245,6 @@ def test_drivers_are_parked_from_upstream_to_downstream(rig):
     deployment = rig.deploy(app)
     names = [driver.name for driver in deployment.drivers()]
     assert names == ["order.numbers", "order q0", "order q1", "order q2"]
-
-
-def test_a_slet_cannot_park_its_own_application(rig):
-    """It would wait for its own end: it is told so instead."""
-    told, made = [], []
-
-    @slet
-    def eager(item: int) -> None:
-        try:
-            with parked(made[0]):
-                pass
-        except PlanError as error:
-            told.append(str(error))
-
-    app = Application("eager")
-    ready = Gate()
-
-    @slet
-    def source() -> Iterator[int]:
-        ready.pass_through()
-        yield 1
-
-    app.add("eager", eager, item=app.add("source", source))
-    made.append(rig.deploy(app))
-    ready.open()
-    assert made[0].wait(PATIENCE)
-    assert "do it from another thread" in told[0]
-
-
-def test_parking_what_does_not_come_to_its_safe_point_ends_in_time(rig):
-    """The others are opened again, and the application goes on."""
-    gate, seen = Gate(), []
-
-    @slet
-    def slow(item: int) -> None:
-        if item == 1:
-            gate.pass_through()
-        seen.append(item)
-
-    app = Application("stuck")
-    app.add("slow", slow, item=app.add("numbers", count_up, to=5))
-    deployment = rig.deploy(app)
-    gate.somebody_waits()
-    with pytest.raises(PlanError, match=r"did not come to a safe point within 0\.01 s"), parked(deployment, 0.01):
-        pass
-    gate.open()
-    assert deployment.wait(PATIENCE)
-    assert seen == [0, 1, 2, 3, 4]
 
 
 def test_stopping_leaves_at_safe_points_and_closes_every_slet(rig):

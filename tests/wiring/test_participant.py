@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
 
-from exop import Memento, Platform, slet
+from exop import Memento, Platform, Slet, hookimpl, input_port, slet
 from exop.errors import PlanError
+from exop.hooks import Plugins
 from exop.model.mesh import Mesh
 from exop.runtime.deployment import Deployment
 from exop.wiring.change import Change
 from exop.wiring.participant import Participant, Phase
-from tests.change.tools import chain, end, endless, grows, summing, summing_too, whole, writing
-from tests.rig import threads_leave
+from tests.change.tools import chain, changed, end, endless, grows, in_thread, summing, summing_too, whole, writing
+from tests.rig import Gate, eventually, threads_leave
 
 #: The steps before the decision, in their order.
 STEPS = ("prepare", "stage", "cut")
@@ -159,3 +161,80 @@ def test_an_undoing_that_fails_keeps_no_other_from_being_done(running):
     change.abort(error)
     assert error.__notes__ == ["and while it was undone: OSError: no room"]
     running.check(made=False)
+
+
+class Collected(Memento):
+    """Notes whether the garbage collector is on while the state is handed over."""
+
+    count: int = 0
+    total: int = 0
+    on: bool = False
+
+    @classmethod
+    def upgrade(cls, old: Any) -> Collected:
+        """Take over."""
+        return cls(count=old.count, total=old.total, on=gc.isenabled())
+
+
+@slet(name="summing_too")
+def collected(x: int, state: Collected) -> int:
+    """Pass on."""
+    state.count += 1
+    return x
+
+
+def test_the_garbage_collector_of_the_process_stays_on(running):
+    """Other applications, and other threads, do without it in no change."""
+    change = brought(running.change(collected), 2)
+    change.cut(then_commit=True)
+    change.finish()
+    assert running.deployment.components["b"].state.on
+    running.check(made=True)
+
+
+class Sealing(Slet):
+    """A sink that takes its time in a checkpoint."""
+
+    gate = Gate()
+
+    def sync(self) -> None:
+        """Wait."""
+        self.gate.pass_through()
+
+    def commit_checkpoint(self, number: int) -> None:
+        """Put out nothing."""
+
+    @input_port
+    def x(self, x: int) -> None:
+        """Take it."""
+
+
+class Offered:
+    """The plugin that offers the slets of a durable application."""
+
+    @staticmethod
+    @hookimpl
+    def register_slets() -> list[Any]:
+        """All of them."""
+        return [endless, summing, summing_too, Sealing]
+
+
+def test_a_change_waits_for_the_checkpoint_that_is_being_taken(tmp_path):
+    """A checkpoint is of one mesh: it is written before the mesh changes."""
+    plugins = Plugins()
+    plugins.register("test", Offered())
+    with threads_leave(), Platform(state=tmp_path, control=False, plugins=plugins) as platform:
+        Sealing.gate = Gate(closed=False)
+        app = chain("app", endless, summing, Sealing)
+        app.durable(every=1000)
+        platform.apply(app.build())
+        eventually(lambda: platform.status("app")["checkpoints"]["taken"] > 1)
+        gate = Sealing.gate = Gate()
+        with in_thread(lambda: platform.checkpoint("app")):
+            gate.somebody_waits()
+            with in_thread(lambda: changed(platform, "app", lambda mesh: mesh.replace("b", summing_too))) as change:
+                eventually(lambda: len(platform.registry.find("Slet", "(node=b)")) == 2, "the successor")
+                assert platform.mesh("app").revision == 1
+                assert not change.done()
+                gate.open()
+        assert platform.mesh("app").revision == 2
