@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import dataclasses
 import os
 import random
@@ -233,6 +234,31 @@ def test_one_that_hangs_holds_the_others_until_the_deadline_only(monkeypatch):
                 applied.result(PATIENCE)
         finally:
             go_on.set()
+        goes_on(b)
+        assert [platform.mesh(name).revision for name in "ab"] == [1, 1]
+
+
+def test_an_interrupt_undoes_all(monkeypatch):
+    """Ctrl-C while one of them is in a step: the others go on as they were at once, and so does that one."""
+    hanging, go_on = threading.Event(), threading.Event()
+    with Platform() as platform, ThreadPoolExecutor(1) as pool:
+        a, b = run(platform, "a", "b")
+
+        def hang() -> None:
+            hanging.set()
+            assert go_on.wait(PATIENCE)
+
+        def interrupt() -> None:
+            assert hanging.wait(PATIENCE)
+            _thread.interrupt_main()
+            goes_on(a)
+            go_on.set()
+
+        interfere(monkeypatch, "_hold", hang)
+        interrupted = pool.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            change_together(platform._applications, plans(platform, "a", "b"))
+        interrupted.result(PATIENCE)
         goes_on(b)
         assert [platform.mesh(name).revision for name in "ab"] == [1, 1]
 
