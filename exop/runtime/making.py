@@ -69,6 +69,7 @@ def _pulled_input(component: Component, port: PortSpec, name: str) -> PulledInpu
     """An engine pulls by a driver for this port alone; a slet that is pushed to does not wait when it pulls."""
     if component.spec.own_driver:
         puller = Driver(f"{component.application}.{name}")
+        puller.partner = component.driver
         component.pullers.append(puller)
         return PulledInput(port, name, puller, component.pulled_mark, own=True)
     driver = component.driver if component.spec.iterated else None

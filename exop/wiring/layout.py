@@ -12,7 +12,6 @@ from exop.runtime.component import Component
 from exop.wiring.circuit import Circuit, Join
 from exop.wiring.cycles import find_loops, inner_places
 from exop.wiring.places import before_key, edge_key, in_front_of, possible
-from exop.wiring.waits import Waits
 
 #: Who runs something: a source or an engine, by its node, or the worker of a queue, by the queue's name or place.
 DriverKey: TypeAlias = tuple[Literal["source", "engine", "queue"], str]
@@ -30,7 +29,6 @@ class Layout:
         runs: For each node and each channel that keeps something (`channel:name`), its drivers.
         order: How far downstream each queue is, each node and each channel (`channel:name`).
         loops: The cycles, each as its nodes.
-        spills: Queues that a slet with a driver of its own overfills, rather than wait in a circle; with its node.
     """
 
     inserted: dict[str, str] = field(default_factory=dict)
@@ -38,7 +36,6 @@ class Layout:
     runs: dict[str, set[DriverKey]] = field(default_factory=dict)
     order: dict[str, int] = field(default_factory=dict)
     loops: list[list[str]] = field(default_factory=list)
-    spills: set[tuple[str, str]] = field(default_factory=set)
 
 
 def lay_out(circuit: Circuit, standing: Mapping[str, str] | None = None) -> Layout:
@@ -61,10 +58,6 @@ def lay_out(circuit: Circuit, standing: Mapping[str, str] | None = None) -> Layo
     known = set(queues)
     for loop in layout.loops:
         workers.unite(known.intersection(inner_places(circuit, loop)))
-    waits = Waits(circuit, layout.inserted, workers.groups(queues), layout.runs)
-    for together in waits.to_unite():
-        workers.unite(together)
-    layout.spills = {*waits.spilling()}
     layout.groups = workers.groups(queues)
     layout.order = _order(circuit, layout, queues)
     return layout

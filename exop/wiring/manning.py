@@ -85,8 +85,3 @@ def _inform(deployment: Deployment, circuit: Circuit, layout: Layout, by_queue: 
         driver.strand = partial(stranded, deployment, driver)
     for queue in deployment.queues():
         queue.alarm = deployment.tell
-        queue.spilling = ()
-    for name, slet in layout.spills:
-        overfilled = deployment.inserted.get(name) or circuit.channels[name]
-        if isinstance(overfilled, QueueChannel):
-            overfilled.spilling = (*overfilled.spilling, components[slet].driver)

@@ -19,19 +19,22 @@ from exop.runtime.unwind import Unwind, Work
 
 #: So many entries beyond its capacity may a queue hold that its own worker fills (a cycle), before the worker gives up.
 SPILL = 1_000_000
+#: Held while it is found out whether drivers would wait for room in a circle.
+_WAITING = threading.Lock()
 
 
 class QueueChannel(Channel):
     """Keeps up to `capacity` items; a full queue parks its pusher (back-pressure), nothing is dropped.
 
-    The capacity may be exceeded by in-flight items when a pusher has to reach its safe point, by one item or batch
-    for each further pusher, and by what a worker pushes into a queue that it drains itself. A batch counts as its
-    items, and a batch larger than the queue enters an empty one; a punctuation counts as an item.
+    A worker puts one entry into a full queue, and waits for room at its next safe point, without a thread; it waits
+    inside the call for the second one. The capacity may be exceeded by that, by in-flight items when a pusher has to
+    reach its safe point, and by what a driver would have to wait for itself for: it drains the queue, or one for which
+    those who drain it wait. A batch counts as its items, and a batch larger than the queue enters an empty one; a
+    punctuation counts as an item.
 
     Attributes:
         alarm: Called when it has.
         left: The only one who took items has ended: nothing is kept any more.
-        spilling: Drivers that may exceed the capacity: waiting for room, they would wait for themselves in the end.
     """
 
     kind: ClassVar[str] = "queue"
@@ -52,7 +55,6 @@ class QueueChannel(Channel):
         self.alarm: Callable[[], None] = lambda: None
         self.marks = 0
         self.left = False
-        self.spilling: tuple[Driver | None, ...] = ()
         self._extra = 0
         self._lock = threading.Lock()
         self._pushers: list[Callable[[], None]] = []
@@ -302,22 +304,54 @@ class QueueChannel(Channel):
             for wake in waiting:
                 wake()
 
+    def keeps_out(self, driver: Driver, size: int = 1) -> bool:
+        """Whether *driver* has to wait for room; it is woken when there may be some.
+
+        It must not wait for itself: for a queue whose driver waits, in the end, for one that *driver* drains.
+        """
+        driver.waits_at = None
+        if self._has_room(size) or driver.hurried:
+            return False
+        with _WAITING:
+            circle = self._waits_for(driver)
+            if not circle:
+                driver.waits_at = self
+        if circle:
+            self._spill(driver)
+            return False
+        self._line_up(driver.wake)
+        if self._has_room(size):
+            driver.waits_at = None
+        return driver.waits_at is not None
+
+    def _waits_for(self, driver: Driver) -> bool:
+        """Whether the one who drains this queue waits, in the end, for *driver*."""
+        seen: set[Driver] = set()
+        owner = self.worker
+        while owner is not None and owner not in seen:
+            seen.add(owner)
+            owner = owner.partner or owner
+            if owner is driver:
+                return True
+            owner = owner.waits_at.worker if owner.waits_at is not None else None
+        return False
+
     def _line_up(self, wake: Callable[[], None]) -> None:
         with self._lock:
-            self._pushers.append(wake)
+            if wake not in self._pushers:
+                self._pushers.append(wake)
 
     def _wait_for_room(self, size: int = 1) -> None:
-        """Park the pusher until there is room, or its driver has to reach a safe point."""
+        """Make the pusher wait until there is room: here, or at its next safe point, if it is a worker."""
         driver = current_driver()
         if self.left:
             self.clear()
         elif driver is None:
             self._wait_outside(size)
-        elif driver is self.worker or driver in self.spilling:
+        elif driver is self.worker:
             self._spill(driver)
-        else:
-            while not (self._has_room(size) or driver.hurried):
-                self._line_up(driver.wake)
+        elif not driver.defer(self):
+            while self.keeps_out(driver, size):
                 driver.wait_for(lambda: self._has_room(size) or driver.hurried or driver.wake not in self._pushers)
 
     def _has_room(self, size: int) -> bool:
@@ -332,7 +366,7 @@ class QueueChannel(Channel):
                 signal.wait()
 
     def _spill(self, driver: Driver) -> None:
-        """A worker never waits for a queue that it drains itself: it exceeds the capacity, up to a bound."""
+        """A driver never waits for itself: it exceeds the capacity, up to a bound."""
         if len(self.entries) > SPILL + self.capacity:
             self.trouble = f"the cycle through the queue {self.name!r} makes more items than it takes"
             self.alarm()

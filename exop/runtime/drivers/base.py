@@ -87,6 +87,8 @@ class Driver:
         idle: Called when there is nothing to do, before the driver sleeps; what it returns is then done.
         told: Called when the in-flight items are processed, and when the driver leaves.
         strand: Called with an error that no policy handles, and the work in flight: returns what to wait for.
+        waits_at: The full queue at which it waits for room.
+        partner: The driver that pushes what comes of the items that this one takes in: an engine's.
         held_by: The suspended slet for which the driver waits with work in flight.
         work: Its work in flight then, or work from another driver: done before anything else.
         anew: The iteration is to begin anew at the next safe point.
@@ -108,6 +110,8 @@ class Driver:
         self.idle: Callable[[], Callable[[], None] | None] | None = None
         self.told: Callable[[], None] = _unheard
         self.strand: Callable[[BaseException, Work | None], Unwind | None] | None = None
+        self.waits_at: QueueChannel | None = None
+        self.partner: Driver | None = None
         self.held_by: str | None = None
         self.only: tuple[QueueChannel, ...] | None = None
         self.work: deque[Work] = deque()
@@ -285,6 +289,10 @@ class Driver:
                 return
             if not self._signal.wait(left):
                 return
+
+    def defer(self, queue: QueueChannel) -> bool:
+        """Whether the driver waits for room in *queue* at its next safe point, rather than inside the call."""
+        return False
 
     def doze(self, idle: Callable[[], bool]) -> None:
         """Sleep, outside of any item, until another thread wakes the driver; not at all unless *idle()* holds."""

@@ -50,6 +50,7 @@ class Worker(ThreadDriver):
         self.scheduled = self.again = False
         self.seat: Seat | None = None
         self._started = self._yields = False
+        self._full: list[QueueChannel] = []
 
     def serve(self, queues: tuple[QueueChannel, ...]) -> None:
         """Drain these queues, downstream first. Called while the worker is parked or not started yet."""
@@ -83,6 +84,7 @@ class Worker(ThreadDriver):
 
     def open(self) -> None:
         """Let the worker go on; one that has nothing to do stays off the threads."""
+        self._full = []  # perhaps it pushes elsewhere now
         super().open()
         if self.alive and not self.sleeping:
             self._pool.schedule(self)
@@ -101,6 +103,14 @@ class Worker(ThreadDriver):
         if not ready():
             with self._pool.away(self):
                 super().wait_for(ready, timeout)
+
+    def defer(self, queue: QueueChannel) -> bool:
+        """Wait for room in *queue* at the next safe point, without a thread; not twice in one call."""
+        if self.seat is None or self.hurried or queue in self._full:
+            return False
+        self._full.append(queue)
+        self.attention = True
+        return True
 
     def yield_soon(self) -> None:
         """Let other workers run after the item that is under way."""
@@ -181,7 +191,7 @@ class Worker(ThreadDriver):
         return True
 
     def _park(self) -> None:
-        """Park while closed, and leave when halting, without a thread: `open` and `halt` schedule the worker."""
+        """Park while closed, wait for room, leave when halting: without a thread, the worker is scheduled again."""
         if self._yields:
             self._yields = False
             if not self._closers:
@@ -195,6 +205,12 @@ class Worker(ThreadDriver):
             self.parked, self.busy = False, True
         if self.halting:
             raise Halted
+        full = self._full
+        while full:
+            if full[0].keeps_out(self):
+                self.rest()
+                raise Yielded(again=False)
+            del full[0]
 
     def _quit(self) -> None:
         self._pool.dismiss()

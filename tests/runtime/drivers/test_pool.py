@@ -147,3 +147,44 @@ def test_a_worker_that_is_halted_in_user_code_is_left_behind(serving):
     gate.open()
     assert worker.join(PATIENCE)
     assert log.seen == [1]
+
+
+def test_workers_in_a_circle_of_full_queues_do_not_wait_for_each_other(serving):
+    """Queues of capacity 1, each drained by a worker of its own that pushes into the next one: none waits for ever."""
+    entries, done = [], []
+
+    def on(number):
+        def push(item):
+            who, left = item
+            if left:
+                entries[(number + 1) % 3].push((who, left - 1))
+            else:
+                done.append(who)
+
+        return push
+
+    entries += [serving(on(number), capacity=1)[1] for number in range(3)]
+    for who in range(20):
+        entries[who % 3].push((who, 100))
+    eventually(lambda: sorted(done) == list(range(20)))
+
+
+def test_workers_wait_for_room_without_a_thread(serving):
+    """In a long row of full queues the workers wait at their safe points: the pool has no more threads than always."""
+    pool, gate = Pool(2), Gate()
+    worker, at, log = serving(lambda _: gate.pass_through(), pool=pool, capacity=1)
+    row = [worker]
+    for _ in range(30):
+        worker, at, _ = serving(at.push, pool=pool, capacity=1)
+        row.append(worker)
+    pushing = threading.Thread(target=lambda: [at.push(number) for number in range(100)], daemon=True)
+    pushing.start()
+    eventually(lambda: all(one.waits_at is not None and not one.busy for one in row[1:]))
+    eventually(lambda: len(names()) <= 3)
+    for one in row[1:]:
+        one.close()
+        assert one.wait_parked(0)
+        one.open()
+    gate.open()
+    eventually(lambda: log.seen == list(range(100)))
+    pushing.join(PATIENCE)
