@@ -41,9 +41,8 @@ class Layout:
 def lay_out(circuit: Circuit, standing: Mapping[str, str] | None = None) -> Layout:
     """Find the drivers; insert queues and let queues share workers until no two drivers meet.
 
-    Queues of one cycle share a worker too: two workers that each wait for room at the other's queue would wait for
-    ever. *standing* are the queues that were inserted before, with the reason: they stay as long as their place is
-    there, since they may hold items.
+    Queues of one cycle share a worker too, which drains first what is overfull. *standing* are the queues that were
+    inserted before, with the reason: they stay as long as their place is there, since they may hold items.
 
     Raises:
         WiringError: slets that call each other in a circle, with no queue between them.

@@ -146,8 +146,7 @@ class Worker(ThreadDriver):
     def _take_turn(self) -> bool:
         self.parked = self.sleeping = False
         self.busy = True
-        if self.attention:
-            self.stand_by()
+        self.stand_by()  # also without attention: it has left its last turn with work in flight, perhaps
         taken = 0
         while taken < TURN:
             if (self.ending or self.retired) and self.empty and self._leave():
