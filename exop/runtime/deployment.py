@@ -14,7 +14,7 @@ from exop.model.mesh import Mesh
 from exop.model.spec import Role
 from exop.runtime.budget import CLOSING
 from exop.runtime.channel import Channel, ControlMerge
-from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.channels.buffered import Buffered
 from exop.runtime.closing import Visibility, close_all
 from exop.runtime.component import Component
 from exop.runtime.drivers.base import Driver
@@ -62,7 +62,7 @@ class Deployment:
         self._components: dict[str, Component] = {}
         self._attended = Attended()
         self.channels: dict[str, Channel] = {}
-        self.inserted: dict[str, QueueChannel] = {}
+        self.inserted: dict[str, Buffered] = {}
         self.reasons: dict[str, str] = {}
         self.merges: dict[str, ControlMerge] = {}
         self.joined: set[tuple[str, str]] = set()
@@ -295,9 +295,9 @@ class Deployment:
         """A driver has nothing to do: perhaps a cycle has ended, and that is to be said."""
         return next((todo for loop in self.loops if (todo := loop()) is not None), None)
 
-    def queues(self) -> Iterable[QueueChannel]:
+    def queues(self) -> Iterable[Buffered]:
         """Every queue, asked for or inserted."""
-        yield from (channel for channel in self.channels.values() if isinstance(channel, QueueChannel))
+        yield from (channel for channel in self.channels.values() if isinstance(channel, Buffered))
         yield from self.inserted.values()
 
     def _sample(self) -> None:

@@ -10,7 +10,7 @@ from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.memento import Memento
 from exop.model.ports import InputPort, OutputPort, PortSpec
 from exop.runtime.channel import Channel
-from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.channels.buffered import Buffered
 from exop.runtime.convert import to_items, weight
 from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.engine import EngineDriver
@@ -181,14 +181,14 @@ class PulledInput(InputPort[Any]):
         self.spec = spec
         self.name = name
         self.channel: Channel | None = None
-        self.queue: QueueChannel | None = None
+        self.queue: Buffered | None = None
         self.ended = False
         self.taken: deque[Any] = deque()
         self.driver = driver
         self.rows = 0
         self._seen = seen
         self._own = own
-        self._earlier: list[QueueChannel] = []
+        self._earlier: list[Buffered] = []
         self.before: Callable[[], Before | None] | None = None
         self._last: Last = ([], 0, None)
 
@@ -221,7 +221,7 @@ class PulledInput(InputPort[Any]):
             raise AttributeError(name)
         return getattr(self.channel, name)
 
-    def connect(self, channel: Channel, queue: QueueChannel | None) -> None:
+    def connect(self, channel: Channel, queue: Buffered | None) -> None:
         """Take from *queue* (or read the channel) from now on, behind what an earlier queue of the port's own holds."""
         if self.queue is not None and self.queue is not queue and self.queue is not self.channel:
             self._earlier.append(self.queue)
@@ -246,7 +246,7 @@ class PulledInput(InputPort[Any]):
         for queue in self._earlier:
             queue.exchange(replace)
 
-    def earlier(self) -> list[QueueChannel]:
+    def earlier(self) -> list[Buffered]:
         """The queues that were connected before, and may hold something still."""
         return list(self._earlier)
 
@@ -304,7 +304,7 @@ class PulledInput(InputPort[Any]):
                 raise Halted
 
     @staticmethod
-    def _wait(driver: Driver, queue: QueueChannel) -> None:
+    def _wait(driver: Driver, queue: Buffered) -> None:
         if not queue.entries:
             driver.rest_idly()
         driver.doze(lambda: not queue.entries)

@@ -9,7 +9,7 @@ from exop.model.items import CONTROL
 from exop.model.lifecycle import State
 from exop.model.lines import Line
 from exop.runtime.channel import Channel
-from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.channels.buffered import Buffered
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.lines import Watch
@@ -141,7 +141,7 @@ def component_figures(component: Component) -> dict[str, Any]:
 def channel_status(channel: Channel) -> dict[str, Any]:
     """A channel: its kind and figures; of a queue also how long measured items waited."""
     found: dict[str, Any] = {"kind": channel.kind, **channel.metrics()}
-    if isinstance(channel, QueueChannel):
+    if isinstance(channel, Buffered):
         found["wait_ms"] = quantiles(channel.waits)
     if channel.trouble:
         found["trouble"] = channel.trouble

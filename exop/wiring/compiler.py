@@ -10,6 +10,7 @@ from exop.model.lines import ITEM, item_names
 from exop.model.ports import PortType
 from exop.runtime.channel import Channel, ControlMerge, Outlet
 from exop.runtime.channel_lines import ChannelWatch
+from exop.runtime.channels.buffered import Buffered
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
@@ -39,7 +40,7 @@ class Compiler:
         self.sharing = sharing
         self.circuit = circuit
         self.layout = layout
-        self.queues: dict[str, QueueChannel] = {}
+        self.queues: dict[str, Buffered] = {}
         self._places: dict[str, Entry] = {}
         self._channels: dict[str, Entry] = {}
         self._merges: dict[str, ControlMerge] = {}
@@ -63,7 +64,7 @@ class Compiler:
         ways = {f"channel {name}": entry for name, entry in self._channels.items()}
         self.deployment.places = {**ways, **self._places}
 
-    def _queue(self, place: str) -> QueueChannel:
+    def _queue(self, place: str) -> Buffered:
         """The inserted queue at a place; what is there already stays, with what it holds."""
         found = self.queues.get(place) or self.deployment.inserted.get(place)
         self.queues[place] = found or QueueChannel(place, capacity=INSERTED_CAPACITY)
@@ -159,7 +160,7 @@ class Compiler:
     def _connect(self, channel: Channel, name: str) -> None:
         channel.entry(self._outlets(name))
 
-    def _connect_before(self, queue: QueueChannel, channel: Channel, name: str) -> None:
+    def _connect_before(self, queue: Buffered, channel: Channel, name: str) -> None:
         queue.entry([Outlet(name, self._looking(name, self._into(channel, name)))])
 
     def _outlets(self, name: str) -> list[Outlet]:
@@ -186,7 +187,7 @@ class Compiler:
         self._places[entry.place] = entry
         return entry
 
-    def _feed(self, queue: QueueChannel, channel: str, join: Join) -> None:
+    def _feed(self, queue: Buffered, channel: str, join: Join) -> None:
         self._bind(join.component)
         queue.entry([Outlet(join.name, self._way(channel, join))])
 
@@ -195,7 +196,7 @@ class Compiler:
         if channel.pull_mode == "read":
             port.connect(channel, None)
             return None
-        if isinstance(channel, QueueChannel) and len(self.circuit.consumers[name]) == 1:
+        if isinstance(channel, Buffered) and len(self.circuit.consumers[name]) == 1:
             port.connect(channel, channel)
             return None
         queue = self._queue(edge_key(name, join))

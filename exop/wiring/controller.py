@@ -12,7 +12,7 @@ from exop.model.filter import where
 from exop.model.ports import mismatch
 from exop.model.properties import APPLICATION, CONNECTED_TO, KIND, NAME, ORIGIN
 from exop.registry import ServiceRegistry
-from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.channels.buffered import Buffered
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.worker import Worker
@@ -159,7 +159,7 @@ class WiringController:
         deployment.loops = [EndOfLoop(deployment, circuit, loop) for loop in layout.loops]
         return Bound(layout, leaving, partial(_complete, deployment, circuit, seeds, leaving))
 
-    def _replace_queues(self, deployment: Deployment, queues: dict[str, QueueChannel]) -> None:
+    def _replace_queues(self, deployment: Deployment, queues: dict[str, Buffered]) -> None:
         """Register the inserted queues, and let go of those that are not needed; one that holds items stays."""
         for place, queue in deployment.inserted.items():
             if place not in queues:
@@ -183,7 +183,7 @@ def _complete(deployment: Deployment, circuit: Circuit, seeds: Seeds, leaving: C
     deployment.joined = {(name, join.name) for end in ends for name, joins in end.items() for join in joins}
     for worker in leaving:
         worker.serve(())
-    named = {name: channel for name, channel in circuit.channels.items() if isinstance(channel, QueueChannel)}
+    named = {name: channel for name, channel in circuit.channels.items() if isinstance(channel, Buffered)}
     seeds.plant({**named, **deployment.inserted}, deployment.merges)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from exop.errors import PlanError
 from exop.logs import logger
 from exop.model.lifecycle import State
-from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.channels.buffered import Buffered
 from exop.runtime.component import Component
 from exop.runtime.drivers.base import Driver
 from exop.runtime.pause import Pause
@@ -59,7 +59,7 @@ class Drain:
         for component in self.old:
             if component.driver is not None:
                 self._stops[id(component.driver)] = [partial(self._stop, component, component.driver)]
-        todo: dict[int, tuple[Driver, list[tuple[QueueChannel, list[Join]]]]] = {}
+        todo: dict[int, tuple[Driver, list[tuple[Buffered, list[Join]]]]] = {}
         for queue, leaving in self._emptied():
             if queue.worker is not None:
                 todo.setdefault(id(queue.worker), (queue.worker, []))[1].append((queue, leaving))
@@ -73,7 +73,7 @@ class Drain:
                 stop()
             waiting.append(driver)
 
-    def _emptied(self) -> Iterator[tuple[QueueChannel, list[Join]]]:
+    def _emptied(self) -> Iterator[tuple[Buffered, list[Join]]]:
         """The queues that have to be empty, each with the ports that leave it."""
         before, after = self.before.circuit, self.after.circuit
         stay = {component.node.name for component in after.components()}
@@ -83,20 +83,20 @@ class Drain:
             moved = any(join.component.node.name in stay for join in leaving)
             gone = name not in after.channels
             channel = before.channels[name]
-            if isinstance(channel, QueueChannel) and leaving and (gone or moved or not there):
+            if isinstance(channel, Buffered) and leaving and (gone or moved or not there):
                 yield channel, leaving
             queue = self.pause.deployment.inserted.get(before_key(name))
             if queue is not None and gone:
                 yield queue, leaving
             yield from self._behind(name, [join for join in leaving if join.component.node.name not in stay])
 
-    def _behind(self, name: str, removed: list[Join]) -> Iterator[tuple[QueueChannel, list[Join]]]:
+    def _behind(self, name: str, removed: list[Join]) -> Iterator[tuple[Buffered, list[Join]]]:
         for join in removed:
             queue = self.pause.deployment.inserted.get(edge_key(name, join))
             if queue is not None:
                 yield queue, [join]
 
-    def _drain(self, worker: Driver, queues: list[tuple[QueueChannel, list[Join]]]) -> None:
+    def _drain(self, worker: Driver, queues: list[tuple[Buffered, list[Join]]]) -> None:
         """Wait until the worker of these queues has emptied them; those who push into them are parked.
 
         Other queues that it has may lead into these: it takes nothing from them meanwhile.
@@ -114,7 +114,7 @@ class Drain:
                     f"({why}); repair or resume that first, or let the queue run empty"
                 )
 
-    def _let_empty(self, worker: Driver, queues: list[QueueChannel]) -> None:
+    def _let_empty(self, worker: Driver, queues: list[Buffered]) -> None:
         """Let a parked driver work on nothing but these queues, until they are empty or it can do no more."""
         worker.only = tuple(queues)
         worker.open()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from exop.model.items import EndOfStream
 from exop.model.lifecycle import State
-from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.channels.buffered import Buffered
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, current_driver
 from exop.wiring.circuit import Circuit, Join
@@ -55,17 +55,17 @@ class EndOfLoop:
         """Nothing waits, and nobody has anything in hand: seen twice, with nothing taken in between."""
         queues = [*self._queues()]
         drivers = {id(one): one for one in self._drivers() if one is not current_driver()}.values()
-        before = [queue.taken + queue.marks for queue in queues]
+        before = [queue.cursor for queue in queues]
         if any(queue.entries for queue in queues) or any(driver.busy or driver.work for driver in drivers):
             return False
         if any(feeder.runner is not None and feeder.runner.work for feeder in self._feeders):
             return False
-        return before == [queue.taken + queue.marks for queue in queues] and not any(q.entries for q in queues)
+        return before == [queue.cursor for queue in queues] and not any(q.entries for q in queues)
 
-    def _queues(self) -> Iterator[QueueChannel]:
+    def _queues(self) -> Iterator[Buffered]:
         for place in self._places:
             found = self._deployment.inserted.get(place) or self._deployment.channels.get(place)
-            if isinstance(found, QueueChannel):
+            if isinstance(found, Buffered):
                 yield found
 
     def _drivers(self) -> Iterator[Driver]:

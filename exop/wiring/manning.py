@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.channels.buffered import Buffered
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.worker import Worker
@@ -19,7 +19,7 @@ def man(deployment: Deployment, circuit: Circuit, layout: Layout) -> list[Worker
     A worker that has some of the queues already goes on with them; one with work in flight comes first. Returns the
     workers that leave.
     """
-    queues = {name: channel for name, channel in circuit.channels.items() if isinstance(channel, QueueChannel)}
+    queues = {name: channel for name, channel in circuit.channels.items() if isinstance(channel, Buffered)}
     queues |= deployment.inserted
     before = dict(deployment.workers)
     at_work = {id(queue): worker for worker in before.values() for queue in worker.queues}
@@ -54,7 +54,7 @@ def relieve(deployment: Deployment, worker: Worker) -> None:
             component.trouble.holders.append(heir)
 
 
-def _serve(layout: Layout, queues: dict[str, QueueChannel], manned: dict[str, Worker]) -> dict[str, Worker]:
+def _serve(layout: Layout, queues: dict[str, Buffered], manned: dict[str, Worker]) -> dict[str, Worker]:
     by_queue: dict[str, Worker] = {}
     for group in dict.fromkeys(layout.groups.values()):
         served = sorted((name for name in group if name in queues), key=layout.order.__getitem__, reverse=True)

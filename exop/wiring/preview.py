@@ -8,7 +8,7 @@ from typing import Any
 from exop.model.checks import check, check_durable
 from exop.model.mesh import Mesh
 from exop.runtime.channel import Channel
-from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.channels.buffered import Buffered
 from exop.runtime.component import Component
 from exop.runtime.manager import make_channel
 from exop.wiring.channels import check_channels
@@ -44,7 +44,7 @@ def queues(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> dict[str, str]:
 
 def _needs_queue(channel: Channel, consumers: int) -> bool:
     """A port that takes items needs a queue of its own, unless it is alone at one."""
-    alone = isinstance(channel, QueueChannel) and consumers == 1
+    alone = isinstance(channel, Buffered) and consumers == 1
     return channel.pull_mode == "take" and not alone
 
 

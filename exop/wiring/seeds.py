@@ -14,7 +14,7 @@ from typing import Any
 from exop.model.items import CONTROL, EndOfStream
 from exop.model.lifecycle import State
 from exop.runtime.channel import ControlMerge
-from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.channels.buffered import Buffered
 from exop.runtime.deployment import Deployment
 from exop.wiring.circuit import Circuit, Join
 from exop.wiring.places import before_key, edge_key, in_front_of, inside
@@ -34,13 +34,13 @@ class Seeds:
     planted: dict[str, Entries] = field(default_factory=dict)
     merged: dict[str, ControlMerge] = field(default_factory=dict)
     ended: dict[str, list[str]] = field(default_factory=dict)
-    moved: list[tuple[QueueChannel, str]] = field(default_factory=list)
+    moved: list[tuple[Buffered, str]] = field(default_factory=list)
 
     def places(self) -> set[str]:
         """Return the places that need a queue for it."""
         return {*self.planted, *self.merged, *(place for _, place in self.moved)}
 
-    def plant(self, queues: dict[str, QueueChannel], merges: dict[str, ControlMerge]) -> None:
+    def plant(self, queues: dict[str, Buffered], merges: dict[str, ControlMerge]) -> None:
         """Put everything in its place: what is moved comes first."""
         for name in self.ended.keys() & merges.keys():
             merges[name].note_ended(self.ended[name])
@@ -111,7 +111,7 @@ def _for_newcomer(deployment: Deployment, circuit: Circuit, name: str, join: Joi
     if ended and not _end_comes(deployment, circuit, name):
         entries.append(("control", EndOfStream()))
     if join.port.pulled:
-        alone = isinstance(channel, QueueChannel) and len(circuit.consumers[name]) == 1
+        alone = isinstance(channel, Buffered) and len(circuit.consumers[name]) == 1
         return name if alone else edge_key(name, join), entries
     return in_front_of(circuit, name, join), entries
 
@@ -119,7 +119,7 @@ def _for_newcomer(deployment: Deployment, circuit: Circuit, name: str, join: Joi
 def _end_comes(deployment: Deployment, circuit: Circuit, name: str) -> bool:
     """Whether the end of the stream is still in front of the channel: in a queue, or in flight at a driver."""
     channel, before = circuit.channels[name], deployment.inserted.get(before_key(name))
-    queues = [one for one in (channel, before) if isinstance(one, QueueChannel)]
+    queues = [one for one in (channel, before) if isinstance(one, Buffered)]
     if any(("control", EndOfStream()) in queue.capture()["entries"] for queue in queues):
         return True
     places = {f"channel {name}", inside(name), *(join.name for join in circuit.producers[name])}
@@ -130,7 +130,7 @@ def _end_comes(deployment: Deployment, circuit: Circuit, name: str) -> bool:
     )
 
 
-def _homeless(deployment: Deployment, circuit: Circuit) -> Iterator[tuple[QueueChannel, str]]:
+def _homeless(deployment: Deployment, circuit: Circuit) -> Iterator[tuple[Buffered, str]]:
     """Inserted queues that hold something, and whose port is connected elsewhere now."""
     joins = [(name, join) for name, found in circuit.consumers.items() for join in found]
     there = {edge_key(name, join) for name, join in joins} | {before_key(name) for name in circuit.channels}

@@ -10,7 +10,7 @@ from exop import Application, Memento, Platform, Slet, input_port, slet
 from exop.errors import ComponentFailed, MeshError, PlanError
 from exop.model.lifecycle import State
 from exop.runtime import failure
-from exop.runtime.channels import queue as module
+from exop.runtime.channels import buffered as module
 from exop.runtime.drivers.pool import POOL
 from exop.stock.slets import count_up
 from tests.rig import PATIENCE, Gate, collector, eventually, same, threads_leave

@@ -2,62 +2,36 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from exop.errors import MeshError
 from exop.model.items import EndOfStream, Punctuation
-from exop.runtime.channel import Channel, Outlet
+from exop.runtime.channel import Outlet
+from exop.runtime.channels.buffered import Buffered
 from exop.runtime.convert import cut, weight
-from exop.runtime.drivers.base import Driver, Signal, current_driver
+from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.entry import NOWHERE, Entry, fan_out
 from exop.runtime.packet import Kind, Packet
 from exop.runtime.unwind import Unwind, Work
 
-#: So many entries beyond its capacity may a queue hold that its own worker fills (a cycle), before the worker gives up.
-SPILL = 1_000_000
-#: Held while it is found out whether drivers would wait for room in a circle.
-_WAITING = threading.Lock()
 
+class QueueChannel(Buffered):
+    """Keeps up to `capacity` items in memory.
 
-class QueueChannel(Channel):
-    """Keeps up to `capacity` items; a full queue parks its pusher (back-pressure), nothing is dropped.
-
-    A worker puts one entry into a full queue, and waits for room at its next safe point, without a thread; it waits
-    inside the call for the second one. The capacity may be exceeded by that, by in-flight items when a pusher has to
-    reach its safe point, and by what a driver would have to wait for itself for: it drains the queue, or one for which
-    those who drain it wait. A batch counts as its items, and a batch larger than the queue enters an empty one; a
-    punctuation counts as an item.
-
-    Attributes:
-        alarm: Called when it has.
-        left: The only one who took items has ended: nothing is kept any more.
+    A batch counts as its items, and a batch larger than the queue enters an empty one; a punctuation counts as an item.
     """
 
     kind: ClassVar[str] = "queue"
-    serial: ClassVar[bool] = False
-    buffered: ClassVar[bool] = True
 
     def __init__(self, name: str, *, capacity: int = 1024) -> None:
-        super().__init__(name)
-        if capacity < 1:
-            raise MeshError(f"the channel {name!r} has a capacity of {capacity}: a queue holds at least 1 item")
-        self.capacity = capacity
+        super().__init__(name, capacity=capacity)
         self.entries: deque[Any] = deque()
-        self.worker: Driver | None = None
-        self.deliver: Entry = NOWHERE
         self.taken = 0
         self.batches = 0
-        self.waits: deque[float] = deque(maxlen=512)
-        self.alarm: Callable[[], None] = lambda: None
         self.marks = 0
-        self.left = False
         self._extra = 0
-        self._lock = threading.Lock()
-        self._pushers: list[Callable[[], None]] = []
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Producers are bound to the buffer; the worker delivers to *outlets*."""
@@ -112,9 +86,9 @@ class QueueChannel(Channel):
         return max(0, len(self.entries) + self._extra)
 
     @property
-    def overfull(self) -> bool:
-        """More waits than the capacity: its worker has pushed into it."""
-        return len(self.entries) + self._extra > self.capacity
+    def cursor(self) -> int:
+        """How many items and control items were taken, or delivered."""
+        return self.taken + self.marks
 
     def drain(self, driver: Driver, most: int) -> int:
         """Deliver up to *most* entries; each one begins with a safe point. Returns how many.
@@ -192,12 +166,6 @@ class QueueChannel(Channel):
         if self._pushers:
             self._let_in()
         return found
-
-    def leave(self) -> None:
-        """Drop the items that wait, and those that come: the consumer has ended."""
-        self.left = True
-        self.clear()
-        self._let_in()
 
     def metrics(self) -> dict[str, int | float | str]:
         """Depth and capacity; the items that entered are those that were taken and those that wait."""
@@ -296,81 +264,6 @@ class QueueChannel(Channel):
                     self._lighten(weight(entry.payload) - 1)
         except IndexError:
             return
-
-    def _let_in(self) -> None:
-        if len(self.entries) + self._extra < self.capacity:
-            with self._lock:
-                waiting, self._pushers = self._pushers, []
-            for wake in waiting:
-                wake()
-
-    def keeps_out(self, driver: Driver, size: int = 1) -> bool:
-        """Whether *driver* has to wait for room; it is woken when there may be some.
-
-        It must not wait for itself: for a queue whose driver waits, in the end, for one that *driver* drains.
-        """
-        driver.waits_at = None
-        if self._has_room(size) or driver.hurried:
-            return False
-        with _WAITING:
-            circle = self._waits_for(driver)
-            if not circle:
-                driver.waits_at = self
-        if circle:
-            self._spill(driver)
-            return False
-        self._line_up(driver.wake)
-        if self._has_room(size):
-            driver.waits_at = None
-        return driver.waits_at is not None
-
-    def _waits_for(self, driver: Driver) -> bool:
-        """Whether the one who drains this queue waits, in the end, for *driver*."""
-        seen: set[Driver] = set()
-        owner = self.worker
-        while owner is not None and owner not in seen:
-            seen.add(owner)
-            owner = owner.partner or owner
-            if owner is driver:
-                return True
-            owner = owner.waits_at.worker if owner.waits_at is not None else None
-        return False
-
-    def _line_up(self, wake: Callable[[], None]) -> None:
-        with self._lock:
-            if wake not in self._pushers:
-                self._pushers.append(wake)
-
-    def _wait_for_room(self, size: int = 1) -> None:
-        """Make the pusher wait until there is room: here, or at its next safe point, if it is a worker."""
-        driver = current_driver()
-        if self.left:
-            self.clear()
-        elif driver is None:
-            self._wait_outside(size)
-        elif driver is self.worker:
-            self._spill(driver)
-        elif not driver.defer(self):
-            while self.keeps_out(driver, size):
-                driver.wait_for(lambda: self._has_room(size) or driver.hurried or driver.wake not in self._pushers)
-
-    def _has_room(self, size: int) -> bool:
-        return self.left or not self.entries or len(self.entries) + self._extra + size <= self.capacity
-
-    def _wait_outside(self, size: int) -> None:
-        """A thread that is no driver (a test, an embedding program) waits on a signal of its own."""
-        signal = Signal()
-        while not self._has_room(size):
-            self._line_up(signal.set)
-            if not self._has_room(size):
-                signal.wait()
-
-    def _spill(self, driver: Driver) -> None:
-        """A driver never waits for itself: it exceeds the capacity, up to a bound."""
-        if len(self.entries) > SPILL + self.capacity:
-            self.trouble = f"the cycle through the queue {self.name!r} makes more items than it takes"
-            self.alarm()
-            driver.hold(self.trouble, until=lambda: driver.ending)
 
 
 def _plain(entry: Any) -> tuple[str, Any]:

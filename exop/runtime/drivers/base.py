@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from exop.runtime.unwind import Unwind, Wait, Work
 
 if TYPE_CHECKING:
-    from exop.runtime.channels.queue import QueueChannel
+    from exop.runtime.channels.buffered import Buffered
     from exop.runtime.entry import Entry
 
 #: So many items of every driver are measured at first, so that short runs have figures too.
@@ -110,10 +110,10 @@ class Driver:
         self.idle: Callable[[], Callable[[], None] | None] | None = None
         self.told: Callable[[], None] = _unheard
         self.strand: Callable[[BaseException, Work | None], Unwind | None] | None = None
-        self.waits_at: QueueChannel | None = None
+        self.waits_at: Buffered | None = None
         self.partner: Driver | None = None
         self.held_by: str | None = None
-        self.only: tuple[QueueChannel, ...] | None = None
+        self.only: tuple[Buffered, ...] | None = None
         self.work: deque[Work] = deque()
         self.entries: Mapping[str, Entry] = {}
         self._signal = Signal()
@@ -290,7 +290,7 @@ class Driver:
             if not self._signal.wait(left):
                 return
 
-    def defer(self, queue: QueueChannel) -> bool:
+    def defer(self, queue: Buffered) -> bool:
         """Whether the driver waits for room in *queue* at its next safe point, rather than inside the call."""
         return False
 

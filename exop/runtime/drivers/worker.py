@@ -11,7 +11,7 @@ from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.unwind import Work
 
 if TYPE_CHECKING:
-    from exop.runtime.channels.queue import QueueChannel
+    from exop.runtime.channels.buffered import Buffered
 
 #: So many entries are taken from one queue before the worker looks at the others, and gives way to other workers.
 TURN = 64
@@ -46,13 +46,13 @@ class Worker(ThreadDriver):
     def __init__(self, name: str, pool: Pool = POOL) -> None:
         super().__init__(name)
         self._pool = pool
-        self.queues: tuple[QueueChannel, ...] = ()
+        self.queues: tuple[Buffered, ...] = ()
         self.scheduled = self.again = False
         self.seat: Seat | None = None
         self._started = self._yields = False
-        self._full: list[QueueChannel] = []
+        self._full: list[Buffered] = []
 
-    def serve(self, queues: tuple[QueueChannel, ...]) -> None:
+    def serve(self, queues: tuple[Buffered, ...]) -> None:
         """Drain these queues, downstream first. Called while the worker is parked or not started yet."""
         self.queues = queues
         for queue in queues:
@@ -104,7 +104,7 @@ class Worker(ThreadDriver):
             with self._pool.away(self):
                 super().wait_for(ready, timeout)
 
-    def defer(self, queue: QueueChannel) -> bool:
+    def defer(self, queue: Buffered) -> bool:
         """Wait for room in *queue* at the next safe point, without a thread; not twice in one call."""
         if self.seat is None or self.hurried or queue in self._full:
             return False
@@ -158,14 +158,14 @@ class Worker(ThreadDriver):
             taken += moved
         return True
 
-    def _drain_one(self, queue: QueueChannel) -> int:
+    def _drain_one(self, queue: Buffered) -> int:
         moved = took = self._drain(queue)
         while queue.overfull and took:
             took = self._drain(queue)
             moved += took
         return moved
 
-    def _drain(self, queue: QueueChannel) -> int:
+    def _drain(self, queue: Buffered) -> int:
         try:
             return queue.drain(self, TURN)
         except Yielded:
