@@ -148,7 +148,7 @@ class _Together:
         for change in self._changes.values():
             self._applications.changes.check_there(change)
         if store is not None:
-            store.update(*((change.target, change.target.to_toml()) for change in self._changes.values()))
+            store.update(*(change.target for change in self._changes.values()))
 
     def _report(self, name: str, step: Step, problem: str) -> None:
         self._mail.put((name, Did(PLAN, step, problem=problem)))

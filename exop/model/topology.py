@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -34,22 +34,33 @@ def to_toml(mesh: Mesh) -> str:
     Raises:
         MeshError: a setting that TOML cannot hold.
     """
+    return "\n".join(section_text(mesh, *section) for section in sections(mesh))
+
+
+def sections(mesh: Mesh) -> Iterator[tuple[str, str]]:
+    """The tables of the topology file of a mesh, in order: the kind and the name of each."""
+    yield "application", ""
+    yield from (("channels", name) for name in mesh.channels)
+    yield from (("nodes", name) for name in mesh.nodes)
+
+
+def section_text(mesh: Mesh, kind: str, name: str) -> str:
+    """Write one of these tables.
+
+    Raises:
+        MeshError: a setting that TOML cannot hold.
+    """
     # tomlkit is needed by writers alone.
     import tomlkit
 
     document = tomlkit.document()
-    document["application"] = {"name": mesh.name} | ({} if mesh.durable is None else {"durable": mesh.durable})
-    channels = tomlkit.table(is_super_table=True)
-    for channel in mesh.channels.values():
-        settings, unset = _settings(mesh, channel.name, channel.settings)
-        channels[channel.name] = {"kind": channel.kind, **settings} | ({"unset": unset} if unset else {})
-        if channel.pending:
-            channels[channel.name]["pending"] = [_line_table(mesh, channel.name, line) for line in channel.pending]
-    document["channels"] = channels
-    nodes = tomlkit.table(is_super_table=True)
-    for node in mesh.nodes.values():
-        nodes[node.name] = _node_table(mesh, node)
-    document["nodes"] = nodes
+    if kind == "application":
+        document["application"] = {"name": mesh.name} | ({} if mesh.durable is None else {"durable": mesh.durable})
+    else:
+        document[kind] = tomlkit.table(is_super_table=True)
+        document[kind][name] = (
+            _node_table(mesh, mesh.nodes[name]) if kind == "nodes" else _channel_table(mesh, mesh.channels[name])
+        )
     return tomlkit.dumps(document)
 
 
@@ -181,6 +192,14 @@ def _unset(place: str, table: Mapping[str, Any]) -> dict[str, None]:
     return dict.fromkeys(
         _typed(place, "unset", name, str) for name in _typed(place, "unset", table.get("unset", []), list)
     )
+
+
+def _channel_table(mesh: Mesh, channel: ChannelSpec) -> dict[str, Any]:
+    settings, unset = _settings(mesh, channel.name, channel.settings)
+    table = {"kind": channel.kind, **settings} | ({"unset": unset} if unset else {})
+    if channel.pending:
+        table["pending"] = [_line_table(mesh, channel.name, line) for line in channel.pending]
+    return table
 
 
 def _node_table(mesh: Mesh, node: Node) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
@@ -15,6 +16,7 @@ from exop.model.mesh import Mesh
 from exop.runtime.durable.checkpoints import Checkpoints
 from exop.runtime.state.database import Database
 from exop.runtime.state.generation import NAME
+from exop.runtime.state.meshes import write_mesh
 from exop.runtime.state.tables import FILE, FORMER_CHECKPOINTS
 from exop.runtime.tied.places import EnginePlaces
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 #: The files read from a state directory; others, such as `lost+found`, are ignored.
 _READ: Final = (FILE, f"{FILE}-wal", FORMER_CHECKPOINTS, NAME, "lock", "engines", "channels", "bundles")
+_THERE: Final = "SELECT 1 FROM applications WHERE name = ?"
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,9 @@ class Store:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._unwritten: dict[str, tuple[Mesh, str]] = {}
+        self._writing = threading.RLock()
+        self._stored: dict[str, Mesh] = {}
+        self._unwritten: dict[str, Mesh] = {}
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             check_private(directory)
@@ -62,31 +67,38 @@ class Store:
         self.checkpoints = Checkpoints(self.database)
         self.engines = EnginePlaces(directory / "engines")
 
-    def save(self, mesh: Mesh, topology: str, *, active: bool, anew: bool = False) -> None:
+    def save(self, mesh: Mesh, *, active: bool, anew: bool = False) -> None:
         """Store an application, in one transaction.
 
         With *anew* it begins from the beginning: the checkpoint of one that had its name is given up.
         """
-        with self.database.transaction(mesh.name) as database:
-            if anew:
-                self.checkpoints.drop(database, mesh.name)
-            row = (mesh.name, mesh.revision, topology, int(active))
-            database.execute("INSERT OR REPLACE INTO applications VALUES (?, ?, ?, ?)", row)
+        with self._writing:
+            with self.database.transaction(mesh.name) as database:
+                if anew:
+                    self.checkpoints.drop(database, mesh.name)
+                # Where this fails, all of the mesh is written the next time.
+                row = (mesh.revision, int(active), write_mesh(database, mesh, self._stored.pop(mesh.name, None)))
+                database.execute("INSERT OR REPLACE INTO applications VALUES (?, ?, ?, ?)", (mesh.name, *row))
+            self._stored[mesh.name] = mesh
         if anew:  # behind the transaction: folders that no checkpoint names do no harm
             self.engines.discard(mesh.name)
 
-    def update(self, *meshes: tuple[Mesh, str]) -> None:
-        """Store what applications have become, with their topologies, in one transaction: all of them, or none.
+    def update(self, *meshes: Mesh) -> None:
+        """Store what applications have become, in one transaction: all of them, or none; of each what has changed.
 
         One that was removed meanwhile stays so.
 
         Raises:
             StateError: it cannot be written; everything is as it was.
         """
-        names = [mesh.name for mesh, _ in meshes]
-        with self.database.transaction(*names) as database:
-            rows = [(mesh.revision, topology, mesh.name) for mesh, topology in meshes]
-            database.executemany("UPDATE applications SET revision = ?, topology = ? WHERE name = ?", rows)
+        names = [mesh.name for mesh in meshes]
+        with self._writing:
+            with self.database.transaction(*names) as database:
+                there = [mesh for mesh in meshes if database.execute(_THERE, (mesh.name,)).fetchone()]
+                for mesh in there:
+                    row = (mesh.revision, write_mesh(database, mesh, self._stored.pop(mesh.name, None)), mesh.name)
+                    database.execute("UPDATE applications SET revision = ?, sum = ? WHERE name = ?", row)
+            self._stored |= {mesh.name: mesh for mesh in there}
         for name in names:
             self._unwritten.pop(name, None)
 
@@ -99,12 +111,12 @@ class Store:
         named = [self.engines.folder(name, node, held["place"]) for node, held in ties(snapshot).items()]
         self.engines.keep(name, named)
 
-    def note(self, mesh: Mesh, topology: str) -> StateError | None:
+    def note(self, mesh: Mesh) -> StateError | None:
         """Store what an application that runs has become; what cannot be written now is, with the next thing that is.
 
         Returns the problem, if there is one: the application runs all the same.
         """
-        self._unwritten[mesh.name] = mesh, topology
+        self._unwritten[mesh.name] = mesh
         try:
             self.catch_up()
         except StateError as problem:
@@ -117,8 +129,8 @@ class Store:
         Raises:
             StateError: it still cannot.
         """
-        for one in list(self._unwritten.values()):
-            self.update(one)
+        for mesh in list(self._unwritten.values()):
+            self.update(mesh)
 
     def set_active(self, application: str, *, active: bool) -> None:
         """Note whether an application is to be started again by itself."""
@@ -129,7 +141,9 @@ class Store:
     def forget(self, application: str) -> None:
         """Remove an application, and its checkpoint."""
         with self.database.transaction(application, forget=True) as database:
+            self._stored.pop(application, None)
             database.execute("DELETE FROM applications WHERE name = ?", (application,))
+            database.execute("DELETE FROM sections WHERE application = ?", (application,))
             self.checkpoints.drop(database, application)
         self._unwritten.pop(application, None)
         self.engines.discard(application)
@@ -146,9 +160,13 @@ class Store:
 
     def applications(self) -> list[StoredApplication]:
         """All stored applications, by name; one whose rows are damaged counts as active, so that its damage shows."""
-        rows = self.database.rows("SELECT name, revision, topology, active FROM applications")
+        rows = self.database.rows("SELECT name, revision, active FROM applications")
+        query = "SELECT content FROM sections WHERE application = ? ORDER BY kind, place"
         found = {
-            name: StoredApplication(name, revision, topology, bool(active)) for name, revision, topology, active in rows
+            name: StoredApplication(
+                name, revision, "\n".join(text for (text,) in self.database.rows(query, name)), bool(active)
+            )
+            for name, revision, active in rows
         }
         found |= {name: StoredApplication(name, 0, "", active=True) for name in self.database.damaged}
         return [found[name] for name in sorted(found)]

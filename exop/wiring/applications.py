@@ -325,7 +325,7 @@ class Applications:
 
     def _note(self, mesh: Mesh) -> StateError | None:
         """Store what an application that runs has become; returns the problem if that cannot be done now."""
-        problem = self.store.note(mesh, mesh.to_toml()) if self.store is not None else None
+        problem = self.store.note(mesh) if self.store is not None else None
         if problem is not None:
             logger("exop.wiring").error("the change was not stored", application=mesh.name, error=str(problem))
         return problem
@@ -340,7 +340,7 @@ class Applications:
 
     def _remember(self, mesh: Mesh, *, anew: bool = False) -> None:
         if self.store is not None:
-            self.store.save(mesh, mesh.to_toml(), active=True, anew=anew)
+            self.store.save(mesh, active=True, anew=anew)
 
     def _note_running(self, deployment: Deployment) -> StateError | None:
         """Store what runs now; drivers change it, too, where a pending line takes effect."""

@@ -43,7 +43,7 @@ def checked(state: Path, capsys: pytest.CaptureFixture[str], code: int = 0) -> d
 def test_what_is_there_is_shown(state, capsys):
     """Version, generation, applications with their checkpoint, logs; also in a table."""
     found = checked(state, capsys)
-    assert (found["version"], found["damage"], found["engines"], found["bundles"]) == (2, [], [], [])
+    assert (found["version"], found["damage"], found["engines"], found["bundles"]) == (3, [], [], [])
     assert found["noted"]["number"] == found["generation"] > 2
     assert found["noted"]["committed"]
     ((application,), (log,)) = found["applications"], found["logs"]
@@ -53,7 +53,7 @@ def test_what_is_there_is_shown(state, capsys):
     assert (log["start"], log["end"]) == (0, 100)
     assert main(["state", "check", str(state)]) == 0
     told = capsys.readouterr().out
-    assert f"{state}: version 2, generation {found['generation']} (noted: {found['generation']}, committed)" in told
+    assert f"{state}: version 3, generation {found['generation']} (noted: {found['generation']}, committed)" in told
     assert "nothing is damaged" in told
 
 

@@ -33,14 +33,14 @@ def directory(tmp_path):
 def test_applications_are_there_after_a_restart(directory):
     """Name, revision, topology and activity come back; the directory is made when it is missing."""
     store = Store(directory)
-    store.save(mesh("b"), "topology b", active=True)
-    store.save(mesh("a"), "topology a", active=False)
+    store.save(mesh("b"), active=True)
+    store.save(mesh("a"), active=False)
     store.remember_plugin("weather", Path("/somewhere/weather"))
     store.close()
     again = Store(directory)
     assert [(one.name, one.revision, one.topology, one.active) for one in again.applications()] == [
-        ("a", 3, "topology a", False),
-        ("b", 3, "topology b", True),
+        ("a", 3, mesh("a").to_toml(), False),
+        ("b", 3, mesh("b").to_toml(), True),
     ]
     assert again.plugins() == {"weather": Path("/somewhere/weather")}
     again.close()
@@ -49,7 +49,7 @@ def test_applications_are_there_after_a_restart(directory):
 def test_activity_can_be_changed_alone(directory):
     """An application that has finished is not started again by itself."""
     store = Store(directory)
-    store.save(mesh(), "t", active=True)
+    store.save(mesh(), active=True)
     store.set_active("numbers", active=False)
     assert not store.applications()[0].active
     store.close()
@@ -154,7 +154,7 @@ def test_several_threads_may_write(directory):
     """Appliers and drivers note things at the same time; every one of them is there."""
     store = Store(directory)
     for number in range(8):
-        store.save(mesh(f"app{number}"), "t", active=True)
+        store.save(mesh(f"app{number}"), active=True)
     broken = []
 
     def toggle(number):

@@ -22,7 +22,7 @@ from exop.logs import logger
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.state.generation import Generation, GenerationFile
 from exop.runtime.state.inspection import Inspected, inspect, unusable
-from exop.runtime.state.tables import FILE, FORMER_CHECKPOINTS, advance, build, connect, seal
+from exop.runtime.state.tables import FILE, FORMER_CHECKPOINTS, SECOND, advance, build, connect, seal, upgrade
 
 
 class Database:
@@ -45,17 +45,19 @@ class Database:
                 found = Inspected(build(directory, former=found is not None))
             for left in directory.glob(f"{FORMER_CHECKPOINTS}*"):
                 left.unlink()
-            self.connection = connect(self.path)
+            self.connection, self.damaged = connect(self.path), found.damaged
             try:
                 for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL"):
                     self.connection.execute(f"PRAGMA {pragma}")
                 self._noted.write(Generation(found.generation.number, found.generation.digest, committed=True))
+                if found.version == SECOND:
+                    with self.transaction() as database:
+                        upgrade(database, self.damaged)
             except BaseException:
                 self.connection.close()
                 raise
         except (sqlite3.Error, OSError) as problem:
             raise unusable(self.path, problem) from problem
-        self.damaged = found.damaged
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a query.

@@ -16,7 +16,7 @@ from exop.runtime.log.reading import examined
 from exop.runtime.log.segment import segment_names
 from exop.runtime.state.generation import NAME, GenerationFile
 from exop.runtime.state.inspection import accept, contents_of, inspect
-from exop.runtime.state.tables import FILE, FORMER, FORMER_CHECKPOINTS, VERSION, opened
+from exop.runtime.state.tables import FILE, FORMER_CHECKPOINTS, opened
 
 #: A state directory holds at least one of these, however damaged it is.
 _MARKS: Final = (FILE, NAME, FORMER_CHECKPOINTS, "lock")
@@ -102,7 +102,7 @@ def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> 
         return []
     if contents is None:
         return []
-    found["version"] = FORMER if contents.former else VERSION
+    found["version"] = contents.version
     if contents.former:
         return []
     found["generation"] = contents.generation.number

@@ -10,12 +10,14 @@ from typing import Final
 
 from exop.errors import StateError
 from exop.runtime.state.generation import Generation, GenerationFile
+from exop.runtime.state.meshes import sum_of
 from exop.runtime.state.tables import (
     FILE,
     FORMER,
     FORMER_CHECKPOINTS,
     ROWS_OF_ALL,
     ROWS_OF_APPLICATION,
+    SECOND,
     VERSION,
     digest_of,
     opened,
@@ -35,12 +37,17 @@ class Inspected:
     Attributes:
         generation: Of its last transaction.
         damaged: Applications whose rows do not fit to their digest, each with the error that says so.
-        former: It is of the release before, and is to be migrated.
+        version: Of its tables.
     """
 
     generation: Generation
     damaged: dict[str, str] = field(default_factory=dict)
-    former: bool = False
+    version: int = VERSION
+
+    @property
+    def former(self) -> bool:
+        """It has no digests, and is to be built anew from its two files."""
+        return self.version == FORMER
 
 
 def inspect(directory: Path) -> Inspected | None:
@@ -98,8 +105,8 @@ def contents_of(path: Path) -> Inspected | None:
         if version is None:
             return None
         if version == FORMER:
-            return Inspected(Generation(0, "", committed=False), former=True)
-        if version != VERSION:
+            return Inspected(Generation(0, "", committed=False), version=FORMER)
+        if version not in (SECOND, VERSION):
             raise StateError(
                 f"{path} is of version {version}, this release reads version {VERSION}; nothing was changed; "
                 f"use the release that wrote it, or give another directory, --state DIR"
@@ -109,7 +116,8 @@ def contents_of(path: Path) -> Inspected | None:
             number, digest = database.execute("SELECT generation, digest FROM platform").fetchone()
             if digest_of(database, ROWS_OF_ALL) != digest:
                 raise sqlite3.DatabaseError("its rows do not fit to their digest")
-            return Inspected(Generation(number, digest, committed=True), dict(_damaged(database, path)))
+            damaged = dict(_damaged(database, path, version))
+            return Inspected(Generation(number, digest, committed=True), damaged, version)
     except (sqlite3.Error, OSError, TypeError, ValueError) as problem:
         raise unusable(path, problem) from problem
 
@@ -162,11 +170,13 @@ def _check_former(directory: Path) -> None:
             raise unusable(path, problem) from problem
 
 
-def _damaged(database: sqlite3.Connection, path: Path) -> Iterator[tuple[str, str]]:
-    """The applications whose rows do not fit to their digest."""
+def _damaged(database: sqlite3.Connection, path: Path, version: int) -> Iterator[tuple[str, str]]:
+    """The applications whose rows do not fit to their digest, or whose sections do not fit to their sum."""
+    sums = dict(database.execute("SELECT name, sum FROM applications").fetchall()) if version == VERSION else {}
     digests = dict(database.execute("SELECT * FROM digests").fetchall())
     for (name,) in database.execute(_NAMES).fetchall():
-        if digest_of(database, ROWS_OF_APPLICATION, name) != digests.get(name, ""):
+        whole = version != VERSION or sum_of(database, name) == sums.get(name, 0)
+        if not whole or digest_of(database, ROWS_OF_APPLICATION, name) != digests.get(name, ""):
             yield (
                 name,
                 (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import closing, contextmanager
 from hashlib import blake2b
 from pathlib import Path
@@ -11,9 +11,13 @@ from typing import Final
 
 from exop.runtime.log.files import DISK
 from exop.runtime.state.generation import Generation, GenerationFile
+from exop.runtime.state.meshes import checksum
 
-#: The version of the tables, and the one before, which is migrated; a directory of any other version is refused.
-VERSION: Final = 2
+#: The version of the tables; those before it are migrated, and a directory of any other version is refused.
+VERSION: Final = 3
+#: Each topology was one text.
+SECOND: Final = 2
+#: There was a second file, and no digests.
 FORMER: Final = 1
 FILE: Final = "platform.sqlite"
 #: The release before had a second file.
@@ -25,7 +29,10 @@ CREATE TABLE platform (version INTEGER NOT NULL, generation INTEGER NOT NULL, di
 CREATE TABLE digests (application TEXT PRIMARY KEY, digest TEXT NOT NULL);
 CREATE TABLE plugins (name TEXT PRIMARY KEY, folder TEXT NOT NULL);
 CREATE TABLE applications (
-    name TEXT PRIMARY KEY, revision INTEGER NOT NULL, topology TEXT NOT NULL, active INTEGER NOT NULL);
+    name TEXT PRIMARY KEY, revision INTEGER NOT NULL, active INTEGER NOT NULL, sum INTEGER NOT NULL);
+CREATE TABLE sections (
+    place INTEGER PRIMARY KEY, application TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, content TEXT NOT NULL,
+    UNIQUE (application, kind, name));
 CREATE TABLE checkpoints (
     application TEXT PRIMARY KEY, number INTEGER NOT NULL, taken REAL NOT NULL,
     revision INTEGER NOT NULL, topology TEXT NOT NULL, reasons TEXT NOT NULL);
@@ -34,7 +41,7 @@ CREATE TABLE parts (
     PRIMARY KEY (application, kind, name));
 """
 ROWS_OF_APPLICATION: Final = (
-    "SELECT * FROM applications WHERE name = ?",
+    "SELECT * FROM applications WHERE name = ?",  # the sum in it stands for the sections
     "SELECT * FROM checkpoints WHERE application = ?",
     "SELECT kind, name, sum FROM parts WHERE application = ? ORDER BY kind, name",
 )
@@ -80,6 +87,31 @@ def seal(database: sqlite3.Connection, application: str) -> None:
         database.execute("DELETE FROM digests WHERE application = ?", (application,))
 
 
+def take_topologies(database: sqlite3.Connection, source: str) -> None:
+    """Take the applications of a former version from the table *source*, their topologies as one text."""
+    query = f"SELECT name, revision, active, topology FROM {source} ORDER BY name"
+    for name, revision, active, topology in database.execute(query).fetchall():
+        section = ("application", "", topology)
+        row = (name, revision, active, checksum(*section))
+        database.execute("INSERT INTO applications VALUES (?, ?, ?, ?)", row)
+        columns = "(application, kind, name, content)"
+        database.execute(f"INSERT INTO sections {columns} VALUES (?, ?, ?, ?)", (name, *section))
+
+
+def upgrade(database: sqlite3.Connection, damaged: Container[str]) -> None:
+    """Bring the tables of version 2 to this one, in the running transaction; what is *damaged* stays damaged."""
+    database.execute("ALTER TABLE applications RENAME TO second")
+    for statement in SCHEMA.split(";"):
+        if "TABLE applications" in statement or "TABLE sections" in statement:
+            database.execute(statement)
+    take_topologies(database, "second")
+    database.execute("DROP TABLE second")
+    for (name,) in database.execute("SELECT name FROM applications").fetchall():
+        if name not in damaged:
+            seal(database, name)
+    database.execute("UPDATE platform SET version = ?", (VERSION,))
+
+
 def advance(database: sqlite3.Connection) -> Generation:
     """Give the running transaction its number and the digest over all."""
     database.execute("UPDATE platform SET generation = generation + 1")
@@ -109,9 +141,7 @@ def build(directory: Path, *, former: bool) -> Generation:
         database.execute("BEGIN")
         if former:
             database.execute("INSERT INTO plugins SELECT name, folder FROM former.plugins")
-            database.execute(
-                "INSERT INTO applications SELECT name, revision, topology, active FROM former.applications"
-            )
+            take_topologies(database, "former.applications")
             for table in ("checkpoints", "parts"):
                 kept = "application IN (SELECT name FROM applications)"
                 database.execute(f"INSERT INTO {table} SELECT * FROM held.{table} WHERE {kept}")

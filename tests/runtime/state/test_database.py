@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import zlib
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,9 @@ from exop.runtime.durable import checkpoints
 from exop.runtime.durable.snapshot import Snapshot
 from exop.runtime.state import database as module
 from exop.runtime.state.database import Database
+from exop.runtime.state.generation import GenerationFile
 from exop.runtime.state.inspection import accept
-from exop.runtime.state.tables import build
+from exop.runtime.state.tables import advance, build, seal
 from exop.runtime.store import Store
 from exop.stock.slets import count_up, show
 
@@ -31,7 +33,7 @@ def save(store: Store, name: str = "app") -> None:
     """Store a small application."""
     app = Application(name)
     app.add("console", show, item=app.add("numbers", count_up))
-    store.save(app.build().at(1), "topology", active=True)
+    store.save(app.build().at(1), active=True)
 
 
 def part(store: Store, name: str = "app") -> bytes | None:
@@ -304,3 +306,58 @@ def test_an_old_copy_of_the_release_before_is_no_state_of_this_one(tmp_path):
     shutil.copytree(tmp_path / "old", tmp_path / "state", dirs_exist_ok=True)
     with pytest.raises(StateError, match="is of the release before"):
         Database(tmp_path / "state")
+
+
+def second(directory: Path) -> None:
+    """Turn a directory into what the release with version 2 has left: each topology was one text."""
+    with closing(sqlite3.connect(directory / "platform.sqlite", isolation_level=None)) as database:
+        database.executescript(
+            """
+            DROP TABLE sections;
+            DROP TABLE applications;
+            CREATE TABLE applications (
+                name TEXT PRIMARY KEY, revision INTEGER NOT NULL, topology TEXT NOT NULL, active INTEGER NOT NULL);
+            INSERT INTO applications VALUES ('app', 7, 'topology', 1), ('hurt', 2, 'other', 0);
+            UPDATE platform SET version = 2;
+            """
+        )
+        for name in ("app", "hurt"):
+            seal(database, name)
+        generation = advance(database)
+        database.execute("UPDATE applications SET topology = 'otter' WHERE name = 'hurt'")
+    noted = GenerationFile(directory)
+    noted.write(replace(generation, committed=True))
+    noted.close()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_topologies_in_one_text_are_migrated(store, monkeypatch, killed):
+    """They are read as they were, the checkpoint too; damage stays damage; killed within, it begins again."""
+    store.checkpoints.write(snapshot())
+    store.close()
+    second(store.directory)
+    if killed:
+        with monkeypatch.context() as patched:
+            patched.setattr(module, "upgrade", lambda *_: (_ for _ in ()).throw(Killed))
+            with pytest.raises(Killed):
+                Store(store.directory)
+    for _ in range(2):
+        with closing(Store(store.directory)) as again:
+            found = {one.name: (one.revision, one.topology, one.active) for one in again.applications()}
+            assert found == {"app": (7, "topology", True), "hurt": (0, "", True)}
+            assert part(again) == b"content"
+            assert "'hurt' is damaged" in again.database.damaged["hurt"]
+    with closing(Store(store.directory)) as again:
+        save(again)
+    with closing(Store(store.directory)) as again:
+        assert "[nodes.console]" in again.applications()[0].topology
+
+
+def test_a_section_that_was_altered_keeps_its_application_down(store):
+    """The digest of an application covers each table of its topology."""
+    save(store)
+    store.close()
+    with closing(sqlite3.connect(store.database.path, isolation_level=None)) as database:
+        database.execute("UPDATE sections SET content = replace(content, 'to', 'ot') WHERE kind = 'nodes'")
+    with closing(Store(store.directory)) as again:
+        assert again.database.damaged.keys() == {"app"}
