@@ -45,6 +45,8 @@ def change_together(applications: Applications, plans: Sequence[Plan]) -> list[M
     changes, names = applications.changes, [plan.after.name for plan in plans]
     if len(plans) == 1:
         return [changes.carry_out(plans[0])]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise PlanError(f"{', '.join(twice)} has two plans in one change; make one plan of both edits")
     with changes.turns_of(*names), changing(*names):
         found = [changes.change(plan, changes.beside.companions(plan)) for plan in plans]
         made = {change.name: change for change in found if change is not None}

@@ -164,6 +164,15 @@ def test_a_crash_leaves_all_or_none(moment, made, tmp_path: Path):
     assert running == {"other" if made else "check"}
 
 
+def test_two_plans_of_one_application_are_refused():
+    """The second one would be stale; nothing is made."""
+    with Platform() as platform:
+        run(platform, "a")
+        with pytest.raises(PlanError, match="a has two plans in one change"):
+            change_together(platform._applications, plans(platform, "a", "a"))
+        assert platform.mesh("a").revision == 1
+
+
 def goes_on(deployment: Any) -> None:
     """Items flow, and none was lost or doubled."""
     seen = deployment.components["check"].state.number
