@@ -25,7 +25,7 @@ from exop.runtime.drivers.worker import Worker
 from exop.runtime.entry import Entry
 from exop.runtime.ledger import Ledger
 from exop.runtime.watchdog import Attended, Watchdog
-from exop.shown import described, message
+from exop.shown import described
 
 #: How often every driver measures one item, in seconds.
 SAMPLING = 0.05
@@ -109,15 +109,13 @@ class Deployment:
         found: list[Driver] = [*self.workers.values(), *own, *pullers]
         return sorted(found, key=lambda driver: self.rank.get(id(driver), 0))
 
-    def open(
-        self, enter: Callable[[Component, float | None], None] = Component.enter, seconds: float | None = None
-    ) -> None:
+    def open(self, enter: Callable[[Component, float | None], None], seconds: float | None = None) -> None:
         """Open all slets by *enter*, several at a time, each within so many seconds; returns when every one is ready.
 
         Raises:
             ComponentFailed: one could not be opened; those that were open are closed again.
         """
-        failed: list[tuple[Component, BaseException]] = []
+        failed: list[BaseException] = []
         quick = [one for one in self.components.values() if not one.opens]
         todo = iter([one for one in self.components.values() if one.opens])
 
@@ -126,7 +124,7 @@ class Deployment:
                 try:
                     enter(component, seconds)
                 except BaseException as error:  # noqa: BLE001 (the others are opened, and closed again)
-                    failed.append((component, error))
+                    failed.append(error)
 
         openers = [threading.Thread(target=open_all, args=(todo,), daemon=True) for _ in range(OPENERS)]
         for opener in openers if len(quick) < len(self.components) else ():
@@ -135,11 +133,11 @@ class Deployment:
         for opener in openers:
             if opener.ident is not None:
                 opener.join()
-        for component, error in failed:
+        for error in failed:
             for driver in self.drivers():  # an engine that is open already may wait in a push
                 driver.halt()
             self.close()
-            raise ComponentFailed(node=component.node.name, phase="opening", problem=message(error)) from error
+            raise error
 
     def start(self) -> None:
         """Let the items flow: everything behind the sources first, the sources last.

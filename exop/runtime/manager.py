@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exop.errors import LifecycleError, MeshError, SettingError, UnknownName
+from exop.errors import ComponentFailed, ExopError, LifecycleError, MeshError, SettingError, UnknownName
 from exop.model import properties as names
 from exop.model.lifecycle import Event
 from exop.model.mesh import ChannelSpec, Node
@@ -22,6 +22,7 @@ from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.openings import Openings
 from exop.runtime.tied.places import EnginePlaces
+from exop.shown import RAISED, described
 
 SLET, CHANNEL, INPUT_PORT, OUTPUT_PORT = "Slet", "Channel", "InputPort", "OutputPort"
 
@@ -67,6 +68,9 @@ class ComponentManager:
         """Make an instance of a node's slet and register it with its ports; it is neither open nor connected.
 
         *changed* is called after every change of its state. *durable*: it is part of a durable application.
+
+        Raises:
+            ComponentFailed: the slet's own code raised.
         """
         number = next(self._numbers)
 
@@ -75,7 +79,13 @@ class ComponentManager:
             changed(one)
 
         engines = self.engines if durable else None
-        component = Component(f"{application}/{node.name}#{number}", application, node, on_change, engines, self.user)
+        identity = f"{application}/{node.name}#{number}"
+        try:
+            component = Component(identity, application, node, on_change, engines, self.user)
+        except ExopError:
+            raise
+        except RAISED as error:
+            raise ComponentFailed(node=node.name, phase="being made", problem=described(error)) from error
         if component.instance is not None:
             component.instance.checkpointed = durable
         common = {names.APPLICATION: application, names.NODE: node.name, names.HOST: self._host}

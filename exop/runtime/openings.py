@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from exop.errors import StillOpening
+from exop.errors import ComponentFailed, StillOpening
 from exop.model.lifecycle import State
 from exop.model.slet import Slet
 from exop.model.spec import SletSpec
 from exop.runtime.budget import OPENING
 from exop.runtime.component import Component
+from exop.shown import RAISED, described, message
 
 if TYPE_CHECKING:
     from exop.runtime.deployment import Deployment
@@ -47,10 +48,16 @@ class Openings:
         """Open a component, within so many seconds, and remember the cost.
 
         Raises:
-            ComponentFailed: it has not opened in time.
+            ComponentFailed: it raised, or has not opened in time.
         """
         begin = time.perf_counter()
-        component.enter(OPENING if seconds is None else seconds)
+        try:
+            component.enter(OPENING if seconds is None else seconds)
+        except ComponentFailed:
+            raise
+        except RAISED as error:
+            problem = message(error) or described(error)
+            raise ComponentFailed(node=component.node.name, phase="opening", problem=problem) from error
         self._last[component.spec.identity] = Opening(time.perf_counter() - begin, component.computed)
 
     def check(self, application: str, host: str) -> None:

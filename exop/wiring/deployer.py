@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from exop.errors import ComponentFailed, ExopError, PlanError
+from exop.errors import PlanError
 from exop.model.checks import check
-from exop.model.lifecycle import State
 from exop.model.mesh import Mesh, Node
-from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.interrupts import check_interrupt
 from exop.runtime.manager import ComponentManager
-from exop.shown import RAISED, described
 from exop.wiring.channels import check_channels
 from exop.wiring.controller import WiringController
+from exop.wiring.standby import discard
 
 if TYPE_CHECKING:
     from exop.runtime.durable.snapshot import Snapshot
@@ -78,7 +77,7 @@ class Deployer:
             left = deployment.stop(timeout)
         finally:
             for component in deployment.components.values():
-                self._remove(component)
+                discard(deployment, self._manager, component)
             for channel in (*deployment.channels.values(), *deployment.inserted.values()):
                 self._manager.destroy_channel(deployment.name, channel)
             self._manager.user.give_up(deployment.name)
@@ -93,8 +92,9 @@ class Deployer:
             undo.append(lambda channel=channel: self._manager.destroy_channel(mesh.name, channel))  # type: ignore[misc]
         components = {}
         for node in mesh.nodes.values():
-            component = components[node.name] = self._made(deployment, node)
-            undo.append(lambda component=component: self._remove(component))  # type: ignore[misc]
+            component = self._manager.create(mesh.name, node, deployment.changed, durable=mesh.durable is not None)
+            components[node.name] = component
+            undo.append(partial(discard, deployment, self._manager, component))
             for port, channel_name in node.ports.items():
                 self._wiring.connect(component, port, channel_name)
         deployment.components = components
@@ -111,23 +111,9 @@ class Deployer:
         self._wiring.rebind(deployment, self._wiring.survey(deployment))
         restore_contents(deployment, snapshot)
 
-    def _made(self, deployment: Deployment, node: Node) -> Component:
-        try:
-            durable = deployment.mesh.durable is not None
-            return self._manager.create(deployment.name, node, deployment.changed, durable=durable)
-        except ExopError:
-            raise
-        except RAISED as error:
-            raise ComponentFailed(node=node.name, phase="being made", problem=described(error)) from error
-
     def _discard_inserted(self, deployment: Deployment) -> None:
         for queue in deployment.inserted.values():
             self._manager.destroy_channel(deployment.name, queue)
-
-    def _remove(self, component: Component) -> None:
-        if component.status not in (State.CREATED, State.STOPPED):
-            self._manager.stop(component)
-        self._manager.destroy(component)
 
     def check_hosts(self, nodes: Iterable[Node]) -> None:
         """Refuse what is placed on a host that this platform does not reach.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from exop.errors import ComponentFailed, ExopError
+from exop.errors import ComponentFailed
 from exop.logs import logger
 from exop.model.handover import HandOver
 from exop.model.lifecycle import Event, State
@@ -77,13 +77,7 @@ class Successors:
         self.made |= self.beside.components()
         for step in self.plan.steps:
             if step.verb in ("add", "replace") and step.after is not None and step.node not in self.made:
-                try:
-                    made = self.manager.create(name, step.after, self.deployment.changed, durable=durable)
-                except ExopError:
-                    raise
-                except RAISED as error:
-                    problem = described(error)
-                    raise ComponentFailed(node=step.node, phase="being made", problem=problem) from error
+                made = self.manager.create(name, step.after, self.deployment.changed, durable=durable)
                 self.made[step.node] = made
                 if step.state is not None and step.state.inside and made.tie is not None:
                     made.tie.inherits = self.deployment.components[step.node].instance
@@ -98,13 +92,10 @@ class Successors:
         for step in self.plan.steps:
             if step.node in self.made.keys() - self.beside.ready and not _opens_late(step):
                 check_interrupt()
-                self._open(self.made[step.node])
+                self.manager.openings.enter(self.made[step.node], self.plan.timeout)
                 if step.after is not None and step.after.rebuild is not None:
                     rebuild = self.rebuilds[step.node] = Rebuild(self.deployment, step, self.made[step.node])
                     rebuild.catch_up()
-
-    def _open(self, component: Component) -> None:
-        open_one(self.manager, component, self.plan.timeout)
 
     def open_late(self, pause: Pause, old: Component) -> None:
         """Open a source that drives itself where its predecessor has stopped: it may begin at once; engines inherit."""
@@ -123,7 +114,7 @@ class Successors:
         state = self.states[step.node] = taken(step.state, successor, old.state, self.timeout, copy=True)
         if state is not None:
             successor.adopt(state)
-        self._open(successor)
+        self.manager.openings.enter(successor, self.plan.timeout)
 
     def succeed(self, step: Step, predecessor: Component | None) -> Component:
         """Let a successor stand where its predecessor stood, with its state and place in the stream."""
@@ -155,21 +146,6 @@ class Successors:
         if isinstance(component.driver, EngineDriver):
             component.driver.halt()
         discard(self.deployment, self.manager, component)
-
-
-def open_one(manager: ComponentManager, component: Component, seconds: float | None) -> None:
-    """Open a component within so many seconds.
-
-    Raises:
-        ComponentFailed: it raised, or has not opened in time.
-    """
-    try:
-        manager.openings.enter(component, seconds)
-    except ComponentFailed:
-        raise
-    except RAISED as error:
-        problem = message(error) or described(error)
-        raise ComponentFailed(node=component.node.name, phase="opening", problem=problem) from error
 
 
 def taken(

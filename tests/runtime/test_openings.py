@@ -6,6 +6,8 @@ from typing import Self
 import pytest
 
 from exop import Application, Platform, slet
+from exop.errors import ComponentFailed
+from exop.model.mesh import Node
 from exop.model.slet import Slet, input_port
 from exop.runtime import openings
 from exop.runtime.component import Component
@@ -85,6 +87,7 @@ def test_the_last_opening_of_a_slet_is_remembered(monkeypatch):
         """A component that opens once."""
 
         spec = Plain.__slet__
+        node = Node("plain", spec)
         computed = 0.5
 
         def enter(self, seconds: float) -> None:
@@ -97,8 +100,9 @@ def test_the_last_opening_of_a_slet_is_remembered(monkeypatch):
     component: Component = Broken()  # type: ignore[assignment]
     known.enter(component)
     assert known.last(spec(Plain)) == Opening(5.0, 0.5)
-    with pytest.raises(ValueError, match="no"):
+    with pytest.raises(ComponentFailed, match="no") as failed:
         known.enter(component)
+    assert (failed.value.node, type(failed.value.__cause__)) == ("plain", ValueError)
     assert known.last(spec(Plain)) == Opening(5.0, 0.5)
 
 

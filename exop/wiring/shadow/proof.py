@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-from exop.errors import ComponentFailed, ExopError, PlanError
+from exop.errors import PlanError
 from exop.model.lifecycle import State
 from exop.model.shadow import Shadow
 from exop.runtime.deployment import Deployment
@@ -23,7 +23,6 @@ from exop.wiring.shadow.behind import untie
 from exop.wiring.shadow.follower import PATIENCE
 from exop.wiring.shadow.trial import NEAR, NO_OUTPUT, Trial, on_trial
 from exop.wiring.standby import discard
-from exop.wiring.successors import open_one
 
 #: So often it is looked whether the old ones still run, in seconds.
 GLANCE = 0.05
@@ -102,17 +101,11 @@ class Proof:
                 f"{step.node} is {old.status}: nothing can be compared; repair or resume it, or replace it as it is"
             )
             raise PlanError(problem)
-        try:
-            new = self._manager.create(self.deployment.name, step.after, self.deployment.changed)
-        except ExopError:
-            raise
-        except Exception as error:
-            problem = described(error)
-            raise ComponentFailed(node=step.node, phase="being made", problem=problem) from error
+        new = self._manager.create(self.deployment.name, step.after, self.deployment.changed)
         trial = Trial(step, old, new, self.shadow)
         trial.follower.news = self._tell
         self.trials.append(trial)
-        open_one(self._manager, new, self.plan.timeout)
+        self._manager.openings.enter(new, self.plan.timeout)
 
     def _begin(self) -> None:
         """Everything is parked: begin with the settings of this moment, and look at each item from now on."""
