@@ -43,7 +43,8 @@ class Component(Hooks):
         id: Unique in the platform, also over replacements of the node.
         left: Another component has taken its place.
         driver: The driver that the component is (an α-slet, a pulling one, an engine); others have none.
-        runner: The driver that runs it: its own, or the first of those upstream.
+        pusher: The driver that pushes into it.
+        runner: The driver that runs it: its own, or the one that pushes into it.
         calls: For each input port, the slet bound to its state and settings.
         tried: The same behind its conversion: what a kept item is tried again with.
         to: For each output port, where it is bound to now.
@@ -81,6 +82,7 @@ class Component(Hooks):
         self.merge = ControlMerge()
         self.driver: Driver | None = None
         self.runner: Driver | None = None
+        self.pusher: Driver | None = None
         self.tap: Tap | None = None
         self.instance: Any = None
         self.left = self.muted = self.over = False
@@ -128,7 +130,7 @@ class Component(Hooks):
 
     def begin(self) -> None:
         """Let the slet drive, if it does: everything is open and bound."""
-        if isinstance(self.driver, (ThreadDriver, EngineDriver)) and (self.driver.work or not self.over):
+        if isinstance(self.driver, (ThreadDriver, EngineDriver)) and (self.driver.filled or not self.over):
             self.driver.begin()
             if self.tie is not None:
                 self.tie.begin()
@@ -139,13 +141,11 @@ class Component(Hooks):
         waiting = self.node.suspended and self.status in (State.CREATED, State.OPENING, State.READY)
         return waiting or self.status in (State.SUSPENDED, State.STOPPED)
 
-    def failed(self, error: BaseException, kept: Kept | None = None, holder: Driver | None = None) -> None:
+    def failed(self, error: BaseException, kept: Kept | None = None) -> None:
         """Note that the slet broke, and on which item; it stays suspended until it is resumed."""
         with self._turn:
             if kept is not None:
                 self.trouble.kept = kept
-            if holder is not None:
-                self.trouble.holders.append(holder)
             self.error = error
             if self.status is not State.OPENING and Event.FAIL in self.lifecycle.allowed():
                 self.on(Event.FAIL)
@@ -198,11 +198,11 @@ class Component(Hooks):
         self.merge.expect([*(port.name for port in self.spec.inputs if not port.pulled), *pulled])
 
     def surrender(self) -> list[Work]:
-        """Give away the in-flight items of its own driver, which is parked: another driver will process them."""
+        """Give away what it has put out and its own driver, which is parked, has not sent."""
         if self.driver is None:
             return []
         outputs = [output for output in self.outputs.values() if isinstance(output, BufferedOutput)]
-        return self.driver.surrender([work for output in outputs for work in output.surrender()])
+        return [*(work for output in outputs for work in output.surrender()), *self.driver.surrender()]
 
     def let_go(self) -> None:
         """Let those that wait for the component go on, by the new path: it was replaced."""
@@ -211,9 +211,9 @@ class Component(Hooks):
 
     def _let_on(self) -> None:
         self.trouble.kept = None
-        holders, self.trouble.holders = self.trouble.holders, []
-        for driver in holders:
-            driver.wake()
+        for driver in (self.driver, self.pusher):
+            if driver is not None:
+                driver.wake()
 
     def forget_outputs(self) -> None:
         """The slet raised: what it pushed for this item does not leave."""

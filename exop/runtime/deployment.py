@@ -23,6 +23,7 @@ from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.entry import Entry
+from exop.runtime.inlets import Inlets
 from exop.runtime.ledger import Ledger
 from exop.runtime.watchdog import Attended, Watchdog
 from exop.shown import described
@@ -42,10 +43,10 @@ class Deployment:
         inserted: Queues that the wiring has put where drivers would meet, by the place where they stand.
         reasons: Why each of them is there.
         places: What is compiled at each place.
+        inlets: The work that waits in front of each place.
         merges: Where several producers meet in a channel.
         joined: The connections: channels, each with the name of a port.
         loops: What watches the cycles; called by drivers that have nothing to do.
-        leaving: Drivers of components that are just being replaced or removed.
         retired: Folders of engines that were replaced, which the last checkpoint may still name.
         rank: How far downstream each driver (by `id`) begins.
         finished: Set when every component has ended.
@@ -69,7 +70,6 @@ class Deployment:
         self.workers: dict[str, Worker] = {}
         self.loops: list[Callable[[], Callable[[], None] | None]] = []
         self.rank: dict[int, int] = {}
-        self.leaving: list[Driver] = []
         self.retired: list[Path] = []
         self.finished = threading.Event()
         self._not_ended: Component | None = None
@@ -77,6 +77,7 @@ class Deployment:
         self.progress = threading.Condition()
         self.ledger = Ledger(self)
         self.places: dict[str, Entry] = {}
+        self.inlets = Inlets()
         self.started: float | None = None
         self.replaced: dict[str, dict[str, Any]] = {}
         self.last_change: tuple[int, float] | None = None

@@ -18,6 +18,9 @@ Control = Callable[[Punctuation | EndOfStream], None]
 Late = Mapping[str, Callable[[], Any]]
 
 
+#: Puts a payload where it waits, by the way it would be pushed.
+Store = Callable[[Way, Any], None]
+
 #: Stands for "no item".
 NOTHING: Final = object()
 
@@ -29,9 +32,24 @@ class Entry:
     are the two halves of `control` where a slet sees control items: the slet is shown it, and it goes on.
     `probe` is the same way with instruments on it; a driver takes it for the few items that are measured. `link` is
     there when the way leads into a slet that can be fused with the one before it.
+
+    Three more serve work that is left unfinished, never the running stream: `targets` are all entries of a fan-out,
+    `store` puts a payload into a queue without waiting for room, and `behind` leads on when the place itself is gone.
     """
 
-    __slots__ = ("control", "link", "pass_on", "place", "probe", "push", "push_batch", "show")
+    __slots__ = (
+        "behind",
+        "control",
+        "link",
+        "pass_on",
+        "place",
+        "probe",
+        "push",
+        "push_batch",
+        "show",
+        "store",
+        "targets",
+    )
 
     def __init__(
         self,
@@ -42,6 +60,8 @@ class Entry:
         place: str = "",
         probe: Entry | None = None,
         link: Link | None = None,
+        store: Store | None = None,
+        behind: Sequence[Entry] = (),
     ) -> None:
         self.push = push
         self.push_batch = push_batch
@@ -51,6 +71,9 @@ class Entry:
         self.place = place
         self.probe: Entry = probe or self
         self.link = link
+        self.store = store
+        self.targets: Sequence[Entry] = ()
+        self.behind = behind
 
     def stand_at(self, place: str) -> None:
         """Name the place where the entry, and its probe, lead."""
@@ -74,6 +97,8 @@ class LateEntry(Entry):
     def __init__(self, control: Control, late: Late) -> None:
         self.control = self.show = self.pass_on = control
         self.place = ""
+        self.store = None
+        self.targets = self.behind = ()
         self._late = late
         if "link" not in late:
             self.link = None
@@ -102,7 +127,7 @@ def _discard(_: Any) -> None:
     """Drop the items of an output that is not connected."""
 
 
-NOWHERE = Entry(_discard, _discard, _discard)
+NOWHERE = Entry(_discard, _discard, _discard, store=lambda way, payload: None)
 
 
 def fan_out(targets: Sequence[Entry], *, probing: bool = True) -> Entry:
@@ -124,7 +149,9 @@ def fan_out(targets: Sequence[Entry], *, probing: bool = True) -> Entry:
     late: dict[str, Callable[[], Any]] = {"push": lambda: _to_all(targets, "push"), "push_batch": push_batch}
     if probing:
         late["probe"] = lambda: fan_out([target.probe for target in targets], probing=False)
-    return LateEntry(_to_all(targets, "control"), late)
+    entry = LateEntry(_to_all(targets, "control"), late)
+    entry.targets = targets
+    return entry
 
 
 def _to_all(targets: Sequence[Entry], way: Way) -> Callable[[Any], None]:

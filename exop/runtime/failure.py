@@ -130,7 +130,7 @@ def _suspend(component: Component, port: PortSpec, kept: Kept) -> NoReturn:
         ) from kept.error
     trouble = component.trouble
     work = again(component, port, kept.item)
-    component.failed(kept.error, kept, driver)
+    component.failed(kept.error, kept)
     raise Unwind(f"{component.node.name} is suspended on an item", lambda: trouble.kept is not kept, work)
 
 
@@ -155,7 +155,7 @@ def stranded(deployment: Deployment, driver: Driver, error: BaseException, in_ha
     kept = component.trouble.kept or Kept(
         port if component is there else next(iter(component.spec.ports), ""), payload, error
     )
-    component.failed(error, kept, driver)
+    component.failed(error, kept)
     where = f"{component.node.name} is suspended: {driver.name} could not go on"
     return Unwind(where, lambda: component.trouble.kept is not kept, in_hand or Work(NOWHERE, "push", None))
 
@@ -186,7 +186,7 @@ def source_broken(component: Component, error: BaseException) -> bool:
     else:
         trouble.tries = 0
         kept = Kept("", None, error, taken)
-        component.failed(error, kept, driver)
+        component.failed(error, kept)
         driver.hold(f"{name} is suspended", until=lambda: trouble.kept is not kept or driver.ending)
     return not (driver.ending or driver.retired)
 

@@ -298,7 +298,7 @@ class PulledInput(InputPort[Any]):
         if driver is None:
             return
         driver.busy = True
-        if driver.closed or driver.halting or driver.retired or driver.anew or driver.work:
+        if driver.closed or driver.halting or driver.retired or driver.anew or driver.filled:
             driver.stand_by()
             if driver.retired or driver.anew:
                 raise Halted

@@ -87,6 +87,6 @@ def _refused(channel: Channel, producers: Sequence[Producer], work: Work, error:
             where = f"pushing into the channel {channel.name!r}"
             raise ComponentFailed(node=component.node.name, phase=where, problem=described(error)) from error
         kept = Kept(port, work.payload, error)
-        component.failed(error, kept, driver)
+        component.failed(error, kept)
         where = f"{component.node.name} is suspended: the channel {channel.name!r} does not take its item"
         raise Unwind(where, lambda: component.trouble.kept is not kept, work)

@@ -86,7 +86,7 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
             else:  # of a slet that pulls: it finds them when it pulls the next time
                 for name, items in letter.item.items():
                     component.pulled[name].taken.extend(items)
-        runner.take_on(work)
+        deployment.inlets.post(work)
     return len(letters)
 
 

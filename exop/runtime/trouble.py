@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exop.errors import NotStorable, StoredStateError
 from exop.model.fields import misfit
-from exop.runtime.drivers.base import Driver
 from exop.runtime.unwind import Unwind
 from exop.shown import described, shown, traceback_of
 
@@ -219,14 +218,12 @@ class Trouble:
     Attributes:
         kept: The item on which it is suspended.
         dead: The items that were set aside.
-        holders: The drivers that wait for it.
         hang: The item that takes longer than the slet's time-out.
         tries: How often it was iterated in vain, since it had yielded so much (`sent`).
     """
 
     kept: Kept | None = None
     dead: DeadLetters = field(default_factory=DeadLetters)
-    holders: list[Driver] = field(default_factory=list)
     hang: Hang | None = None
     tries: int = 0
     sent: int = -1

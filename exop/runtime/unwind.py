@@ -30,16 +30,33 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One thing that is still to be done: hand *payload* to *entry*, or to what stands at its place by now."""
+    """One call that is still to be made: hand *payload* to *entry*, or to what stands at its place by now.
+
+    Attributes:
+        wait: What has to come about before.
+        stamp: Its position among the work of its driver.
+    """
 
     entry: Entry
     way: Way
     payload: Any
     wait: Wait | None = None
+    stamp: int = 0
 
     def do(self, current: Mapping[str, Entry]) -> None:
         """Do it; *current* is what is compiled at each place."""
         getattr(current.get(self.entry.place, self.entry), self.way)(self.payload)
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Work):
+    """A call that brings no item: made by the driver that runs the place of *entry*, in its turn."""
+
+    call: Callable[[], object] = bool
+
+    def do(self, current: Mapping[str, Entry]) -> None:
+        """Make it."""
+        self.call()
 
 
 class Unwind(BaseException):

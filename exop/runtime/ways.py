@@ -274,7 +274,6 @@ def _holding(component: Component, port: PortSpec) -> Entry:
                 raise ComponentFailed(
                     node=component.node.name, phase=f"taking an item at {port.name!r}", problem=problem
                 )
-            component.trouble.holders.append(driver)
             raise Unwind(
                 f"{component.node.name} is suspended",
                 lambda: component.left or component.status is not State.SUSPENDED,

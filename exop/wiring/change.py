@@ -7,7 +7,7 @@ is logged: the change is made.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import filterfalse
 
@@ -20,21 +20,23 @@ from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.durable.failpoints import failpoint
+from exop.runtime.entry import NOWHERE, Entry
+from exop.runtime.inlets import Inlets
 from exop.runtime.interpreter import give_way
 from exop.runtime.interrupts import check_interrupt
 from exop.runtime.manager import ComponentManager
 from exop.runtime.openings import opens
 from exop.runtime.pause import Pause
-from exop.runtime.unwind import Work
+from exop.runtime.unwind import Call, Work
 from exop.shown import add_note, described
 from exop.wiring.channels import settle_channels
 from exop.wiring.contents import move_contents
 from exop.wiring.controller import Bound, Wiring, WiringController
-from exop.wiring.drain import Drain, check_ends
+from exop.wiring.drain import Drain, check_ends, check_inlets
 from exop.wiring.engines import check_left, check_level, put_out, take_over
-from exop.wiring.hands import Hands, check_hands
 from exop.wiring.lines import caught_up, settle_fired, settle_ready
 from exop.wiring.participant import Participant, Phase
+from exop.wiring.places import inside
 from exop.wiring.plan import Plan, Step
 from exop.wiring.standby import Companions, Leavers, report
 from exop.wiring.successors import Successors, Undo
@@ -164,10 +166,9 @@ class Change(Participant):
         old, before, after = self._old, self._before, self._leanest()
         undo = self._undo_cut
         try:
-            check_hands(self.deployment.drivers(), before.circuit, after.circuit)
+            check_inlets(self.deployment.inlets, before.circuit, after.circuit)
             check_left(old, self._successors.made)
             self._successors.states |= self.beside.take_over(undo)
-            self.deployment.leaving = [one.driver for one in old if one.driver is not None]
             move_contents(self.deployment, self.plan, undo)
             self._swap(before)
             mesh = self._caught_up()
@@ -178,10 +179,8 @@ class Change(Participant):
         except BaseException as error:
             _undo(undo, error)  # before anything moves again
             raise
-        finally:
-            self.deployment.leaving = []
         self.target = mesh.at(mesh.revision + 1)
-        self._decided = partial(self._give_out, bound, after)
+        self._decided = partial(self._give_out, bound)
 
     def _go_on(self) -> None:
         """The change is decided: from here on nothing can fail."""
@@ -190,10 +189,10 @@ class Change(Participant):
         self._undo.clear()
         self._decided()
 
-    def _give_out(self, bound: Bound, after: Wiring) -> None:
-        """Move what waits, and give in-flight items to their new drivers."""
+    def _give_out(self, bound: Bound) -> None:
+        """Assign what waits to its drivers, and post what those who leave have not sent."""
         bound.complete()
-        self._hand_on(self._old, self._before, Wiring(after.circuit, bound.layout))
+        self._hand_on(self._old)
         self.deployment.mesh = self.target
 
     def _caught_up(self) -> Mesh:
@@ -264,11 +263,12 @@ class Change(Participant):
         for component in self._muted:
             component.announce()
 
-    def _hand_on(self, old: list[Component], before: Wiring, after: Wiring) -> None:
-        """Give in-flight items to their new drivers; replaced drivers do no more. Nothing can fail here."""
-        hands = Hands(self.deployment, before.circuit, after.circuit, after.layout)
-        hands.send_closed(self._closed)
-        own = [(driver, driver.unload()) for driver in self.deployment.drivers()]
+    def _hand_on(self, old: list[Component]) -> None:
+        """Post what those who leave have not sent to where it leads now; they do no more. Nothing can fail here."""
+        inlets = self.deployment.inlets
+        for name in self._closed:
+            there = Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, place=inside(name))
+            inlets.post([Call(there, "push", None, call=self.deployment.channels[name].send_closed)])
         for component in self._restarted():
             if isinstance(component.driver, SourceDriver):
                 component.driver.iterate_anew()
@@ -277,25 +277,21 @@ class Change(Participant):
             if driver is None:
                 continue
             stays = self.beside.stays(component)
-            left = driver.unload()  # before it is asked to leave: it would do it itself
             unsent = [*component.surrender(), *([] if stays else put_out(component))]
+            send = partial(_send_for, inlets, component, successor)
             if isinstance(driver, EngineDriver):
-                driver.heir = partial(_push_late, hands, component, successor)
+                driver.heir = send
             if successor is not None and successor.driver is not None and driver.ending:
                 successor.driver.ending = True
             for one in () if stays else (driver, *component.pullers):
                 one.retire()
-            hands.pass_on(driver, left)
-            hands.pass_out(component, successor, unsent)
-        for driver, work in own:
-            driver.work.extendleft(reversed(hands.pass_on(driver, work)))
+            for work in unsent:
+                send(work)
         for component in old:
             successor = self._successors.made.get(component.node.name)
             if successor is not None and component.node.name not in self.beside.ready:  # they have had all of it
-                take_over(component, successor, hands)
-        for driver in self.deployment.drivers():
-            hands.put_in_order(driver)
-        self.beside.tell(hands)
+                take_over(component, successor, inlets)
+        self.beside.tell(inlets)
         for component in old:
             self.deployment.let_go(component)
 
@@ -333,10 +329,10 @@ def _undo(steps: list[Undo], error: BaseException) -> None:
 def _remembered(component: Component) -> Undo:
     """Return an undo that restores the settings, state and trouble that a component has now."""
     node, lifecycle, error, trouble = component.node, component.lifecycle, component.error, component.trouble
-    kept, holders = trouble.kept, list(trouble.holders)
+    kept = trouble.kept
 
     def bring_back() -> None:
-        component.error, trouble.kept, trouble.holders = error, kept, holders
+        component.error, trouble.kept = error, kept
         component.become(lifecycle)
         if node is not component.node:
             component.configure(node)
@@ -344,6 +340,8 @@ def _remembered(component: Component) -> Undo:
     return bring_back
 
 
-def _push_late(hands: Hands, engine: Component, successor: Component | None, work: Work) -> None:
-    """Send what an engine pushes after it was replaced, and before it is closed, by its successor's outputs."""
-    hands.pass_out(engine, successor, [work])
+def _send_for(inlets: Inlets, component: Component, successor: Component | None, work: Work) -> None:
+    """Post what a component that leaves has put out: by its successor's port, if there is one of that name."""
+    port = next((name for name, entry in component.to.items() if entry is work.entry), "")
+    there = successor.to.get(port) if successor is not None and work.entry is not NOWHERE else None
+    inlets.post([replace(work, entry=there or work.entry)])

@@ -110,7 +110,7 @@ class Compiler:
     def _at(self, entry: Entry, place: str) -> Entry:
         """Name what stands at a place, so that work which was left behind finds it again."""
         if entry is NOWHERE:  # it is everybody's, and has no place
-            entry = Entry(entry.push, entry.push_batch, entry.control)
+            entry = Entry(entry.push, entry.push_batch, entry.control, store=entry.store)
         if not entry.place:
             entry.stand_at(place)
         self._places[entry.place] = entry
@@ -206,4 +206,6 @@ class Compiler:
 
 def _controlled(entry: Entry, control: Control, late: Late) -> Entry:
     """The same way in with another way for control items; *late* has its probe."""
-    return LateEntry(control, {"push": lambda: entry.push, "push_batch": lambda: entry.push_batch, **late})
+    made = LateEntry(control, {"push": lambda: entry.push, "push_batch": lambda: entry.push_batch, **late})
+    made.behind = (entry,)
+    return made

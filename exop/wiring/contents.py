@@ -19,7 +19,6 @@ from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.source import SourceDriver
-from exop.runtime.unwind import Work
 from exop.wiring.places import channel_at, port_at
 from exop.wiring.plan import Plan
 
@@ -70,8 +69,11 @@ class _Contents:
             for component in self.deployment.components.values():
                 if component.node.name in self.nodes:
                     self._of_component(component)
+            self._exchange(partial(self.deployment.inlets.exchange, self._leads_to_them))
             for driver in self.deployment.drivers():
-                self._of_driver(driver)
+                if isinstance(driver, SourceDriver) and driver.hand is not None and self._feeds_them(driver):
+                    self.undo.append(partial(setattr, driver, "hand", driver.hand))
+                    driver.hand = self._mover.move(driver.hand)
         except NoVersion as problem:
             raise PlanError(f"an item that waits in {self.after.name} cannot be handed over: {problem}") from problem
 
@@ -97,19 +99,6 @@ class _Contents:
             pulled = self._mover.move(dict(kept.pulled))
             component.trouble.kept = dataclasses.replace(kept, item=self._mover.move(kept.item), pulled=pulled)
 
-    def _of_driver(self, driver: Driver) -> None:
-        """Convert a driver's remaining work, and the items that a source has yielded and not pushed yet."""
-        work = list(driver.work)
-        moved = [self._moved(one) if self._leads_to_them(one.entry.place) else one for one in work]
-        self.undo.append(partial(_refill, driver, work))
-        _refill(driver, moved)
-        if isinstance(driver, SourceDriver) and driver.hand is not None and self._feeds_them(driver):
-            self.undo.append(partial(setattr, driver, "hand", driver.hand))
-            driver.hand = self._mover.move(driver.hand)
-
-    def _moved(self, work: Work) -> Work:
-        return dataclasses.replace(work, payload=self._mover.move(work.payload))
-
     def _feeds_them(self, driver: Driver) -> bool:
         nodes = [one.node for one in self.deployment.components.values() if one.driver is driver]
         return any(channel in self._channels for node in nodes for channel in node.outputs().values())
@@ -132,8 +121,3 @@ class _Contents:
         if node is not None and port in node.outputs():
             return node.outputs()[port] in self._channels
         return name in self.nodes
-
-
-def _refill(driver: Driver, work: list[Work]) -> None:
-    driver.work.clear()
-    driver.work.extend(work)

@@ -23,7 +23,7 @@ from exop.wiring.compiler import Compiler
 from exop.wiring.drain import Drain
 from exop.wiring.layout import Layout, check_order, lay_out
 from exop.wiring.loops import EndOfLoop
-from exop.wiring.manning import man, relieve
+from exop.wiring.manning import depth, man
 from exop.wiring.places import possible
 from exop.wiring.seeds import Seeds, find_seeds, open_anew
 
@@ -49,12 +49,10 @@ class Bound:
 
     Attributes:
         layout: With queues for the catch-up events of newly connected ports.
-        leaving: Workers that serve no queue any more; their in-flight items are another worker's.
         complete: Moves what waits; called once, when the connections are not going to be taken back any more.
     """
 
     layout: Layout
-    leaving: list[Worker]
     complete: Callable[[], None]
 
 
@@ -122,8 +120,6 @@ class WiringController:
     def rebind(self, deployment: Deployment, wiring: Wiring) -> None:
         """Bind what was surveyed for good: the connections are those of before, the ways between them are not."""
         bound = self.bind(deployment, wiring)
-        for worker in bound.leaving:
-            relieve(deployment, worker)
         bound.complete()
 
     def survey(self, deployment: Deployment, channels: Collection[str] | None = None) -> Wiring:
@@ -157,7 +153,7 @@ class WiringController:
         deployment.reasons = dict(layout.inserted)
         leaving = man(deployment, circuit, layout)
         deployment.loops = [EndOfLoop(deployment, circuit, loop) for loop in layout.loops]
-        return Bound(layout, leaving, partial(_complete, deployment, circuit, seeds, leaving))
+        return Bound(layout, partial(_complete, deployment, Wiring(circuit, layout), seeds, leaving))
 
     def _replace_queues(self, deployment: Deployment, queues: dict[str, Buffered]) -> None:
         """Register the inserted queues, and let go of those that are not needed; one that holds items stays."""
@@ -176,9 +172,11 @@ class WiringController:
         self._ports.close()
 
 
-def _complete(deployment: Deployment, circuit: Circuit, seeds: Seeds, leaving: Collection[Worker]) -> None:
+def _complete(deployment: Deployment, wiring: Wiring, seeds: Seeds, leaving: Collection[Worker]) -> None:
     """Move what waits to where the new connections lead; nothing can fail here."""
+    circuit = wiring.circuit
     open_anew(deployment, circuit)
+    deployment.inlets.assign(partial(depth, circuit, wiring.layout), leaving)
     ends = (circuit.consumers, circuit.producers)
     deployment.joined = {(name, join.name) for end in ends for name, joins in end.items() for join in joins}
     for worker in leaving:

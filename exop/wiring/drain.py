@@ -17,10 +17,11 @@ from exop.model.lifecycle import State
 from exop.runtime.channels.buffered import Buffered
 from exop.runtime.component import Component
 from exop.runtime.drivers.base import Driver
+from exop.runtime.inlets import Inlets
 from exop.runtime.pause import Pause
 from exop.shown import RAISED, described
 from exop.wiring.circuit import Circuit, Join
-from exop.wiring.places import before_key, edge_key
+from exop.wiring.places import before_key, channel_at, edge_key, port_at
 
 if TYPE_CHECKING:
     from exop.wiring.controller import Wiring
@@ -115,8 +116,12 @@ class Drain:
                 )
 
     def _let_empty(self, worker: Driver, queues: list[Buffered]) -> None:
-        """Let a parked driver work on nothing but these queues, until they are empty or it can do no more."""
+        """Let a parked driver work on nothing but these queues, until they are empty or it can do no more.
+
+        It waits for no room: who would make it may wait for a slet that is repaired after the change.
+        """
         worker.only = tuple(queues)
+        worker.draining = True
         worker.open()
         try:
             self.pause.watch(worker)
@@ -126,6 +131,7 @@ class Drain:
             worker.close()
             self.pause.wait_parked()
             worker.only = None
+            worker.draining = False
 
     def _gone_with(self, leaving: list[Join]) -> bool:
         """Whether all that an item waits for is removed, and cannot work."""
@@ -188,7 +194,7 @@ def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed:
     def stuck() -> bool:
         """Whether it waits for a slet to be repaired or resumed, which cannot happen before the change is over."""
         helpless = [one for one in pause.deployment.components.values() if one.status in HELPLESS]
-        return driver.held_by is not None and any(driver in one.trouble.holders for one in helpless)
+        return driver.held_by is not None and any(driver in (one.driver, one.pusher) for one in helpless)
 
     shut = component.status is State.SUSPENDED
     driver.draining = True
@@ -209,3 +215,35 @@ def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed:
         late = driver.held_by or f"not within {pause.timeout:g} s{call.whereabouts()}"
         why = late if call.abandoned else described(error)
         raise PlanError(f"{component.node.name} has not put out what it was given: {why}") from error
+
+
+def check_inlets(inlets: Inlets, before: Circuit, after: Circuit) -> None:
+    """Refuse a change that removes the place where work waits.
+
+    A node that cannot work itself takes what waits for it along, when it is removed.
+
+    Raises:
+        PlanError: an item would be lost.
+    """
+    stay = {component.node.name for component in after.components()}
+    able = {one.node.name for one in before.components() if one.status not in HELPLESS}
+    for driver, work in inlets.waiting():
+        channel, port = channel_at(work.entry.place), port_at(work.entry.place)
+        node = port.rpartition(".")[0]
+        if channel and port:  # a window; its port may leave the channel only with its slet
+            lost = node in stay and all(join.name != port for join in after.consumers.get(channel, ()))
+        elif channel:
+            readers = before.consumers.get(channel, ())
+            lost = channel not in after.channels and any(join.component.node.name in stay for join in readers)
+        else:
+            lost = node in able and node not in stay and not _leaves(before, port)
+        if lost:
+            raise PlanError(
+                f"an item is on its way to {work.entry.place}, which would be removed, and cannot go on "
+                f"({driver.held_by or driver.name}); repair or resume that first"
+            )
+
+
+def _leaves(circuit: Circuit, port: str) -> bool:
+    """Whether a port is an output: what waits there goes to the places behind it."""
+    return any(join.name == port for joins in circuit.producers.values() for join in joins)

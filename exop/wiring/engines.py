@@ -9,8 +9,8 @@ from exop.model.items import CONTROL, EndOfStream
 from exop.runtime.component import Component
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.failure import anchor
+from exop.runtime.inlets import Inlets
 from exop.runtime.unwind import Way, Work
-from exop.wiring.hands import Hands
 
 
 def check_left(old: Iterable[Component], successors: Mapping[str, Component]) -> None:
@@ -56,7 +56,7 @@ def put_out(component: Component) -> list[Work]:
     return [Work(entry, _leaving(payload), payload) for entry, payload in found if entry is not None]
 
 
-def take_over(component: Component, successor: Component, hands: Hands) -> None:
+def take_over(component: Component, successor: Component, inlets: Inlets) -> None:
     """Give to *successor* what the engine *component* was given and has not put out: older than all that is to come."""
     if component.tie is None or not isinstance(component.driver, EngineDriver):
         return
@@ -68,8 +68,7 @@ def take_over(component: Component, successor: Component, hands: Hands) -> None:
         place = next((one for one in successor.spec.inputs if one.name == port.name), None)
         if found and place is not None:
             entry = anchor(successor, place)
-            work = [Work(entry, _entering(payload, port.type.form), payload) for payload in found]
-            hands.pass_first(component.driver, work)
+            inlets.post([Work(entry, _entering(payload, port.type.form), payload) for payload in found], first=True)
 
 
 def _entering(payload: object, form: str) -> Way:

@@ -27,6 +27,7 @@ class Layout:
         inserted: The places where a queue is needed, and why.
         groups: For each queue (buffered channels by name, inserted ones by place), those that share its worker.
         runs: For each node and each channel that keeps something (`channel:name`), its drivers.
+        depths: For each node, how many slets (and channels that keep something) call each other before it, and it.
         order: How far downstream each queue is, each node and each channel (`channel:name`).
         loops: The cycles, each as its nodes.
     """
@@ -34,6 +35,7 @@ class Layout:
     inserted: dict[str, str] = field(default_factory=dict)
     groups: dict[str, frozenset[str]] = field(default_factory=dict)
     runs: dict[str, set[DriverKey]] = field(default_factory=dict)
+    depths: dict[str, int] = field(default_factory=dict)
     order: dict[str, int] = field(default_factory=dict)
     loops: list[list[str]] = field(default_factory=list)
 
@@ -98,7 +100,6 @@ class _Reach:
         self._circuit, self._layout, self._workers = circuit, layout, workers
         self._inserted = layout.inserted
         self._behind: dict[str, set[DriverKey]] = {}
-        self._depths: dict[str, int] = {}
         self._late = False
 
     def complete(self) -> bool:
@@ -138,14 +139,12 @@ class _Reach:
                     self._insert(name, join, f"the direct chain is {LONGEST_CHAIN} slets long")
                 else:
                     deep = max(deep, above)
-        self._depths[component.node.name] = 1 if component.spec.own_driver or component.spec.iterated else deep + 1
+        self._layout.depths[component.node.name] = deep + 1
 
     def _depth(self, name: str) -> int:
         """How many calls stand above what a channel delivers to."""
         own = int(self._circuit.channels[name].serial)
-        if before_key(name) in self._inserted:
-            return own
-        return own + max((self._depths[join.component.node.name] for join in self._circuit.producers[name]), default=0)
+        return own if before_key(name) in self._inserted else own + sent_at(self._circuit, self._layout, name)
 
     def _keys(self, component: Component, fed: list[tuple[str, Join]]) -> set[DriverKey]:
         """Who runs a component."""
@@ -201,6 +200,14 @@ def drivers_of(layout: Layout, component: Component) -> set[DriverKey]:
     if component.spec.iterated:
         return {("source", component.node.name)}
     return layout.runs.get(component.node.name, set())
+
+
+def sent_at(circuit: Circuit, layout: Layout, channel: str) -> int:
+    """How many calls stand above what is pushed into a channel."""
+    found = (join.component for join in circuit.producers[channel])
+    return max(
+        (1 if one.spec.own_driver or one.spec.iterated else layout.depths[one.node.name] for one in found), default=0
+    )
 
 
 def _named(keys: set[DriverKey]) -> str:

@@ -56,9 +56,9 @@ class EndOfLoop:
         queues = [*self._queues()]
         drivers = {id(one): one for one in self._drivers() if one is not current_driver()}.values()
         before = [queue.cursor for queue in queues]
-        if any(queue.entries for queue in queues) or any(driver.busy or driver.work for driver in drivers):
+        if any(queue.entries for queue in queues) or any(driver.busy or driver.filled for driver in drivers):
             return False
-        if any(feeder.runner is not None and feeder.runner.work for feeder in self._feeders):
+        if any(feeder.runner is not None and feeder.runner.filled for feeder in self._feeders):
             return False
         return before == [queue.cursor for queue in queues] and not any(q.entries for q in queues)
 

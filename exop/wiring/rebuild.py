@@ -18,11 +18,10 @@ from exop.runtime.channels.log import LogChannel
 from exop.runtime.component import Component
 from exop.runtime.convert import weight
 from exop.runtime.deployment import Deployment
-from exop.runtime.drivers.base import Driver, acting_as
+from exop.runtime.drivers.base import acting_as
 from exop.runtime.interrupts import check_interrupt
 from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.pause import Pause
-from exop.runtime.unwind import Work
 from exop.runtime.ways import way_into
 from exop.wiring.plan import Plan, Step
 
@@ -168,22 +167,10 @@ class Rebuild:
         return [list(chain.from_iterable(pieces))]
 
     def _waiting(self) -> int:
-        """Return the number of rows between the log and the slet: in a queue, and in flight at drivers."""
+        """Return the number of rows between the log and the slet: in a queue, and in the inlet."""
         queue = self.deployment.inserted.get(self._queue)
         rows = sum(_rows(kind, payload) for kind, payload in queue.capture()["entries"]) if queue is not None else 0
-        for driver in self.deployment.drivers():
-            places = (self._place, f"queue {self._queue}")
-            rows += sum(_rows(work.way, work.payload) for work in _in_hand(driver) if work.entry.place in places)
-        return rows
-
-
-def _in_hand(driver: Driver) -> list[Work]:
-    """Return the in-flight work of a driver; it may change while it is read."""
-    while True:
-        try:
-            return list(driver.work)
-        except RuntimeError:
-            continue
+        return rows + sum(_rows(work.way, work.payload) for work in self.deployment.inlets.at(self._place))
 
 
 def _rows(way: str, payload: object) -> int:

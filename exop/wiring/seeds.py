@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from exop.model.items import CONTROL, EndOfStream
+from exop.model.items import EndOfStream
 from exop.model.lifecycle import State
 from exop.runtime.channel import ControlMerge
 from exop.runtime.channels.buffered import Buffered
@@ -85,12 +85,7 @@ def open_anew(deployment: Deployment, circuit: Circuit) -> None:
     before = {port for _, port in deployment.joined}
     joins = [(name, join) for name, found in circuit.consumers.items() for join in found]
     moved = [join for name, join in joins if join.name in before and (name, join.name) not in deployment.joined]
-    places = {join.name for join in moved}
-    for driver in deployment.drivers() if moved else ():
-        left = [one for one in driver.work if not (one.entry.place in places and isinstance(one.payload, CONTROL))]
-        if len(left) < len(driver.work):
-            driver.work.clear()
-            driver.work.extend(left)
+    deployment.inlets.drop_marks([join.name for join in moved])
     for join in moved:
         component, port = join.component, join.port.name
         if component.status is not State.ENDED:
@@ -123,11 +118,7 @@ def _end_comes(deployment: Deployment, circuit: Circuit, name: str) -> bool:
     if any(("control", EndOfStream()) in queue.capture()["entries"] for queue in queues):
         return True
     places = {f"channel {name}", inside(name), *(join.name for join in circuit.producers[name])}
-    return any(
-        work.entry.place in places and isinstance(work.payload, EndOfStream)
-        for driver in (*deployment.drivers(), *deployment.leaving)
-        for work in driver.work
-    )
+    return any(isinstance(work.payload, EndOfStream) for place in places for work in deployment.inlets.at(place))
 
 
 def _homeless(deployment: Deployment, circuit: Circuit) -> Iterator[tuple[Buffered, str]]:

@@ -15,11 +15,11 @@ from exop.runtime.closing import HOLDING
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.inlets import Inlets
 from exop.runtime.manager import ComponentManager
 from exop.runtime.pause import Pause
 from exop.runtime.unwind import Work
 from exop.shown import described
-from exop.wiring.hands import Hands
 
 
 class Companion(Protocol):
@@ -95,14 +95,11 @@ class Companions:
             undo.append(keeper.drop)
             keeper.keep(predecessor, successor)
 
-    def tell(self, hands: Hands) -> None:
-        """Everything is bound, and parked: put out what was told to nobody."""
+    def tell(self, inlets: Inlets) -> None:
+        """Everything is bound, and parked: put out the punctuations that neither has sent."""
         for companion in self.ready.values():
-            component = companion.component
-            for port, mark in companion.owed():
-                entry, runner = component.to.get(port), component.runner
-                if entry is not None and runner is not None:
-                    runner.take_on(hands.pass_on(runner, [Work(entry, "control", mark)]))
+            to = companion.component.to
+            inlets.post(Work(to[port], "control", mark) for port, mark in companion.owed() if port in to)
 
     def stays(self, component: Component) -> bool:
         """A component that is replaced is not closed."""

@@ -8,15 +8,59 @@ from unittest import mock
 import pytest
 
 from bench.durable_app.engine import Doubled
-from exop import Application, Platform, hookimpl, slet
+from exop import Application, OutputPort, Platform, Slet, hookimpl, input_port, slet
 from exop.hooks import Plugins
 from exop.wiring.durability import Durability
 from tests.change.tools import Position, Seen, finish, suspended
 from tests.rig import Gate
 
 LAST = 12
-#: What comes of each number, in the order of the branches.
-WHOLE = [2 * (10 * number + branch) for number in range(1, LAST + 1) for branch in (1, 2, 3)]
+
+
+def whole(branches: int) -> list[int]:
+    """What comes of all numbers, for each in the order of the branches."""
+    return [2 * (10 * number + branch) for number in range(1, LAST + 1) for branch in range(1, branches + 1)]
+
+
+class Split(Slet):
+    """Sends each number out twice, by one port after the other."""
+
+    one: OutputPort[int]
+    other: OutputPort[int]
+
+    @input_port
+    def x(self, x: int) -> None:
+        """Send it."""
+        self.one.push(x)
+        self.other.push(x)
+
+
+class Left(Slet):
+    """Called first by the one branch, and last by the other."""
+
+    @input_port
+    def a(self, x: int) -> int:
+        """Be called by the one branch."""
+        return 10 * x + 1
+
+    @input_port
+    def b(self, x: int) -> int:
+        """Be called by the other one."""
+        return 10 * x + 4
+
+
+class Right(Slet):
+    """Called last by the one branch, and first by the other."""
+
+    @input_port
+    def a(self, x: int) -> int:
+        """Be called by the one branch."""
+        return 10 * x + 2
+
+    @input_port
+    def b(self, x: int) -> int:
+        """Be called by the other one."""
+        return 10 * x + 3
 
 
 class Branches:
@@ -69,7 +113,8 @@ class Branches:
         def written(item: int, seen: Seen) -> None:
             seen.items.append(item)
 
-        return [numbers, numbers_too, first, waiting, second, third, third_too, written, Doubled]
+        found = [numbers, numbers_too, first, waiting, second, third, third_too, written, Doubled]
+        return [*found, Split, Left, Right]
 
 
 def diamond(slets: Any) -> Application:
@@ -81,6 +126,20 @@ def diamond(slets: Any) -> Application:
     app.add("first", slets["branches:first"], x=channel, out=meeting)
     app.add("second", slets["branches:second"], x=app.add("waiting", slets["branches:waiting"], x=channel), out=meeting)
     app.add("third", slets["branches:third"], x=channel, out=meeting)
+    app.add("written", slets["branches:written"], item=app.add("engine", slets["branches:doubled"], number=meeting))
+    return app
+
+
+def crossing(slets: Any) -> Application:
+    """Two branches call the same two slets in opposite order: no order of the slets is that of the calls."""
+    app = Application("diamond")
+    app.durable(every=3600)
+    one, other, far, meeting = (app.channel(name) for name in ("one", "other", "far", "e"))
+    app.add("split", slets["branches:split"], x=app.add("numbers", slets["branches:numbers"]), one=one, other=other)
+    app.add("first", slets["branches:first"], x=one, out=app.channel("unread"))
+    app.add("waiting", slets["branches:waiting"], x=other, out=far)
+    app.add("left", slets["branches:left"], a=one, b=other, out=meeting)
+    app.add("right", slets["branches:right"], a=one, b=far, out=meeting)
     app.add("written", slets["branches:written"], item=app.add("engine", slets["branches:doubled"], number=meeting))
     return app
 
@@ -97,12 +156,15 @@ def opened(tmp_path):
     return opened
 
 
-@pytest.mark.parametrize("node", ["third", "numbers"])
-def test_a_crash_behind_a_change_while_a_branch_was_suspended(opened, tmp_path, node):
+@pytest.mark.parametrize(
+    ("app", "node", "expected"),
+    [(diamond, "third", whole(3)), (diamond, "numbers", whole(3)), (crossing, "numbers", whole(4))],
+)
+def test_a_crash_behind_a_change_while_a_branch_was_suspended(opened, tmp_path, app, node, expected):
     """What is sent again comes in the order of before: the engine recognizes it by its number."""
     branches = Branches()
     with opened(branches, "before") as platform:
-        platform.apply(diamond(platform.slets()).build())
+        platform.apply(app(platform.slets()).build())
         suspended(platform, "diamond", "first")
         platform.checkpoint("diamond")
         with mock.patch.object(Durability, "changed"):  # the crash comes before the change is in a checkpoint
@@ -120,4 +182,4 @@ def test_a_crash_behind_a_change_while_a_branch_was_suspended(opened, tmp_path, 
     with opened(again, "after") as platform:
         assert platform.applications() == ["diamond"], platform.failed_to_restart
         finish(platform, "diamond")
-        assert platform.deployment("diamond").components["written"].state.items == WHOLE
+        assert platform.deployment("diamond").components["written"].state.items == expected

@@ -118,9 +118,16 @@ def test_items_behind_a_suspended_slet_stay_with_their_worker(platform, refused)
     platform.apply(app.build())
     suspended(platform, "app", "p")
     deployment = platform.deployment("app")
-    held = {worker.name: (worker.queues, [*worker.work]) for worker in deployment.workers.values()}
+
+    def held():
+        workers = deployment.workers.values()
+        return {worker.name: worker.queues for worker in workers}, deployment.inlets.waiting()
+
+    eventually(deployment.inlets.waiting)
+    before = held()
     refused(lambda mesh: mesh.add(Node("m", spec_of(Joining), {}, {"left": "p", "right": "j"})))
-    assert {worker.name: (worker.queues, [*worker.work]) for worker in deployment.workers.values()} == held
+    assert held() == before
+    assert len(before[1]) == 1
     broken.clear()
     platform.resume("app", "p")
     finish(platform, "app")

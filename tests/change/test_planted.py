@@ -2,7 +2,7 @@
 
 import dataclasses
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -13,14 +13,15 @@ from exop.model.handover import HandOver
 from exop.runtime import convert, failure
 from exop.runtime.drivers.base import Driver
 from exop.runtime.entry import Entry
+from exop.runtime.inlets import Inlets
 from exop.runtime.pause import Pause
 from exop.runtime.unwind import Work
+from exop.wiring import change as changing
 from exop.wiring import drain as draining
 from exop.wiring import successors
 from exop.wiring.change import Change
 from exop.wiring.controller import Bound, WiringController
 from exop.wiring.drain import Drain
-from exop.wiring.hands import Hands
 from exop.wiring.successors import Successors
 from tests.change import test_any_change
 from tests.mesh import stations
@@ -42,15 +43,20 @@ def drain_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def retry_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in hand is given to its new driver, and kept by the one that had it."""
-    unload = Driver.unload
+    """What waits in an inlet goes to the driver that runs the place by then, and is done by its old one, too."""
+    waiting = Inlets.waiting
 
-    def keeping(self: Driver) -> list[Work]:
-        found = unload(self)
-        self.work.extend(found)
-        return found
+    def twice(self: Inlets) -> list[tuple[Driver, Work]]:
+        return [pair for pair in waiting(self) for _ in range(2)]
 
-    monkeypatch.setattr(Driver, "unload", keeping)
+    assign = Inlets.assign
+
+    def assigning(self: Inlets, *given: Any) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Inlets, "waiting", twice)
+            assign(self, *given)
+
+    monkeypatch.setattr(Inlets, "assign", assigning)
 
 
 def bound_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +65,7 @@ def bound_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def binding(self: WiringController, deployment: Any, wiring: Any) -> Any:
         deployment.late = [lambda: bind(self, deployment, wiring).complete()]
-        return Bound(wiring.layout, [], lambda: None)
+        return Bound(wiring.layout, lambda: None)
 
     def cutting(self: Change, *arguments: Any) -> None:
         with monkeypatch.context() as patch:
@@ -100,10 +106,8 @@ def stale_memento(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def hand_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a driver that leaves has in hand is forgotten."""
-    pass_on = Hands.pass_on
-    monkeypatch.setattr(Hands, "pass_on", lambda self, owner, work: pass_on(self, owner, [] if owner.retired else work))
-    monkeypatch.setattr(Hands, "pass_out", lambda self, component, successor, unsent: None)
+    """What a slet that leaves has put out, and its driver has not sent, is forgotten."""
+    monkeypatch.setattr(changing, "_send_for", lambda inlets, component, successor, work: None)
 
 
 def moved_before_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,22 +124,45 @@ def moved_before_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def by_the_old_channel(monkeypatch: pytest.MonkeyPatch) -> None:
     """An item that a source has yielded goes where its predecessor was connected."""
-    monkeypatch.setattr(
-        Hands, "pass_out", lambda self, component, successor, unsent: self.pass_on(component.driver, unsent)
-    )
+    monkeypatch.setattr(changing, "_send_for", lambda inlets, component, successor, work: inlets.post([work]))
 
 
 def windows_without_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left in front of one of several windows stays with its driver, though that leaves."""
-    destination = Hands._destination
+    current = Inlets._current
 
-    def placeless(self: Hands, work: Work) -> Any:
-        entry = destination(self, work)
-        if entry is not None and entry.place.startswith("window "):
-            return Entry(entry.push, entry.push_batch, entry.control)
-        return entry
+    def placeless(self: Inlets, work: Work) -> Iterator[Work]:
+        for one in current(self, work):
+            entry = one.entry
+            if entry.place.startswith("window "):
+                entry = Entry(entry.push, entry.push_batch, entry.control)
+            yield dataclasses.replace(one, entry=entry)
 
-    monkeypatch.setattr(Hands, "_destination", placeless)
+    monkeypatch.setattr(Inlets, "_current", placeless)
+
+
+def behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left when a driver unwinds goes behind what waits with it already."""
+
+    def keeping(self: Inlets, driver: Driver, left: list[Work]) -> None:
+        last = max((work.stamp for runner, work in self.waiting() if runner is driver), default=0)
+        for stamp, work in enumerate(left, last + 1):
+            self._inlet(driver, work).items.append(dataclasses.replace(work, stamp=stamp))
+
+    monkeypatch.setattr(Inlets, "keep", keeping)
+
+
+def upstream_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes together from several drivers is done upstream first."""
+    assign = Inlets.assign
+    monkeypatch.setattr(
+        Inlets, "assign", lambda self, depth, leaving: assign(self, lambda place: -depth(place), leaving)
+    )
+
+
+def not_assigned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits stays with the driver that ran its place before."""
+    monkeypatch.setattr(Inlets, "assign", lambda self, depth, leaving: None)
 
 
 MISTAKES = (
@@ -145,6 +172,9 @@ MISTAKES = (
     bound_too_late,
     stale_memento,
     hand_dropped,
+    behind,
+    upstream_first,
+    not_assigned,
 )
 #: Those that show under the edits, and in the meshes, that came later.
 MORE = (moved_before_the_decision, by_the_old_channel, windows_without_names)

@@ -438,6 +438,7 @@ def test_a_source_whose_channel_is_replaced_in_the_same_plan(platform, kind):
 
             changed(platform, "app", edit)
         driver = platform.deployment("app").components["s"].driver
+        eventually(lambda: len(left) == len(right) > 5 + number, "the item that the source had yielded")  # noqa: B023
     tap.shut()
     finish(platform, "app")
     whole(left, 8)

@@ -111,8 +111,10 @@ def state_of(platform, name):
     yield from (f"{node}: {one.status} {one.merge.waiting()}" for node, one in deployment.components.items())
     for queue in deployment.queues():
         yield f"{queue.name}: {queue.depth} {list(queue.entries)[:4]} {queue.worker and queue.worker.name}"
+    for runner, work in deployment.inlets.waiting():
+        yield f"{work.entry.place}: {work.way} {work.payload!r:.200} waits for {runner.name}"
     for driver in deployment.drivers():
-        facts = {key: getattr(driver, key) for key in ("busy", "attention", "sleeping", "closed", "held_by", "work")}
+        facts = {key: getattr(driver, key) for key in ("busy", "attention", "sleeping", "closed", "held_by")}
         yield f"{driver.name}: {facts}"
     frames = sys._current_frames()
     for thread in threading.enumerate():

@@ -363,7 +363,7 @@ def test_a_worker_that_leaves_hands_its_work_to_the_one_that_has_its_queues_then
     rig.wiring.connect(deployment.components["both"], "right", "s2")
     rig.wiring.settle(deployment, timeout=PATIENCE)
     (worker,) = deployment.workers.values()
-    assert len(worker.work) == 2
+    assert [runner for runner, _ in deployment.inlets.waiting()] == [worker, worker]
     assert len(deployment.failures()) == 2
     assert seen == [("s1", 0), ("s1", 0)]
     for name in ("s1", "s2"):

@@ -1,6 +1,7 @@
 """Which driver runs what, and where queues are put."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from exop import Application, InputPort, OutputPort, Slet, input_port, slet
 from exop.errors import WiringError
 from exop.stock.slets import count_up
 from exop.wiring.layout import LONGEST_CHAIN, lay_out
+from exop.wiring.manning import depth
 from tests.rig import component, same
 
 
@@ -325,3 +327,30 @@ def test_a_queue_that_stands_stays_while_its_place_is_there(rig):
     circuit = rig.circuit(app)
     layout = lay_out(circuit, {"numbers -> sink.item": "it was needed", "gone -> sink.item": "no more"})
     assert layout.inserted == {"numbers -> sink.item": "it was needed"}
+
+
+def test_the_distance_of_a_place_in_a_cycle_that_is_entered_in_its_middle(rig):
+    """It counts direct calls from the last queue on, whatever a walk from the sources takes for the edge back."""
+    app = Application("cycle")
+    entry, back, forth = app.channel("entry", kind="queue"), app.channel("back", kind="queue"), app.channel("forth")
+    app.add("numbers", count_up, to=3, out=entry)
+    app.add("second", Two, left=entry, right=forth, out=back)
+    app.add("first", same, item=back, out=forth)
+    layout = laid_out(rig, app)
+    assert not layout.inserted
+    far = partial(depth, rig.wiring.circuit(app.name), layout)
+    assert 0 < far("first.item") < far("first.out") < far("channel forth") < far("second.right") == far("second.left")
+    assert far("nowhere.x") == 0
+
+
+def test_the_distances_around_a_channel_that_keeps_something(rig):
+    """The way into it, one of its windows, and the port behind that follow each other; so does an engine's port."""
+    app = Application("kept")
+    window = app.channel("w", kind="window", count=2)
+    app.add("first", same, item=app.add("numbers", count_up, to=3), out=window)
+    app.add("sink", sink, item=window)
+    layout = laid_out(rig, app)
+    far = partial(depth, rig.wiring.circuit(app.name), layout)
+    places = ["numbers.out", "first.item", "first.out", "channel w", "into w", "window w | sink.item", "sink.item"]
+    assert sorted(places, key=far) == places
+    assert len({*map(far, places)}) == len(places)

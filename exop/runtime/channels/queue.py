@@ -14,7 +14,7 @@ from exop.runtime.convert import cut, weight
 from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.entry import NOWHERE, Entry, fan_out
 from exop.runtime.packet import Kind, Packet
-from exop.runtime.unwind import Unwind, Work
+from exop.runtime.unwind import Unwind, Way, Work
 
 
 class QueueChannel(Buffered):
@@ -28,14 +28,14 @@ class QueueChannel(Buffered):
     def __init__(self, name: str, *, capacity: int = 1024) -> None:
         super().__init__(name, capacity=capacity)
         self.entries: deque[Any] = deque()
-        self.taken = 0
-        self.batches = 0
+        self.taken = self.batches = 0
         self.marks = 0
         self._extra = 0
+        self._behind: list[Entry] = [NOWHERE]
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Producers are bound to the buffer; the worker delivers to *outlets*."""
-        self.deliver = fan_out([outlet.entry for outlet in outlets])
+        self._behind[0] = self.deliver = fan_out([outlet.entry for outlet in outlets])
         entries, append, capacity = self.entries, self.entries.append, self.capacity
 
         def push(item: Any) -> None:
@@ -78,7 +78,11 @@ class QueueChannel(Buffered):
                 self._wait_for_room()
             append_now(Packet(Kind.CONTROL, mark))
 
-        return Entry(push, push_batch, control, probe=Entry(push_probe, probe_batch, control))
+        probe = Entry(push_probe, probe_batch, control, store=self._store, behind=self._behind)
+        return Entry(push, push_batch, control, probe=probe, store=self._store, behind=self._behind)
+
+    def _store(self, way: Way, payload: Any) -> None:
+        self.restore({"entries": [({"push": "item", "push_batch": "batch"}.get(way, "control"), payload)]})
 
     @property
     def depth(self) -> int:

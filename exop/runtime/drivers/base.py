@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from exop.runtime.inlets import Inlet, Inlets
 from exop.runtime.unwind import Unwind, Wait, Work
 
 if TYPE_CHECKING:
     from exop.runtime.channels.buffered import Buffered
-    from exop.runtime.entry import Entry
 
 #: So many items of every driver are measured at first, so that short runs have figures too.
 FIRST = 16
@@ -90,12 +89,11 @@ class Driver:
         waits_at: The full queue at which it waits for room.
         partner: The driver that pushes what comes of the items that this one takes in: an engine's.
         held_by: The suspended slet for which the driver waits with work in flight.
-        work: Its work in flight then, or work from another driver: done before anything else.
+        inlets: Where its unfinished work waits, to be done before anything else.
         anew: The iteration is to begin anew at the next safe point.
         parked: It waits at its safe point, outside of a slet that it iterates.
         draining: It puts out what it has, whether there is room or not, before it is closed.
         only: The queues that it drains for the moment, if not all that it has.
-        entries: The compiled entry at each place of the application.
         count: Items (single ones) that this driver has pushed, exact.
         probes: How many of them were measured.
     """
@@ -114,8 +112,7 @@ class Driver:
         self.partner: Driver | None = None
         self.held_by: str | None = None
         self.only: tuple[Buffered, ...] | None = None
-        self.work: deque[Work] = deque()
-        self.entries: Mapping[str, Entry] = {}
+        self.inlets = Inlets()
         self._signal = Signal()
         self._first = FIRST
         self._flags = threading.Lock()
@@ -168,28 +165,23 @@ class Driver:
         self.notify()
 
     def retire(self) -> None:
-        """Ask the driver to leave: a successor has its in-flight items (`surrender`), and sends the end."""
+        """Ask the driver to leave: a successor sends what it has not sent (`surrender`), and the end."""
         with self._flags:
             self.retired = self.attention = True
         self.notify()
 
-    def unload(self) -> list[Work]:
-        """Give away what was left to do, to be given out anew; the driver is parked, and goes on after that."""
-        found = [*self.work]
-        self.work.clear()
-        return found
+    def surrender(self) -> list[Work]:
+        """Give away what its slet has put out and the driver has not sent: it is parked, and will leave."""
+        return []
 
-    def surrender(self, pushed: Iterable[Work] = ()) -> list[Work]:
-        """Give away all in-flight items, to be processed by other drivers: this one is parked, and will leave.
+    @property
+    def filled(self) -> bool:
+        """Whether unfinished work waits for the driver."""
+        return self.inlets.filled(self)
 
-        *pushed* is what its slet has pushed since the last safe point.
-        """
-        return [*self.unload(), *pushed]
-
-    def take_on(self, work: Iterable[Work]) -> None:
-        """Do this as soon as possible, behind the items in flight; the driver is parked, or not started yet."""
+    def prompt(self) -> None:
+        """Make the driver look into its inlets as soon as possible; any thread may call this."""
         with self._flags:
-            self.work.extend(work)
             self.attention = True
         self.notify()
 
@@ -212,10 +204,10 @@ class Driver:
         return self.wait_parked(timeout)
 
     def take_up(self) -> None:
-        """Process the work in flight first: that of a checkpoint, or of another driver that has left."""
-        if self.work:
+        """Finish what waits in the inlets: from a checkpoint, or from another driver that has left."""
+        if self.filled:
             self.busy = True
-            self._work_off()
+            self._catch_up()
 
     def _watched(self, ready: Callable[[], bool], timeout: float | None) -> bool:
         """Wait, in another thread than the driver's, until *ready()* holds; the driver notifies when it rests."""
@@ -254,10 +246,10 @@ class Driver:
         return probe
 
     def stand_by(self) -> None:
-        """The safe point of a driver that has no item: park while closed, leave when halting, do what it was given."""
+        """The safe point of a driver that has no item: park while closed, leave when halting, finish what waits."""
         self._park()
-        if self.work and not self._at_work:
-            self._work_off()
+        if not self._at_work and self.filled:
+            self._catch_up()
 
     def _park(self) -> None:
         while self._closers and not (self.halting or self.retired):  # who was suspended leaves all the same
@@ -298,7 +290,7 @@ class Driver:
         """Sleep, outside of any item, until another thread wakes the driver; not at all unless *idle()* holds."""
         self.rest()
         self.sleeping = True
-        if idle() and not (self._closers or self.halting or self.ending or self.retired or self.work):
+        if idle() and not (self._closers or self.halting or self.ending or self.retired or self.filled):
             self._signal.wait()
         self.sleeping = False
 
@@ -315,13 +307,13 @@ class Driver:
                 self.unwound(error)
 
     def unwound(self, error: BaseException, in_hand: Work | None = None) -> None:
-        """Do what was left to do when the driver unwound, as soon as it can be done; may unwind again and again.
+        """Finish what was left when the driver unwound, as soon as that is possible; may unwind again and again.
 
-        Until then the driver counts as parked: its in-flight items are `work`, which others may take away.
+        Until then the driver counts as parked: the work waits in inlets, which a change may give to others.
         """
-        self.work.extendleft(reversed(self.unwinding(error, in_hand).work))
+        self.inlets.keep(self, self.unwinding(error, in_hand).work)
         if not self._at_work:
-            self._work_off()
+            self._catch_up()
 
     def unwinding(self, error: BaseException, in_hand: Work | None = None) -> Unwind:
         """Turn an error that has reached the driver into what it waits for.
@@ -341,40 +333,45 @@ class Driver:
         """Leave by a defect: there is nothing that could be resumed."""
         raise error
 
-    def _work_off(self) -> None:
+    def _catch_up(self) -> None:
+        """Empty the inlets, in the order of the stamps."""
         self._at_work = True
         try:
-            while self.work:
+            while True:
                 self._park()
-                if not self.work:
+                inlet = self.inlets.first(self)
+                if inlet is None:
                     break
-                work = self.work[0]
+                work = inlet.items[0]
                 if work.wait is not None and not work.wait.ready():
                     self._hold_for(work, work.wait)
                     continue
-                self.work.popleft()
+                inlet.items.popleft()
                 try:
-                    work.do(self.entries)
+                    work.do(self.inlets.entries)
                 except BaseException as again:  # noqa: BLE001 (a defect strands the driver; the rest passes)
-                    self.work.extendleft(reversed(self.unwinding(again, work).work))
+                    self.inlets.keep(self, self.unwinding(again, work).work)
         finally:
             self._at_work = False
         self.told()
 
     def _hold_for(self, work: Work, wait: Wait) -> None:
-        def ready() -> bool:
-            return not self.work or self.work[0] is not work or wait.ready()
+        """Wait until *work*, the first in the inlets, can be done, or is not the driver's any more."""
 
-        self.hold(wait.where, ready, wait.patience)
-        if self.work and self.work[0] is work:  # done in any case now, also when patience has come to its end
-            self.work[0] = replace(work, wait=None)
+        def first() -> Inlet | None:
+            inlet = self.inlets.first(self)
+            return inlet if inlet is not None and inlet.items[0] is work else None
+
+        self.hold(wait.where, lambda: first() is None or wait.ready(), wait.patience)
+        if (inlet := first()) is not None:  # done in any case now, also when patience has come to its end
+            inlet.items[0] = replace(work, wait=None)
 
     def hold(self, place: str, until: Callable[[], Any], timeout: float | None = None) -> None:
         """Wait at *place* inside an item, as a safe point: at most *timeout* seconds, and while it is to be parked."""
         deadline = None if timeout is None else time.monotonic() + timeout
 
         def gone() -> bool:  # asked to leave, and nothing more to do: it need not wait for a repair
-            return self.retired and not self.work
+            return self.retired and not self.filled
 
         self.held_by = place
         try:
@@ -392,5 +389,5 @@ class Driver:
             self.held_by = None
 
     def _settle(self) -> None:
-        wanted = self._closers or self.halting or self.ending or self.retired or self.anew or self.work
+        wanted = self._closers or self.halting or self.ending or self.retired or self.anew or self.filled
         self.attention = bool(wanted or self.probing or self._first)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from exop.errors import ChannelClosed
@@ -82,17 +82,14 @@ class EngineDriver(Driver):
             self.heir(hand())
         return probe
 
-    def surrender(self, pushed: Iterable[Work] = ()) -> list[Work]:
-        """Give away the in-flight items: the remaining work, and the push that waits at the safe point."""
-        found = super().surrender(pushed)
-        if self._hand is not None:
-            hand, self._hand = self._hand, None
-            found.append(hand())
-        return found
+    def surrender(self) -> list[Work]:
+        """Give away the push that waits at the safe point."""
+        hand, self._hand = self._hand, None
+        return [hand()] if hand is not None else []
 
-    def take_on(self, work: Iterable[Work]) -> None:
-        """Do this as soon as possible; the slet's own threads may not push for a long time."""
-        super().take_on(work)
+    def prompt(self) -> None:
+        """Make the driver look into its inlets; the slet's own threads may not push for a long time."""
+        super().prompt()
         threading.Thread(target=self._do_given, name=f"exop {self.name} (given)", daemon=True).start()
 
     def _do_given(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from exop.model.items import CONTROL, EndOfStream
@@ -89,16 +89,14 @@ class SourceDriver(ThreadDriver):
             self.anew = self.attention = True
         self._signal.set()
 
-    def surrender(self, pushed: Iterable[Work] = ()) -> list[Work]:
-        """Give away the in-flight items: the remaining work, and what was yielded and is not pushed yet."""
-        found = super().surrender(pushed)
-        if self.hand is not None:
-            (item,), self.hand = self.hand, None
-            if item is not None:
-                way = self._way(item)
-                self._count(way, item, probe=False)
-                found.append(Work(self.entry, way, item))
-        return found
+    def surrender(self) -> list[Work]:
+        """Give away what was yielded and is not pushed yet."""
+        (item,), self.hand = self.hand or (None,), None
+        if item is None:
+            return []
+        way = self._way(item)
+        self._count(way, item, probe=False)
+        return [Work(self.entry, way, item)]
 
     def _shall_go_on(self) -> bool:
         """Iterate the slet; returns whether to do so once more."""

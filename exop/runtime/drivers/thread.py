@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NoReturn
 
 from exop.logs import logger
 from exop.runtime.drivers.base import Driver, Halted, be_driver
-from exop.runtime.unwind import Work
 
 
 class ThreadDriver(Driver):
@@ -51,9 +50,9 @@ class ThreadDriver(Driver):
         """Closed, it waits outside of the slet that it iterates, or has left."""
         return super().outside or self.left
 
-    def take_on(self, work: Iterable[Work]) -> None:
-        """Do this as soon as possible; a driver whose own work is over comes back for it."""
-        super().take_on(work)
+    def prompt(self) -> None:
+        """Make the driver look into its inlets; one whose own work is over comes back for that."""
+        super().prompt()
         with self._flags:
             back, self.left = self.left and not self.halting, False
         if back:
@@ -109,7 +108,7 @@ class ThreadDriver(Driver):
     def _leave(self) -> bool:
         """Leave, unless another thread has added work meanwhile."""
         with self._flags:
-            self.left = not self.work
+            self.left = not self.filled
         return self.left
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from exop.runtime.drivers.base import Driver, Halted, be_driver, current_driver
 from exop.runtime.drivers.pool import POOL, Pool, Seat
 from exop.runtime.drivers.thread import ThreadDriver
-from exop.runtime.unwind import Work
 
 if TYPE_CHECKING:
     from exop.runtime.channels.buffered import Buffered
@@ -89,9 +88,9 @@ class Worker(ThreadDriver):
         if self.alive and not self.sleeping:
             self._pool.schedule(self)
 
-    def take_on(self, work: Iterable[Work]) -> None:
-        """Do this as soon as possible; a worker that has left comes back for it."""
-        Driver.take_on(self, work)
+    def prompt(self) -> None:
+        """Make the worker look into its inlets; one that has left comes back for that."""
+        Driver.prompt(self)
         with self._flags:
             back, self.left = self.left and not self.halting, False
         if back:
@@ -184,7 +183,7 @@ class Worker(ThreadDriver):
         self.rest()
         self.sleeping = True
         # Read after `sleeping` was set: who adds something wakes the worker from then on.
-        if self.empty and not (self.halting or self.ending or self.retired or self.work):
+        if self.empty and not (self.halting or self.ending or self.retired or self.filled):
             return False
         self.sleeping = False
         return True

@@ -173,7 +173,7 @@ class Checkpointer:
                     pause.wait_parked()
             pause.stop()
             for driver in deployment.drivers():
-                if driver.held_by is not None and not driver.work and driver not in sources:
+                if driver.held_by is not None and not driver.filled and driver not in sources:
                     raise refused(driver.held_by, "repair that first")
             for crashed, crash in deployment.crashed():
                 raise refused(f"the driver {crashed} has crashed: {described(crash)}", "restart it from the last one")

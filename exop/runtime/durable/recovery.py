@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,8 +13,6 @@ from exop.runtime.channel import ControlMerge
 from exop.runtime.channels.window import WindowChannel, open_window
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
-from exop.runtime.drivers.base import Driver
-from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.snapshot import Snapshot, WindowOf
 from exop.runtime.ports import BufferedOutput
@@ -68,15 +65,16 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
                 queue.restore(held)
             elif held["entries"]:
                 raise _strange(deployment, f"the queue {name!r}, which holds {len(held['entries'])} entries,")
-    # Last, because what a port had taken comes before what its queue has got back by now.
+    # Last: what a port had taken comes before what its queue has got back by now, and work for a queue behind it.
     for (kind, name), stored in snapshot.parts.items():
         if kind == "node":
             for port, taken in _read(stored)["pulled"].items():
                 deployment.components[name].pulled[port].restore(taken)
-        elif kind == "worker":
-            held = _read(stored)
-            driver = _worker(deployment, held["queues"], held["work"])
-            driver.work.extend(_work(deployment, held["work"]))
+    for (kind, _), stored in snapshot.parts.items():
+        if kind == "inlets":
+            deployment.inlets.post(_work(deployment, _read(stored)))
+        elif kind in ("node", "worker"):  # an older form: with the worker, or the slet, whose driver had it
+            deployment.inlets.post(_work(deployment, _read(stored).get("work", ())))
 
 
 def _read(stored: bytes) -> Any:
@@ -95,9 +93,6 @@ def _node(deployment: Deployment, component: Component, held: dict[str, Any]) ->
     if isinstance(component.driver, SourceDriver):
         component.driver.over = component.over
         component.driver.hand = held["hand"]
-        component.driver.work = deque(_work(deployment, held["work"]))
-    elif isinstance(component.driver, EngineDriver) and held.get("work"):
-        component.driver.take_on(_work(deployment, held["work"]))
 
 
 def _work(deployment: Deployment, held: Iterable[tuple[str, Way, Any]]) -> list[Work]:
@@ -117,18 +112,6 @@ def _found(deployment: Deployment, payload: Any) -> Any:
     if not isinstance(channel, WindowChannel):
         raise _strange(deployment, f"the window {payload.channel!r}")
     return open_window(channel, payload.port)
-
-
-def _worker(deployment: Deployment, queues: list[str], work: list[tuple[str, Way, Any]]) -> Driver:
-    """Find the successor of a worker: the one that has its queues now, or the driver where its work leads."""
-    for worker in deployment.workers.values():
-        if any(queue.name in queues for queue in worker.queues):
-            return worker
-    for place, _, _ in work:
-        component = deployment.components.get(place.rpartition(".")[0])
-        if component is not None and component.runner is not None:
-            return component.runner
-    raise _strange(deployment, f"the driver of {', '.join(queues)}")
 
 
 def _strange(deployment: Deployment, what: str) -> StoredStateError:

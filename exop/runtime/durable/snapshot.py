@@ -1,8 +1,8 @@
-"""A deployment at one moment as bytes: every memento, the content of channels, and the in-flight items of drivers."""
+"""A deployment at one moment as bytes: every memento, the content of channels, and what waits in the inlets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -20,9 +20,9 @@ from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.entry import NOWHERE
 from exop.runtime.ports import BufferedOutput
 from exop.runtime.tied.durable import DurableTie
-from exop.runtime.unwind import Work
+from exop.runtime.unwind import Call
 
-#: The kind of a part (`memento`, `node`, `channel`, `queue`, `merge`, `worker`), and its name.
+#: The kind of a part (`memento`, `node`, `channel`, `queue`, `merge`, `inlets`), and its name.
 Key: TypeAlias = tuple[str, str]
 
 
@@ -58,7 +58,7 @@ def capture(deployment: Deployment, topology: str) -> Snapshot:
 
     Raises:
         NotStorable: a memento, or an item that waits somewhere, is of a type that cannot be stored.
-        CheckpointError: a driver has work in flight whose place has no name.
+        CheckpointError: work waits in front of a place that has no name.
     """
     failpoint("memento-before")
     for component in deployment.components.values():
@@ -77,10 +77,8 @@ def capture(deployment: Deployment, topology: str) -> Snapshot:
             _put(parts, ("queue", place), lambda queue=queue: dict(queue.capture()))  # type: ignore[misc]
     for name, merge in deployment.merges.items():
         _put(parts, ("merge", name), merge.capture)
-    for key, worker in deployment.workers.items():
-        if worker.work:
-            held = {"queues": [one.name for one in worker.queues], "work": _work(deployment, worker.work)}
-            _put(parts, ("worker", key), lambda held=held: held)  # type: ignore[misc]
+    if deployment.inlets.waiting():
+        _put(parts, ("inlets", ""), lambda: _work(deployment))
     return Snapshot(deployment.name, deployment.mesh.revision, topology, dict(deployment.reasons), parts)
 
 
@@ -106,17 +104,17 @@ def _node(deployment: Deployment, component: Component) -> dict[str, Any]:
         },
     }
     if isinstance(driver, SourceDriver):
-        held |= {"hand": driver.hand, "work": _work(deployment, driver.work)}
+        held["hand"] = driver.hand
     if isinstance(component.tie, DurableTie):
-        held |= {"tie": component.tie.capture(), "work": _work(deployment, driver.work if driver is not None else ())}
+        held["tie"] = component.tie.capture()
     return held
 
 
-def _work(deployment: Deployment, work: Iterable[Work]) -> list[tuple[str, str, Any]]:
-    """Return the in-flight items, each with the place to which it goes."""
+def _work(deployment: Deployment) -> list[tuple[str, str, Any]]:
+    """Return what waits in the inlets, in order, each with its place."""
     found: list[tuple[str, str, Any]] = []
-    for one in work:
-        if one.entry is NOWHERE:
+    for _, one in deployment.inlets.waiting():
+        if one.entry is NOWHERE or isinstance(one, Call):  # a wait alone; closed windows leave with what comes, too
             continue
         if one.entry.place not in deployment.places:
             problem = f"{one.payload!r:.200} is on its way to {one.entry.place or 'a window of several ports'}"

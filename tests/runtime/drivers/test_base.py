@@ -8,6 +8,7 @@ import pytest
 from exop.runtime.drivers import base
 from exop.runtime.drivers.base import Driver, Halted, acting_as, current_driver
 from exop.runtime.entry import Entry
+from exop.runtime.inlets import Inlets
 from exop.runtime.unwind import Unwind, Work
 from tests.rig import PATIENCE, Gate, eventually, threads_leave
 from tests.runtime.rig import Log, Runs, driven, finished
@@ -355,7 +356,7 @@ def test_work_in_hand_is_done_in_order_once_it_can_be():
     driver.wake()
     finished(driver)
     assert log.seen == [1, 2, 3]
-    assert not driver.work
+    assert not driver.filled
 
 
 def test_work_may_unwind_again():
@@ -386,20 +387,23 @@ def test_halting_is_not_caught_by_slets():
     assert not issubclass(Unwind, Exception)
 
 
-def test_a_driver_leaves_its_work_to_another_one():
-    """What one has in hand is surrendered, and done by whoever takes it on."""
-    log = Log()
-    one = Runs(lambda driver: holding(driver, log, lambda: False))
+def test_another_driver_runs_the_place_where_one_waits_with_its_work():
+    """The one that had the work goes on without it; the other one finishes it, in its order."""
+    log, ready = Log(), []
+    log.entry.place = "node.port"
+    one = Runs(lambda driver: holding(driver, log, lambda: bool(ready)))
+    other = Runs(lambda driver: driver.take_up())
+    inlets = one.inlets = other.inlets = Inlets()
+    inlets.entries, inlets.runner = {"node.port": log.entry}, lambda place: other
     one.start()
     eventually(lambda: one.held_by == "held")
     one.close()
     assert one.wait_parked(PATIENCE)
-    work = one.surrender()
-    assert [each.payload for each in work] == [1, 2]
+    inlets.assign(lambda place: 0)
     one.open()
     finished(one)
-    other = Runs(lambda driver: driver.take_up())
-    other.take_on([Work(each.entry, each.way, each.payload, None) for each in work])
+    assert log.seen == []
+    ready.append(1)
     other.start()
     finished(other)
     assert log.seen == [1, 2]
