@@ -13,7 +13,10 @@ from exop.hooks import Plugins
 from exop.model.mesh import Mesh
 from exop.runtime.deployment import Deployment
 from exop.wiring.change import Change
+from exop.wiring.controller import WiringController
+from exop.wiring.drain import Drain
 from exop.wiring.participant import Participant, Phase
+from exop.wiring.successors import Successors
 from tests.change.tools import chain, changed, end, endless, grows, in_thread, summing, summing_too, whole, writing
 from tests.rig import Gate, eventually, threads_leave
 
@@ -140,12 +143,39 @@ def refusing(x: int, state: Refusing) -> int:
     return x
 
 
-def test_a_step_that_fails_undoes_the_ones_before_it(running):
+@pytest.mark.parametrize("then_commit", [False, True])
+def test_a_state_that_cannot_be_handed_over_undoes_the_change(running, then_commit):
     """The error comes from the step, and the participant is aborted by it."""
     change = brought(running.change(refusing), 2)
     with pytest.raises(PlanError, match="ValueError: no"):
-        change.cut()
+        change.cut(then_commit=then_commit)
     assert change.phase is Phase.ABORTED
+    running.check(made=False)
+
+
+@pytest.mark.parametrize(
+    ("step", "owner", "method"),
+    [
+        ("prepare", Successors, "open"),
+        ("stage", Drain, "stage"),
+        ("cut", WiringController, "bind"),
+    ],
+)
+def test_a_step_that_fails_at_its_end_undoes_all_before_it(running, monkeypatch, step, owner, method):
+    """Also what the step itself has done by then."""
+    done = getattr(owner, method)
+
+    def failing(*given: Any, **named: Any) -> None:
+        done(*given, **named)
+        monkeypatch.undo()
+        raise OSError("no room")
+
+    change = brought(running.change(), STEPS.index(step))
+    monkeypatch.setattr(owner, method, failing)
+    with pytest.raises(OSError, match="no room"):
+        getattr(change, step)()
+    assert change.phase is Phase.ABORTED
+    assert isinstance(change.error, OSError)
     running.check(made=False)
 
 
