@@ -37,7 +37,8 @@ class Ends:
         changed = [(name, old, new) for name, old, new in changed if _ports(old) != _ports(new)]
         if not changed:
             return self
-        place = dict(zip(nodes, count(), strict=False))
+        moved = any(old is not None and new is not None for _, old, new in changed)
+        place = dict(zip(nodes, count(), strict=False)) if moved else {}  # what is added stands behind the others
         outputs, inputs = self.outputs.copy(), self.inputs.copy()
         for name, old, new in changed:
             for ends, gone, come in zip((outputs, inputs), _ports(old), _ports(new), strict=True):
@@ -45,7 +46,8 @@ class Ends:
                     others = [end for end in ends.pop(channel, ()) if end[0] != name]
                     mine = [(name, port) for port, to in come.items() if to == channel]
                     if others or mine:
-                        ends[channel] = tuple(sorted([*others, *mine], key=lambda end: place.get(end[0], -1)))
+                        found = [*others, *mine]
+                        ends[channel] = tuple(sorted(found, key=lambda end: place[end[0]]) if moved else found)
         return Ends(outputs, inputs)
 
 

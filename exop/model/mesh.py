@@ -341,7 +341,8 @@ def _changed(before: Mapping[str, T], changes: Mapping[str, T | None]) -> Mappin
     if not changes:
         return before
     after: dict[str, Any] = cast("Any", before) | changes  # of a read-only dict: an ordinary one
-    return after if None not in changes.values() else {key: one for key, one in after.items() if one is not None}
+    removed = None in changes.values()
+    return MappingProxyType({key: one for key, one in after.items() if one is not None} if removed else after)
 
 
 def _known_port(place: str, slet: SletSpec, port: str) -> None:

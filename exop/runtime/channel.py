@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,7 +149,7 @@ class ControlMerge:
         self._ended: set[str] = set()
         self._sent = LOWEST
         self._done = False
-        self._outbox: deque[Punctuation | EndOfStream] = deque()
+        self._outbox: list[Punctuation | EndOfStream] = []  # most are empty: a deque is ten times as large
         self._relaying = False
 
     def expect(self, producers: Iterable[str]) -> None:
@@ -217,7 +216,7 @@ class ControlMerge:
                     if not self._outbox:
                         self._relaying = False
                         return
-                    one = self._outbox.popleft()
+                    one = self._outbox.pop(0)
                 send(one)
         except BaseException:
             self._relaying = False
@@ -246,7 +245,7 @@ class ControlMerge:
         with self._lock:
             self._times, self._ended = dict(held["times"]), set(held["ended"])
             self._sent, self._done = held["sent"], held["done"]
-            self._outbox = deque(held["outbox"])
+            self._outbox = list(held["outbox"])
 
     @property
     def ended(self) -> bool:

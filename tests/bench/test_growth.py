@@ -27,3 +27,8 @@ def test_both_shapes_have_as_many_slets_as_asked_for():
         assert len(mesh.nodes) == 30
         assert mesh.node(growth.REPLACED).slet.name == "counted"
         assert mesh.node("source-0").slet.name == "numbers"
+
+
+def test_an_idle_slet_occupies_little():
+    """Node, ports, channel, services and what is compiled together; a quarter more than the goal is let pass here."""
+    assert growth.memory("growth/memory", 300).value < 25
