@@ -113,7 +113,8 @@ class SubscriptionIndex:
                 properties = reference.properties
                 for name, asking in self._asking.items():
                     if name in properties:
-                        for key in keys_of(properties[name]):
+                        value = properties[name]
+                        for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
                             found.update(asking.get(key, {}))
         return sorted(found, key=_number) if len(found) > 1 else found
 

@@ -7,7 +7,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exop.registry.ordered import OrderedSet
+from exop.registry.index import OrderedSet
 
 
 class Small(OrderedSet):
