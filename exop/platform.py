@@ -224,6 +224,7 @@ class Platform(Requests):
             "bundles": self._bundles.states() if self._bundles is not None else {},
             "broken_plugins": {name: str(error) for name, error in dict(self.plugins.broken).items()},
             "calls": self.components.user.plain(),
+            "listeners": self.registry.hanging(),
             "failed_to_restart": {name: str(error) for name, error in dict(self.failed_to_restart).items()},
             "applications": {name: application_status(one) for name, one in opening.items()}
             | {name: self.status(name) for name in self.applications() if name not in opening},

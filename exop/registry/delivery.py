@@ -1,70 +1,177 @@
-"""Delivery of events to listeners: in order, one at a time, and never under a lock.
+"""Delivery of events to listeners: by one dispatcher thread, in order, one at a time, and never under a lock.
 
 A thread that changes the registry queues the events of its change under the registry's lock, so that all listeners
-see one order. After it has let go of the lock it takes the *turn* and delivers what waits. If another thread has the
-turn already, that one delivers these events too, and the first thread goes on at once: no thread waits for another
-one's listeners, so a listener may use the registry, take any lock, or wait for a thread without a deadlock. The
-price: `register()` may return before its event has been delivered, when another thread is delivering. Callers that
-need to know call `settle()`. A change that a listener makes is delivered after the event that it is handling.
+see one order, and goes on at once. The dispatcher calls the listeners. A listener that takes longer than PATIENCE is
+reported and left behind: another dispatcher goes on with the others, and what the listener has missed is kept, up to a
+bound, until it returns. `settle()` waits until the events of all changes made so far are delivered.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
 from exop.errors import RegistryError
-from exop.shown import RAISED
+from exop.shown import stack_of
 
-#: A queued call: a callback and its argument.
-Call: TypeAlias = tuple[Callable[[Any], object], Any]
+#: Seconds that a listener may take for one event until it is left behind.
+PATIENCE: Final = 1.0
+#: So many events are kept for a listener that is left behind; the oldest are dropped then.
+KEPT: Final = 10_000
+#: Seconds for which a dispatcher without events stays.
+LINGER: Final = 0.2
 
 _log: Final = logging.getLogger(__name__)
 
 
+class Hearing(Protocol):
+    """What events are delivered to."""
+
+    def tell(self, event: Any, /) -> None:
+        """Take one event."""
+
+
+@dataclass(eq=False)
+class _Call:
+    """A listener that is being called, and in which thread; `behind` are the events that it misses meanwhile."""
+
+    listener: Hearing
+    thread: int
+    since: float = field(default_factory=time.monotonic)
+    behind: deque[Any] = field(default_factory=lambda: deque(maxlen=KEPT))
+
+
 class Delivery:
-    """The queue of events on their way, and the turn to deliver them."""
+    """The queue of events on their way, and the dispatcher that delivers them."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Call] = deque()
-        self._turn = threading.Lock()
-        self._deliverer: int | None = None
+        self._waiting: deque[tuple[Hearing, Any]] = deque()
+        self._news = threading.Condition()
+        self._dispatcher: threading.Thread | None = None
+        self._watcher: threading.Thread | None = None
+        self._call: _Call | None = None
+        self._left: dict[Hearing, _Call] = {}
 
-    def queue(self, callback: Callable[[Any], object], argument: Any) -> None:
-        """Queue one call; the caller holds the registry's lock, which makes the order."""
-        self._waiting.append((callback, argument))
+    def queue(self, listener: Hearing, event: Any) -> None:
+        """Queue one event; the caller holds the registry's lock, which makes the order."""
+        with self._news:
+            left = self._left.get(listener)
+            if left is not None:
+                left.behind.append(event)
+                return
+            self._waiting.append((listener, event))
+            self._dispatch()
 
-    def run(self) -> None:
-        """Deliver what waits, unless another thread (or a listener further up in this one) is at it.
-
-        A listener that raises is logged and the next one is called.
-        """
-        # Asked again after the turn was given back: what another thread queued just before then found the turn taken.
-        while self._waiting and self._turn.acquire(blocking=False):
-            self._deliverer = threading.get_ident()
-            try:
-                while self._waiting:
-                    callback, argument = self._waiting.popleft()
-                    try:
-                        callback(argument)
-                    except RAISED:  # a listener may raise anything, and who registers must not get it
-                        _log.exception("a listener failed on %s; the others go on", argument)
-            finally:
-                self._deliverer = None
-                self._turn.release()
+    def hanging(self) -> list[dict[str, Any]]:
+        """Return the listeners that were left behind, as plain data."""
+        frames = sys._current_frames()
+        found = []
+        with self._news:
+            left = list(self._left.values())
+        for call in left:
+            frame, stack = frames.get(call.thread), []
+            while frame is not None and frame.f_code is not Delivery._deliver.__code__:
+                stack.append((frame, frame.f_lineno))
+                frame = frame.f_back
+            seconds = round(time.monotonic() - call.since, 1)
+            behind, what = len(call.behind), str(getattr(call.listener, "filter", ""))
+            found.append({"filter": what, "seconds": seconds, "behind": behind, "stack": stack_of(stack[:-1])})
+        return found
 
     def settle(self, timeout: float | None) -> bool:
-        """Wait until all that is queued now has been delivered; return whether it has.
+        """Wait until all that is queued now has been delivered; return whether it has, to every listener.
 
         Raises:
             RegistryError: called by a listener, which would wait for itself.
         """
-        if self._deliverer == threading.get_ident():
-            raise RegistryError("a listener cannot wait until events are delivered: it is part of that; return first")
-        delivered = threading.Event()
-        self.queue(lambda _: delivered.set(), None)
-        self.run()
-        return delivered.wait(timeout)
+        with self._news:
+            calls = [self._call, *self._left.values()]
+            if any(call is not None and call.thread == threading.get_ident() for call in calls):
+                raise RegistryError(
+                    "a listener cannot wait until events are delivered: it is part of that; return first"
+                )
+            if self._call is None and not self._waiting:
+                return not self._left
+        mark = _Mark()
+        self.queue(mark, None)
+        return mark.reached.wait(timeout) and not self._left
+
+    def _dispatch(self) -> None:
+        """Let a dispatcher be there; the lock is held."""
+        if self._dispatcher is None:
+            self._dispatcher = threading.Thread(target=self._deliver, name="exop listeners", daemon=True)
+            self._dispatcher.start()
+            if self._watcher is None:
+                self._watcher = threading.Thread(target=self._watch, name="exop listeners watched", daemon=True)
+                self._watcher.start()
+        elif len(self._waiting) == 1:
+            self._news.notify_all()
+
+    def _deliver(self) -> None:
+        """Deliver what waits, until there is nothing more, or a listener has taken too long."""
+        me = threading.current_thread()
+        while True:
+            with self._news:
+                if not self._waiting:
+                    self._news.wait_for(lambda: self._waiting, LINGER)
+                if not self._waiting:
+                    self._dispatcher = None
+                    self._news.notify_all()
+                    return
+                listener, event = self._waiting.popleft()
+                call = self._call = _Call(listener, threading.get_ident())
+            try:
+                listener.tell(event)
+            except BaseException:  # noqa: BLE001 (a listener may raise anything: it ends nothing but this call)
+                _log.exception("a listener failed on %s; the others go on", event)
+            with self._news:
+                if self._dispatcher is me:
+                    self._call = None
+                    continue
+                del self._left[listener]
+                self._waiting.extendleft((listener, missed) for missed in reversed(call.behind))
+                if self._waiting:
+                    self._dispatch()
+            _log.info("a listener goes on after %.1f s", time.monotonic() - call.since)
+            return
+
+    def _watch(self) -> None:
+        """Leave behind listeners that take too long, while there is a dispatcher."""
+        while True:
+            with self._news:
+                call = self._call
+                due = PATIENCE if call is None else max(0.0, call.since + PATIENCE - time.monotonic())
+                self._news.wait_for(lambda: self._dispatcher is None, due)
+                if self._dispatcher is None:
+                    self._watcher = None
+                    return
+                if call is None or self._call is not call or time.monotonic() < call.since + PATIENCE:
+                    continue
+                self._leave(call)
+            (told, *_) = self.hanging() or [{}]
+            _log.warning("a listener hangs, and is left behind until it returns; the others go on: %s", told)
+
+    def _leave(self, call: _Call) -> None:
+        self._left[call.listener], self._call = call, None
+        for listener, event in self._waiting:
+            if listener is call.listener:
+                call.behind.append(event)
+        self._waiting = deque(one for one in self._waiting if one[0] is not call.listener)
+        self._dispatcher = threading.Thread(target=self._deliver, name="exop listeners", daemon=True)
+        self._dispatcher.start()
+
+
+class _Mark:
+    """Is reached when all that was queued before it has been delivered."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+
+    def tell(self, _: None) -> None:
+        """Note it."""
+        self.reached.set()

@@ -57,7 +57,6 @@ class ServiceRegistry(Lookup):
             reference = ServiceReference(self._last_id, names, service, frozen)
             self._services.add(reference)
             self._announce(None, reference)
-        self._delivery.run()
         return Registration(self, reference.id)
 
     def get(self, service_id: int) -> ServiceReference:
@@ -72,12 +71,16 @@ class ServiceRegistry(Lookup):
     def settle(self, timeout: float | None = None) -> bool:
         """Wait until every change made so far has been delivered to listeners; return whether it has.
 
-        Only needed where another thread may be delivering: otherwise a change returns after its listeners.
+        Listeners are called by a thread of their own: a change returns without waiting for them.
 
         Raises:
             RegistryError: called by a listener, which would wait for itself.
         """
         return self._delivery.settle(timeout)
+
+    def hanging(self) -> list[dict[str, Any]]:
+        """Return the listeners that hang, as plain data: filter, seconds, events that they miss, and stack."""
+        return self._delivery.hanging()
 
     def __len__(self) -> int:
         return len(self._services)
@@ -101,7 +104,6 @@ class ServiceRegistry(Lookup):
             for reference in self._services.candidates(wanted.terms):
                 self._tell(tracker, None, reference)
             self._subscriptions.add(tracker)
-        self._delivery.run()
         return tracker
 
     def _listen(self, wanted: Filter, callback: Callable[[ServiceEvent], object]) -> Subscription:
@@ -117,8 +119,7 @@ class ServiceRegistry(Lookup):
             subscription.open = False
             self._subscriptions.remove(subscription)
             for event in subscription.farewell():
-                self._delivery.queue(subscription.tell, event)
-        self._delivery.run()
+                self._delivery.queue(subscription, event)
 
     def _modify(self, service_id: int, changes: Mapping[str, Given | None]) -> ServiceReference:
         removed = {name for name, value in changes.items() if value is None}
@@ -130,7 +131,6 @@ class ServiceRegistry(Lookup):
             new = ServiceReference(old.id, old.interfaces, old.service, {**kept, **frozen})
             self._services.replace(old, new)
             self._announce(old, new)
-        self._delivery.run()
         return new
 
     def _unregister(self, service_id: int) -> bool:
@@ -141,7 +141,6 @@ class ServiceRegistry(Lookup):
                 return False
             self._services.remove(reference)
             self._announce(reference, None)
-        self._delivery.run()
         return True
 
     def _announce(self, old: ServiceReference | None, new: ServiceReference | None) -> None:
@@ -151,7 +150,7 @@ class ServiceRegistry(Lookup):
     def _tell(self, subscription: Subscription, old: ServiceReference | None, new: ServiceReference | None) -> None:
         event = subscription.seen(old, new)
         if event is not None and subscription.note(event):
-            self._delivery.queue(subscription.tell, event)
+            self._delivery.queue(subscription, event)
 
 
 class Registration:

@@ -31,6 +31,9 @@ CLOSING: Final = 10.0
 #: A call that takes longer than so many seconds is shown by `status()`, though it has time left.
 NOTICED: Final = 1.0
 
+#: The call that the current thread is.
+_LOCAL = threading.local()
+
 #: Packages whose frames lead to the user's code, and are not shown as part of it.
 _OURS: Final = ("exop.runtime.", "exop.wiring.", "exop.model.")
 
@@ -137,6 +140,16 @@ class UserCall(Generic[T]):
         )
         return True
 
+    def _goes_on(self, component: Hooks, phase: str) -> None:
+        """Note what the call is at now.
+
+        Raises:
+            ComponentFailed: nothing waits for it any more.
+        """
+        if self.abandoned:
+            raise ComponentFailed(node=component.node.name, phase=phase, problem="it was given up before")
+        self.component, self.phase = component, phase
+
     def whereabouts(self) -> str:
         """Return the position of the call, for a message."""
         stack = self.stack().rstrip()
@@ -155,6 +168,7 @@ class UserCall(Generic[T]):
         return stack_of(frames)
 
     def _run(self) -> None:
+        _LOCAL.call = self
         try:
             self._found = self._context.run(self._work)
         except BaseException as error:  # noqa: BLE001 (it is raised in the thread that waits)
@@ -215,11 +229,15 @@ class UserCalls:
         *,
         interruptible: bool = False,
     ) -> T:
-        """The same, and return its result.
+        """The same, and return its result. Inside of a call for the same application, the time of that one counts.
 
         Raises:
             ComponentFailed: it has not returned within so many seconds.
         """
+        around: UserCall[Any] | None = getattr(_LOCAL, "call", None)
+        if around is not None and around.component.application == component.application:
+            around._goes_on(component, phase)
+            return work()
         return self.begin(component, phase, work, late).result(seconds, interruptible=interruptible)
 
     def abandoned(self, component: Hooks) -> list[UserCall[Any]]:

@@ -42,6 +42,7 @@ class Hooks:
     error: BaseException | None
     entered: float
     computed: float
+    committing: UserCall[Any] | None = None
     _open: bool
     _turn: threading.RLock
 
@@ -152,6 +153,11 @@ class Hooks:
             "goes on without that), or remove it"
         )
         return ComponentFailed(node=self.node.name, phase="flushing", problem=f"{problem}; {cure}")
+
+    def settle(self, seconds: float) -> None:
+        """Wait until it has committed the checkpoint that it commits, for so many seconds; then that is given up."""
+        if self.committing is not None and not self.committing.wait(seconds):
+            self.committing.abandon()
 
     def quiesce(self) -> None:
         """Let a slet with a driver of its own put out what it was given."""

@@ -54,6 +54,7 @@ class Component(Hooks):
         muted: Notifications of state changes are deferred until `announce`, because the streams stand still now.
         entered: When its opening began, by the monotonic clock.
         computed: So many seconds of the processor that has taken.
+        stuck: It has failed in a call beside its items, and lets nothing in until it is resumed or replaced.
         over: The slet had ended when the checkpoint was taken that it goes on from.
         user: Calls the slet's own code, within a time.
         tap: What listens to it; asked when the ways into it are compiled.
@@ -85,7 +86,7 @@ class Component(Hooks):
         self.pusher: Driver | None = None
         self.tap: Tap | None = None
         self.instance: Any = None
-        self.left = self.muted = self.over = False
+        self.left = self.muted = self.over = self.stuck = False
         self.watch: NodeWatch | None = None
         self.calls: dict[str, Callable[[Any], Any]] = {}
         self.tried: dict[str, Callable[[Any], Any]] = {}
@@ -117,10 +118,9 @@ class Component(Hooks):
     def become(self, lifecycle: Lifecycle) -> None:
         """Enter a state, or go back to one."""
         self.lifecycle = lifecycle
-        shut = self.status is State.SUSPENDED
-        if self.driver is not None and shut is not self._shut:
-            self._shut = shut
-            (self.driver.close if shut else self.driver.open)()
+        if self.driver is not None and self.shut is not self._shut:
+            self._shut = self.shut
+            (self.driver.close if self.shut else self.driver.open)()
         self.tell()
 
     def tell(self) -> None:
@@ -139,7 +139,12 @@ class Component(Hooks):
     def held(self) -> bool:
         """Whether no items are let in: the component is suspended, or is to begin so, or is closed."""
         waiting = self.node.suspended and self.status in (State.CREATED, State.OPENING, State.READY)
-        return waiting or self.status in (State.SUSPENDED, State.STOPPED)
+        return waiting or self.shut or self.status is State.STOPPED
+
+    @property
+    def shut(self) -> bool:
+        """Whether it is suspended, or has failed in a call beside its items."""
+        return self.status is State.SUSPENDED or (self.stuck and self.status is State.FAILED)
 
     def failed(self, error: BaseException, kept: Kept | None = None) -> None:
         """Note that the slet broke, and on which item; it stays suspended until it is resumed."""
@@ -150,10 +155,15 @@ class Component(Hooks):
             if self.status is not State.OPENING and Event.FAIL in self.lifecycle.allowed():
                 self.on(Event.FAIL)
 
+    def stick(self, error: BaseException) -> None:
+        """Let nothing in: a call beside the items has failed. Called while nothing is in flight, before it is bound."""
+        self.stuck = True
+        self.failed(error)
+
     def resume(self) -> None:
         """Let items in again; the kept item is tried first."""
         with self._turn:
-            self.error = None
+            self.error, self.stuck = None, False
             if Event.RESUME in self.lifecycle.allowed():
                 self.on(Event.RESUME)
             if self.node.suspended and Event.SUSPEND in self.lifecycle.allowed():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from exop.errors import ComponentFailed
 from exop.model.items import CONTROL, EndOfStream, Punctuation
-from exop.model.lifecycle import Event, State
+from exop.model.lifecycle import Event
 from exop.model.ports import PortSpec
 from exop.model.signature import OUT
 from exop.runtime.convert import to_columns, to_items, weight
@@ -276,7 +276,7 @@ def _holding(component: Component, port: PortSpec) -> Entry:
                 )
             raise Unwind(
                 f"{component.node.name} is suspended",
-                lambda: component.left or component.status is not State.SUSPENDED,
+                lambda: component.left or not component.shut,
                 Work(stand_in, way, payload),
             )
 

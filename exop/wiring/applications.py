@@ -51,7 +51,7 @@ class Applications:
         self._wiring = wiring
         self._deployer = Deployer(manager, wiring, host)
         self._running: dict[str, Deployment] = {}
-        self.checkpoints = Durability()
+        self.checkpoints = Durability(wiring)
         self._turn = threading.RLock()
         self.changes = Changes(manager, wiring, self)
         self._closings = 0
@@ -224,7 +224,7 @@ class Applications:
             deployment = self.get(application)
             if self.store is not None:  # first: where it cannot be forgotten, it runs on as it was
                 self.store.set_active(application, active=False)
-        self.checkpoints.give_up(deployment)
+        self.checkpoints.give_up(deployment, timeout)
         unforgotten: list[StateError] = []
         with self._turn:
             if self._running.pop(application, None) is None:  # another thread removes it, too

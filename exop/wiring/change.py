@@ -83,7 +83,6 @@ class Change(Participant):
         self._successors.create()
         self._successors.open()
         check_level(self._old, self.timeout)
-        check_interrupt()
         give_way()
 
     @property
@@ -93,6 +92,8 @@ class Change(Participant):
         return any(opens(node.slet) or node.rebuild is not None for node in fresh)
 
     def _stage(self) -> None:
+        for component in self._old:
+            component.settle(self.timeout)
         self._successors.create_channels()
         self._before = before = self.wiring.survey(self.deployment, self.plan.before.channels)
         give_way()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from exop.errors import CheckpointError, ComponentFailed, NotStorable, StateError
+from exop.errors import CheckpointError, ComponentFailed, NotStorable, PlanError, StateError
+from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable import parties
+from exop.wiring.controller import WiringController
 
 if TYPE_CHECKING:
     from exop.runtime.durable.checkpointer import Checkpointer
@@ -25,7 +27,8 @@ class Durability:
         takers: The checkpointers, by application.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wiring: WiringController) -> None:
+        self._wiring = wiring
         self.store: Store | None = None
         self.takers: dict[str, Checkpointer] = {}
 
@@ -103,17 +106,17 @@ class Durability:
             return False
         return True
 
-    def last(self, application: str) -> None:
-        """Take the last one of an application, and let nothing move after it."""
+    def last(self, application: str, seconds: float = 10.0) -> None:
+        """Take the last one of an application, within so many seconds, and let nothing move after it."""
         taker = self.takers[application]
         self.stop(application)
         with suppress(*UNTAKEN):  # the one before it stands, and the log says why
-            taker.take(last=True)
+            taker.take(seconds, last=True)
 
-    def give_up(self, deployment: Deployment) -> None:
+    def give_up(self, deployment: Deployment, seconds: float) -> None:
         """The application is removed: what its sinks hold back for a checkpoint is put out by a last one."""
         if deployment.name in self.takers and parties.puts_out(deployment):
-            self.last(deployment.name)
+            self.last(deployment.name, seconds)
         self.stop(deployment.name)
 
     def stop(self, application: str) -> None:
@@ -130,5 +133,13 @@ class Durability:
 
         known = self.takers.get(deployment.name)
         if known is None:
-            known = self.takers[deployment.name] = Checkpointer(deployment, self.store.checkpoints)
+            known = self.takers[deployment.name] = Checkpointer(deployment, self.store.checkpoints, self._hold)
         return known
+
+    def _hold(self, deployment: Deployment, component: Component, error: Exception) -> None:
+        """Let nothing into a slet whose call was given up, until it is replaced or resumed."""
+        if deployment.components.get(component.node.name) is component:
+            try:
+                self._wiring.settle(deployment, lambda: component.stick(error))
+            except PlanError:  # a driver does not park now: it is let in until the wiring is bound the next time
+                component.stick(error)

@@ -3,12 +3,15 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from exop import Platform, Slet, input_port
-from exop.errors import ComponentFailed
+from exop import Memento, Platform, Slet, hookimpl, input_port
+from exop.errors import CheckpointError, ComponentFailed
+from exop.hooks import Plugins
 from tests.change.tools import chain, changed, endless, grows, in_thread, plain, plain_too, whole, writing
 from tests.rig import PATIENCE, eventually
 
@@ -90,3 +93,91 @@ def test_a_slet_that_hangs_while_it_closes_is_closed_all_the_same(end):
         (call,) = platform.components.user.plain()
         assert (call["node"], call["phase"], call["given_up"]) == ("b", "closing", True)
     whole(seen)
+
+
+class Seen(Memento):
+    """What a sink was given."""
+
+    items: list[int] = field(default_factory=list)
+
+
+class Patient(Slet):
+    """A sink that puts out with checkpoints."""
+
+    seen: Seen
+
+    @input_port
+    def x(self, x: int) -> None:
+        """Take an item."""
+        self.seen.items.append(x)
+
+
+GATE = threading.Event()
+
+
+class HangsInCommit(Patient):
+    """One that hangs there, while the gate is closed."""
+
+    def commit_checkpoint(self, number: int) -> None:
+        """Hang."""
+        GATE.wait(PATIENCE)
+
+
+class HangsInPrepare(Patient):
+    """One that hangs there, while the gate is closed."""
+
+    def prepare_checkpoint(self, number: int) -> None:
+        """Hang."""
+        GATE.wait(PATIENCE)
+
+
+class Offered:
+    """A plugin: a durable application finds its slets by their names again."""
+
+    @staticmethod
+    @hookimpl
+    def register_slets() -> list[Any]:
+        """The slets of the durable applications of this page."""
+        return [endless, plain, plain_too, Patient, HangsInCommit, HangsInPrepare]
+
+
+def durable(folder: Path) -> Platform:
+    """A platform with a state directory."""
+    plugins = Plugins()
+    plugins.register("hanging", Offered())
+    return Platform(state=folder, control=False, plugins=plugins)
+
+
+@pytest.mark.parametrize("sink", [HangsInCommit, HangsInPrepare])
+def test_a_sink_that_hangs_in_a_checkpoint_is_suspended_until_it_is_replaced(sink, tmp_path, monkeypatch):
+    """Checkpoints say what holds them up; other changes are made, and the successor goes on with every item."""
+    monkeypatch.setattr("exop.runtime.durable.checkpointer.COMMITTING", SHORT)
+    monkeypatch.setattr("exop.runtime.durable.parties.PATIENCE", SHORT)
+    monkeypatch.setattr("exop.runtime.durable.checkpointer.PATIENCE", SHORT)
+    GATE.set()
+    app = chain("app", endless, plain, sink)
+    app.durable(every=3600)
+    with durable(tmp_path / "state") as platform:
+        try:
+            platform.apply(app.build())
+            platform.checkpoint("app")
+            GATE.clear()
+            component = platform.deployment("app").components["c"]
+            with pytest.raises((CheckpointError, ComponentFailed), match="has not returned within"):
+                platform.checkpoint("app")
+            assert component.status == "failed"
+            drivers = platform.deployment("app").drivers()
+            eventually(lambda: any(driver.held_by for driver in drivers), "the driver that waits for the sink")
+            with pytest.raises(CheckpointError, match="c holds it up: .* was given up"):
+                platform.checkpoint("app")
+            changed(platform, "app", lambda mesh: mesh.replace("b", plain_too))
+            assert "c holds it up" in platform.status("app")["checkpoints"]["trouble"]
+            changed(platform, "app", lambda mesh: mesh.replace("c", Patient))
+            successor = platform.deployment("app").components["c"]
+            grows(successor.instance.seen.items, 10)
+            platform.checkpoint("app")
+            assert platform.status("app")["checkpoints"]["trouble"] is None
+        finally:
+            GATE.set()
+        platform.remove("app")
+        whole(successor.instance.seen.items)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from exop.model.filter import as_filter
-from exop.registry import ServiceRegistry
+from tests.registry.prompt import PromptRegistry
 
 scalars = st.one_of(st.sampled_from(["x", "y", "1", "true"]), st.integers(0, 2), st.booleans(), st.just(1.0))
 values = st.one_of(scalars, st.lists(scalars, max_size=3))
@@ -53,7 +53,7 @@ class Histories(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.registry, self.naive, self.open = ServiceRegistry(), Naive(), []
+        self.registry, self.naive, self.open = PromptRegistry(), Naive(), []
 
     @rule(target=registrations, interfaces=interfaces, properties=properties, ranking=rankings)
     def register(self, interfaces, properties, ranking):

@@ -195,6 +195,7 @@ def test_a_registry_can_be_narrowed(registry):
         registry.register("Channel", None, {"name": "d", "host": "h1"})
         registry.register("Channel", None, {"name": "e", "host": "h2"})
         assert names(tracker) == ["a", "c", "d"]
+        assert registry.settle(60)
     assert heard == ["d"]
     assert not hasattr(near, "register")
 

@@ -8,7 +8,8 @@ from collections import Counter
 
 import pytest
 
-from exop.registry import Change, ServiceRegistry
+from exop.registry import Change, ServiceRegistry, delivery
+from tests.rig import eventually
 
 WAIT = 30
 
@@ -158,4 +159,35 @@ def test_a_listener_may_wait_for_a_thread_that_uses_the_registry():
 
     registry.listen(None, wait_for_other)
     registry.register("X", None, {"name": "first"})
+    assert registry.settle(WAIT)
     assert done == ["first", "second"]
+
+
+def test_a_listener_that_hangs_is_left_behind(monkeypatch, caplog):
+    """The others hear all in time; it is reported, and hears what it has missed, in order, when it goes on."""
+    monkeypatch.setattr(delivery, "PATIENCE", 0.05)
+    registry = ServiceRegistry()
+    go_on, heard, told = threading.Event(), [], []
+
+    def hang(event):
+        told.append(event.service.properties["name"])
+        assert go_on.wait(WAIT)
+
+    def hear(event):
+        heard.append(event.service.properties["name"])
+        if heard == ["a", "b", "c"]:
+            done.set()
+
+    done = threading.Event()
+    registry.listen("(name=*)", hang)
+    registry.listen(None, hear)
+    for name in "abc":
+        registry.register("X", None, {"name": name})
+    assert done.wait(WAIT)
+    assert told == ["a"]
+    (shown,) = registry.hanging()
+    assert (shown["filter"], shown["behind"]) == ("(name=*)", 2)
+    assert "in hang" in shown["stack"]
+    assert not registry.settle(WAIT)
+    go_on.set()
+    eventually(lambda: told == ["a", "b", "c"] and not registry.hanging())

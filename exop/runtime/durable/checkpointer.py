@@ -5,22 +5,24 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from exop.errors import CheckpointError, ExopError
 from exop.logs import logger
+from exop.runtime.budget import UserCall
+from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.checkpoints import Checkpoints
 from exop.runtime.durable.failpoints import failpoint
-from exop.runtime.durable.parties import commit, prepare, sync
+from exop.runtime.durable.parties import commit, committed, given_up, prepare, sync
 from exop.runtime.durable.recovery import ties
-from exop.runtime.durable.snapshot import Snapshot, capture
+from exop.runtime.durable.snapshot import CAPTURING, Snapshot, capture
 from exop.runtime.pause import Pause
 from exop.shown import described
 
@@ -28,6 +30,10 @@ from exop.shown import described
 PATIENCE = 10.0
 #: The same for one that is taken by itself.
 BRIEF = 1.0
+#: Seconds that slets have to put out what belongs to a checkpoint.
+COMMITTING = 30.0
+
+Hold: TypeAlias = Callable[[Deployment, Component, Exception], None]
 #: A source that has not yielded after so many seconds is a slow one.
 QUICK = 0.01
 
@@ -46,12 +52,19 @@ class Figures:
 
 
 class Checkpointer:
-    """A thread that takes checkpoints of one deployment, as often as its mesh says."""
+    """A thread that takes checkpoints of one deployment, as often as its mesh says.
 
-    def __init__(self, deployment: Deployment, checkpoints: Checkpoints) -> None:
+    Args:
+        deployment: The application.
+        checkpoints: Where they are written.
+        hold: Lets nothing into a slet any more, one of whose calls had to be given up.
+    """
+
+    def __init__(self, deployment: Deployment, checkpoints: Checkpoints, hold: Hold | None = None) -> None:
         self.figures = Figures()
         self._deployment = deployment
         self._checkpoints = checkpoints
+        self._hold: Hold = hold or (lambda _, component, error: component.stick(error))
         self._turn = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"exop {deployment.name} checkpoints", daemon=True)
@@ -65,7 +78,7 @@ class Checkpointer:
         self._stop.set()
         self._deployment.tell()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(PATIENCE)
 
     def take(self, patience: float = PATIENCE, *, last: bool = False) -> None:
         """Take a checkpoint now; it is written when this returns. With *last*, nothing moves any more after it.
@@ -76,19 +89,21 @@ class Checkpointer:
             StateError: it could not be written.
             NotCommitted: it is written, and a sink could not put out what belongs to it.
         """
-        with self._turn, self._deployment.changing:
-            failpoint("checkpoint-begin")
-            retired = list(self._deployment.retired)
-            number = self._checkpoints.number(self._deployment.name) + 1
-            try:
-                snapshot = self._captured(number, patience, last=last)
-                failpoint("checkpoint-released")
-                self._write(snapshot)
-            except ExopError as problem:
-                self.figures.failed += 1
-                self._note(str(problem))
-                raise
-            self._commit(number, snapshot, retired)
+        with self._alone(patience if last else PATIENCE):
+            with self._deployment.changing:
+                failpoint("checkpoint-begin")
+                retired = list(self._deployment.retired)
+                number = self._checkpoints.number(self._deployment.name) + 1
+                with self._noted():
+                    self._check_free()
+                    snapshot = self._captured(number, patience, last=last)
+                    failpoint("checkpoint-released")
+                    self._write(snapshot)
+                with self._noted(failed=False):
+                    begun = self._commit(number, snapshot, retired)
+            with self._noted(failed=False):  # others may change the application meanwhile
+                committed(self._deployment, begun, min(patience, COMMITTING) if last else COMMITTING)
+            self._note(None)
 
     def begin(self) -> None:
         """Take the first one, before anything moves.
@@ -99,15 +114,59 @@ class Checkpointer:
         """
         with self._turn:
             number = self._checkpoints.number(self._deployment.name) + 1
-            try:
-                prepare(self._deployment, number)
-                snapshot = capture(self._deployment, self._deployment.mesh.to_toml())
+            with self._noted():
+                snapshot = self._prepared(number, self._deployment.mesh.to_toml())
                 self._write(snapshot)
-            except ExopError as problem:
-                self.figures.failed += 1
-                self._note(str(problem))
-                raise
-            self._commit(number, snapshot, [])
+            with self._noted(failed=False):
+                committed(self._deployment, self._commit(number, snapshot, []), COMMITTING)
+            self._note(None)
+
+    @contextmanager
+    def _alone(self, patience: float) -> Iterator[None]:
+        """Wait for so many seconds until no other checkpoint is taken, but not for one that is being committed."""
+        end = time.monotonic() + patience
+        while not self._turn.acquire(timeout=BRIEF):
+            committing = [one for one in self._deployment.components.values() if one.committing is not None]
+            if committing or time.monotonic() >= end:
+                waits = f", and {committing[0].node.name} commits it" if committing else ""
+                problem = f"another one is being taken{waits}"
+                raise _refused(self._deployment.name, problem, "the next one is taken when that is over")
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    def _check_free(self) -> None:
+        """Refuse to take a checkpoint while a slet is in a call of an earlier one: nothing stands still for it."""
+        for call in given_up(self._deployment):
+            node = call.component.node.name
+            problem = f"{node} holds it up: {call.phase} was given up, and has not returned for {call.seconds:.0f} s"
+            cure = f"replace {node}, or end what it waits for"
+            raise _refused(self._deployment.name, problem + call.whereabouts(), cure)
+
+    @contextmanager
+    def _noted(self, *, failed: bool = True) -> Iterator[None]:
+        """Note an error of the block; a slet whose call had to be given up lets nothing in any more."""
+        try:
+            yield
+        except ExopError as problem:
+            self.figures.failed += failed
+            self._note(str(problem))
+            for call in given_up(self._deployment):
+                if call.phase != CAPTURING and isinstance(call.component, Component) and not call.component.stuck:
+                    self._hold(self._deployment, call.component, problem)
+            raise
+
+    def _prepared(self, number: int, topology: str) -> Snapshot:
+        """Prepare and capture; everything stands still."""
+        deployment = self._deployment
+
+        def work() -> Snapshot:
+            prepare(deployment, number)
+            return capture(deployment, topology)
+
+        component = next(iter(deployment.components.values()), None)
+        return work() if component is None else component.user.run(component, CAPTURING, work, PATIENCE)
 
     def status(self) -> dict[str, Any]:
         """The figures, as plain data."""
@@ -131,15 +190,10 @@ class Checkpointer:
         self.figures.taken += 1
         self.figures.bytes = snapshot.size
 
-    def _commit(self, number: int, snapshot: Snapshot, retired: list[Path]) -> None:
+    def _commit(self, number: int, snapshot: Snapshot, retired: list[Path]) -> list[tuple[Component, UserCall[Any]]]:
         """Let the sinks put out what belongs to the checkpoint, and go what only the one before it had."""
         self._confirm(snapshot, retired)
-        try:
-            commit(self._deployment, number)
-        except ExopError as problem:
-            self._note(str(problem))
-            raise
-        self._note(None)
+        return commit(self._deployment, number)
 
     def _captured(self, number: int, patience: float, *, last: bool) -> Snapshot:
         deployment = self._deployment
@@ -147,10 +201,9 @@ class Checkpointer:
         topology = mesh.to_toml()
         with self._still(patience):
             begin = time.perf_counter()
-            prepare(deployment, number)
             if deployment.mesh is not mesh:  # a line took effect meanwhile: the mementos are of behind that
                 topology = deployment.mesh.to_toml()
-            snapshot = capture(deployment, topology)
+            snapshot = self._prepared(number, topology)
             self.figures.pause_ms = (time.perf_counter() - begin) * 1e3
             failpoint("checkpoint-captured")
             if last:

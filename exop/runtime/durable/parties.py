@@ -11,15 +11,20 @@ A slet may define any of these; all but `prepare_checkpoint` and `flush` are cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
-from exop.errors import CheckpointError, NotCommitted
+from exop.errors import CheckpointError, ComponentFailed, NotCommitted
+from exop.runtime.budget import UserCall
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable.failpoints import failpoint
+from exop.runtime.pause import PATIENCE
 from exop.shown import RAISED, described, message
+
+_PHASES: Final = {"prepare_checkpoint": "preparing a checkpoint", "sync": "bringing its output to the disk"}
 
 
 def tell(component: Component, *, on: bool) -> None:
@@ -56,39 +61,73 @@ def sync(deployment: Deployment) -> None:
         channel.sync()
 
 
-def commit(deployment: Deployment, number: int) -> None:
-    """The checkpoint is committed.
+def commit(deployment: Deployment, number: int) -> list[tuple[Component, UserCall[Any]]]:
+    """Begin to commit a checkpoint; returns the calls of the slets that put out what belongs to it.
 
     Raises:
-        NotCommitted: a slet could not put out what belongs to it; the others have.
+        NotCommitted: a channel could not; the others have.
+    """
+    begun = []
+    for component, hook in _hooks(deployment, "commit_checkpoint"):
+        work = partial(hook, number)
+        component.committing = component.user.begin(component, "committing a checkpoint", work)
+        begun.append((component, component.committing))
+    failed: NotCommitted | None = None
+    for channel in deployment.channels.values():
+        try:
+            channel.committed()
+        except RAISED as problem:
+            failed = _not_committed(deployment, channel.name, problem)
+    if failed is not None:
+        raise failed
+    return begun
+
+
+def committed(deployment: Deployment, begun: Iterable[tuple[Component, UserCall[Any]]], seconds: float) -> None:
+    """Wait until slets have put out what belongs to a checkpoint, for so many seconds.
+
+    Raises:
+        NotCommitted: one could not, or not in time; the others have.
     """
     failed: NotCommitted | None = None
-    told: list[tuple[str, Callable[[], Any]]] = [(one.name, one.committed) for one in deployment.channels.values()]
-    told += [(node, partial(hook, number)) for node, hook in _hooks(deployment, "commit_checkpoint")]
-    for node, hook in told:
+    end = time.monotonic() + seconds
+    for component, call in begun:
         try:
-            hook()
+            call.result(max(0.0, end - time.monotonic()))
         except RAISED as problem:
-            failed = NotCommitted(
-                application=deployment.name, node=node, problem=message(problem) or described(problem)
-            )
-            failed.__cause__ = problem
+            failed = _not_committed(deployment, component.node.name, problem)
+        component.committing = None
     failpoint("checkpoint-put-out")
     if failed is not None:
         raise failed
 
 
+def given_up(deployment: Deployment) -> Iterator[UserCall[Any]]:
+    """The calls of an application's slets that were given up and have not returned: they hold checkpoints up."""
+    for component in deployment.components.values():
+        yield from component.user.abandoned(component)
+
+
+def _not_committed(deployment: Deployment, node: str, problem: BaseException) -> NotCommitted:
+    text = message(problem) or described(problem)
+    failed = NotCommitted(application=deployment.name, node=node, problem=text)
+    failed.__cause__ = problem
+    return failed
+
+
 def _call(deployment: Deployment, name: str, *given: Any) -> None:
-    for node, hook in _hooks(deployment, name):
+    for component, hook in _hooks(deployment, name):
         try:
-            hook(*given)
+            component.user.run(component, _PHASES[name], partial(hook, *given), PATIENCE)
+        except ComponentFailed:
+            raise
         except RAISED as problem:
-            told = f"{node}.{name}() raised {described(problem)}"
+            told = f"{component.node.name}.{name}() raised {described(problem)}"
             raise CheckpointError(application=deployment.name, problem=told, cure="repair that first") from problem
 
 
-def _hooks(deployment: Deployment, name: str) -> Iterator[tuple[str, Callable[..., Any]]]:
-    for node, component in deployment.components.items():
+def _hooks(deployment: Deployment, name: str) -> Iterator[tuple[Component, Callable[..., Any]]]:
+    for component in deployment.components.values():
         hook = getattr(component.instance, name, None)
         if callable(hook):
-            yield node, hook
+            yield component, hook

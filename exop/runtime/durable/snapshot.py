@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from exop.errors import CheckpointError, NotStorable
 from exop.model.depth import AROUND, DEPTH
@@ -18,10 +19,13 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.entry import NOWHERE
+from exop.runtime.pause import PATIENCE
 from exop.runtime.ports import BufferedOutput
 from exop.runtime.tied.durable import DurableTie
 from exop.runtime.unwind import Call
 
+#: The phase of a call that captures mementos.
+CAPTURING: Final = "taking the memento"
 #: The kind of a part (`memento`, `node`, `channel`, `queue`, `merge`, `inlets`), and its name.
 Key: TypeAlias = tuple[str, str]
 
@@ -66,7 +70,8 @@ def capture(deployment: Deployment, topology: str) -> Snapshot:
     parts: dict[Key, bytes] = {}
     for name, component in deployment.components.items():
         if component.state is not None:
-            parts["memento", name] = pack(component.state, f"{deployment.name}.{name}")
+            packed = partial(pack, component.state, f"{deployment.name}.{name}")
+            parts["memento", name] = component.user.run(component, CAPTURING, packed, PATIENCE)
         _put(parts, ("node", name), lambda component=component: _node(deployment, component))  # type: ignore[misc]
     failpoint("memento-after")
     for name, channel in deployment.channels.items():
