@@ -7,14 +7,15 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from exop.errors import ComponentFailed, ExopError, LifecycleError, MeshError, SettingError, UnknownName
 from exop.model import properties as names
 from exop.model.lifecycle import Event
 from exop.model.mesh import ChannelSpec, Node
 from exop.model.ports import PortSpec
-from exop.model.settings import configured
+from exop.model.settings import Setting, configured
 from exop.model.signature import read_settings
 from exop.registry import Registration, ServiceRegistry
 from exop.runtime.budget import CLOSING, UserCalls
@@ -26,6 +27,8 @@ from exop.shown import RAISED, described
 
 SLET, CHANNEL, INPUT_PORT, OUTPUT_PORT = "Slet", "Channel", "InputPort", "OutputPort"
 
+#: The settings of the channel kinds.
+_SETTINGS: Final[WeakKeyDictionary[type[Channel], dict[str, Setting]]] = WeakKeyDictionary()
 #: The origin of the queues that the wiring has inserted.
 WIRING = "wiring"
 
@@ -266,4 +269,7 @@ def channel_settings(kind: type[Channel], spec: ChannelSpec) -> dict[str, Any]:
         UnknownName: no such setting.
         SettingError: a setting does not fit its type, or is needed and was not given.
     """
-    return configured(f"the channel {spec.name!r} ({spec.kind})", read_settings(kind), spec.settings)
+    known = _SETTINGS.get(kind)
+    if known is None:
+        known = _SETTINGS[kind] = read_settings(kind)
+    return configured(f"the channel {spec.name!r} ({spec.kind})", known, spec.settings)

@@ -228,19 +228,20 @@ class Change(Participant):
                 put()
 
         self._undo_cut.append(put_back)
-        now = dict(components)
-        for name in self.plan.after.nodes:
-            steps = [step for step in self.plan.steps if step.node == name]
+        now = components.copy()
+        for node in self.plan.changes.removed:
+            del now[node.name]
+        steps = {step.node: [one for one in self.plan.steps if one.node == step.node] for step in self.plan.steps}
+        for name in [name for name in steps if name in self.plan.after.nodes]:
             if name in self._successors.made:
                 self._hush(self._successors.made[name])
-                now[name] = self._successors.succeed(steps[0], components.get(name))
+                now[name] = self._successors.succeed(steps[name][0], components.get(name))
                 self.beside.keep(components.get(name), now[name], self._undo_cut)
-            elif steps:
-                self._alter(now[name], steps)
-        deployment.components = {name: now[name] for name in self.plan.after.nodes}
-        gone = {spec.name for spec in self.plan.changes.channels_removed}
-        deployment.channels = {k: v for k, v in {**channels, **self._successors.channels}.items() if k not in gone}
-        self._removed = [channels[name] for name in gone]
+            else:
+                self._alter(now[name], steps[name])
+        deployment.components = now
+        deployment.channels = channels | self._successors.channels
+        self._removed = [deployment.channels.pop(spec.name) for spec in self.plan.changes.channels_removed]
 
     def _alter(self, component: Component, steps: list[Step]) -> None:
         """Give a component that stays its new settings; it goes on with the item on which it was suspended."""
