@@ -61,6 +61,7 @@ class Pause:
         self._outside = {id(driver) for driver in outside}
         self._refused = refused
         self._closed: dict[Driver, None] = {}
+        self._unparked: list[Driver] = []
         self._watched: list[Driver] = []
         self._lock = threading.RLock()
         self._news = threading.Condition(self._lock)
@@ -83,7 +84,8 @@ class Pause:
         Raises:
             PlanError: a slet of the application itself asks for it, and would wait for its own end.
         """
-        if current_driver() in self.deployment.drivers():
+        driver = current_driver()
+        if driver is not None and driver in self.deployment.drivers():
             problem = f"a slet of {self.deployment.name!r} cannot change its own application"
             raise self._refused(problem, "do it from another thread")
         acquire(self.deployment.parking)
@@ -109,6 +111,7 @@ class Pause:
             if driver not in self._closed:
                 self.watch(driver)
                 self._closed[driver] = None
+                self._unparked.append(driver)
                 driver.close()
 
     def open(self, driver: Driver) -> None:
@@ -131,7 +134,8 @@ class Pause:
         """
         for driver in self.drivers:
             self.close([driver])
-            self.wait_parked()
+            if not self.wait(lambda driver=driver: not self._late(driver)):  # type: ignore[misc]
+                raise self._too_late()
 
     def wait_parked(self) -> None:
         """Wait until all that were closed are parked.
@@ -143,8 +147,13 @@ class Pause:
             raise self._too_late()
 
     def parked(self) -> bool:
-        """Whether all that were closed are parked."""
-        return not self._late()
+        """Whether all that were closed are parked; asked once for each driver that rests, so it looks at few."""
+        while self._unparked:
+            if self._late(self._unparked[-1]):
+                return False
+            self._unparked.pop()
+        self._unparked = [driver for driver in self._closed if self._late(driver)]
+        return not self._unparked
 
     def wait(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until *ready()* holds; it is asked again whenever a driver rests. Returns whether it does.
@@ -152,10 +161,11 @@ class Pause:
         Raises:
             KeyboardInterrupt: an interrupt asks the change to give up.
         """
-        with woken(self.wake), self._news:
-            self._news.wait_for(lambda: ready() or asked_to_give_up(), self.timeout if timeout is None else timeout)
-            check_interrupt()
-            return ready()
+        if not ready():
+            with woken(self.wake), self._news:
+                self._news.wait_for(lambda: ready() or asked_to_give_up(), self.timeout if timeout is None else timeout)
+        check_interrupt()
+        return ready()
 
     def run(self, *actions: Callable[[], None]) -> None:
         """Do *actions* as soon as all that were closed are parked, in the thread of the last one; then let them go.
@@ -203,7 +213,7 @@ class Pause:
         """Wake those that wait for a driver to rest, and act if it was the last one."""
         with self._news:
             self._news.notify_all()
-            if self._action is None or self._late():
+            if self._action is None or not self.parked():
                 return
             action, self._action = self._action, None
             self._running = True
@@ -224,12 +234,12 @@ class Pause:
         while self._closed:
             self._closed.popitem()[0].open()
 
-    def _late(self) -> list[Driver]:
-        """Those that have not come to their safe points yet."""
-        return [one for one in self._closed if one.busy or (id(one) in self._outside and not one.outside)]
+    def _late(self, driver: Driver) -> bool:
+        """Whether a driver that was closed has not come to its safe point yet."""
+        return driver.busy or (id(driver) in self._outside and not driver.outside)
 
     def _too_late(self) -> ExopError:
-        late = self._late()
+        late = [driver for driver in self._closed if self._late(driver)]
         names = ", ".join(sorted(driver.name for driver in late)) or "a driver"
         problem, cure = f"{names} did not come to a safe point within {self.timeout:g} s", ""
         where = whereabouts(self.deployment.components.values(), late)

@@ -33,7 +33,7 @@ MESHES = 400
 
 def cut_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cut is made while items are under way."""
-    monkeypatch.setattr(Pause, "_late", lambda self: [])
+    monkeypatch.setattr(Pause, "_late", lambda self, driver: False)
 
 
 def drain_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
