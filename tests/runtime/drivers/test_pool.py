@@ -4,6 +4,8 @@ import threading
 from contextlib import ExitStack
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.drivers.pool import POOL, Pool
@@ -188,3 +190,53 @@ def test_workers_wait_for_room_without_a_thread(serving):
     gate.open()
     eventually(lambda: log.seen == list(range(100)))
     pushing.join(PATIENCE)
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(chance=st.randoms(use_true_random=False), size=st.integers(1, 3))
+def test_any_graph_of_full_queues_comes_to_its_end(chance, size):
+    """Queues of capacity 1 in any graph, with cycles, fan-out, and slets that wait: everything is passed on once."""
+    number = chance.randint(2, 12)
+    into = [[chance.randrange(number) for _ in range(chance.choice((0, 1, 1, 2, 3)))] for _ in range(number)]
+    waits = [chance.random() < 0.2 for _ in range(number)]
+    pool, pause, entries, workers = Pool(size), threading.Event(), [], []
+    seen = [0] * number
+    expected = [0] * number
+
+    def follow(at, left):
+        expected[at] += 1
+        for following in into[at] if left else ():
+            follow(following, left - 1)
+
+    def slet_at(at):
+        def push(left):
+            seen[at] += 1
+            if waits[at]:
+                pause.wait(0.0005)
+            for following in into[at] if left else ():
+                entries[following].push(left - 1)
+
+        return push
+
+    with threads_leave():
+        try:
+            for at in range(number):
+                queue = QueueChannel(f"q{at}", capacity=1)
+                entries.append(joined(queue, Log(slet_at(at))))
+                workers.append(Worker(f"w{at}", pool))
+                workers[-1].serve((queue,))
+                workers[-1].start()
+            for _ in range(20):
+                at, left = chance.randrange(number), chance.randint(0, 4)
+                follow(at, left)
+                entries[at].push(left)
+            eventually(lambda: seen == expected)
+        finally:
+            for worker in workers:
+                worker.halt()
