@@ -27,6 +27,8 @@ HOLDING = 0.5
 LEAST = 0.2
 #: Seconds between two calls of `make_visible` while items come.
 VISIBLE_WITHIN = 1.0
+#: Seconds for which one such call keeps the others.
+HASTE = 0.05
 
 
 class Hooks:
@@ -219,7 +221,7 @@ def shows(component: Component) -> bool:
 class Visibility:
     """Calls `make_visible()` of the slets that define it: when their stream rests, and every second while items come.
 
-    One thread of the application looks at all its slets, beside the stream, so that items cost nothing more. A call
+    One thread of the process looks at all slets, beside the stream, so that items cost nothing more. A call
     that hangs holds up nothing else: the next one of that slet waits for its end.
 
     Args:
@@ -242,7 +244,7 @@ class Visibility:
             before, visible, since, call = self._seen.get(component.id, (done, 0, now, None))
             if (call is None or call.over) and ((done == before != visible) or now - since >= VISIBLE_WITHIN):
                 call = component.user.begin(component, "making output visible", partial(self._call, component))
-                call.wait(VISIBLE_WITHIN)
+                call.wait(HASTE)
                 visible, since = done, now
             seen[component.id] = done, visible, since, call
         self._seen = seen

@@ -25,11 +25,9 @@ from exop.runtime.drivers.worker import Worker
 from exop.runtime.entry import Entry
 from exop.runtime.inlets import Inlets
 from exop.runtime.ledger import Ledger
-from exop.runtime.watchdog import Attended, Watchdog
+from exop.runtime.watchdog import SAMPLER, Attended, Watchdog
 from exop.shown import described
 
-#: How often every driver measures one item, in seconds.
-SAMPLING = 0.05
 #: Seconds to wait for a worker that is no longer needed, by default.
 LEAVING = 10.0
 #: How many slets open at a time.
@@ -81,7 +79,8 @@ class Deployment:
         self.started: float | None = None
         self.replaced: dict[str, dict[str, Any]] = {}
         self.last_change: tuple[int, float] | None = None
-        self._sampling = threading.Event()
+        self._stopped = False
+        self._watchdog, self._visibility = Watchdog(), Visibility()
         self.changing = threading.RLock()
         self.parking = threading.Lock()
 
@@ -158,7 +157,7 @@ class Deployment:
             worker.start()
         for component in sorted(self.components.values(), key=lambda one: one.spec.role is Role.ALPHA):
             component.begin()
-        threading.Thread(target=self._sample, name=f"exop {self.name} sampler", daemon=True).start()
+        SAMPLER.add(self._look)
 
     def end_sources(self) -> None:
         """Ask every α-slet to end its stream; what is under way is drained."""
@@ -194,7 +193,7 @@ class Deployment:
 
     def stop(self, timeout: float = 5.0) -> bool:
         """Halt all drivers and close the slets, upstream first; returns whether all that has ended in time."""
-        self._sampling.set()
+        self._stopped = True
         drivers = self.drivers()
         for driver in drivers:
             driver.halt()
@@ -211,7 +210,7 @@ class Deployment:
 
         One slet that raises or hangs does not keep the others from closing.
         """
-        self._sampling.set()
+        self._stopped = True
         return close_all([one for one in self.components.values() if one.status is not State.CREATED], timeout)
 
     def let_go(self, component: Component) -> None:
@@ -299,16 +298,18 @@ class Deployment:
         yield from (channel for channel in self.channels.values() if isinstance(channel, Buffered))
         yield from self.inserted.values()
 
-    def _sample(self) -> None:
-        watchdog, visibility = Watchdog(), Visibility()
-        while not self._sampling.wait(SAMPLING) and not self.finished.is_set():
-            drivers = self.drivers()
-            for driver in drivers:
-                if not driver.attention:
-                    driver.measure_next()
-            watchdog.look(self._attended.values(), self.components, drivers)
-            visibility.look(list(self._attended.values()))
-        watchdog.look(self._attended.values(), self.components, self.drivers())  # a slet that has hung goes on now
+    def _look(self) -> bool:
+        """Look at the drivers and slets from outside; returns whether to do so again."""
+        drivers, attended = self.drivers(), self._attended.values()
+        if self._stopped or self.finished.is_set():
+            self._watchdog.look(attended, self.components, drivers)  # a slet that has hung goes on now
+            return False
+        for driver in drivers:
+            if not driver.attention:
+                driver.measure_next()
+        self._watchdog.look(attended, self.components, drivers)
+        self._visibility.look(list(attended))
+        return True
 
 
 def _failure(component: Component, phase: str) -> ComponentFailed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,6 +17,53 @@ from exop.runtime.component import Component
 from exop.runtime.drivers.base import Driver
 from exop.runtime.inside import inside
 from exop.runtime.trouble import Hang
+
+#: How often every driver measures one item, and all applications are looked at, in seconds.
+SAMPLING = 0.05
+
+
+class Sampler:
+    """Calls functions every SAMPLING seconds, as long as they return true, in one thread for all applications."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin with no function and no thread: also in a forked child, which has none of its parent's."""
+        self._lock = threading.Lock()
+        self._looks: list[Callable[[], bool]] = []
+
+    def add(self, look: Callable[[], bool]) -> None:
+        """Call *look* from now on."""
+        with self._lock:
+            self._looks.append(look)
+            if len(self._looks) == 1:
+                threading.Thread(target=self._run, name="exop sampler", daemon=True).start()
+
+    def _run(self) -> None:
+        pause = threading.Event()
+        while True:
+            pause.wait(SAMPLING)
+            over = [look for look in list(self._looks) if not self._called(look)]
+            with self._lock:
+                for look in over:
+                    self._looks.remove(look)
+                if not self._looks:
+                    return
+
+    @staticmethod
+    def _called(look: Callable[[], bool]) -> bool:
+        try:
+            return look()
+        except Exception as error:  # noqa: BLE001 (the other applications are looked at all the same)
+            logger("exop.runtime").error("an application cannot be looked at any more", exc_info=error)
+            return False
+
+
+#: The sampler of the process.
+SAMPLER = Sampler()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=SAMPLER.begin)
 
 
 @dataclass

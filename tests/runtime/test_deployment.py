@@ -433,7 +433,7 @@ def test_waiting_has_one_time_out(rig, monkeypatch):
     assert deployment.wait(PATIENCE)
 
 
-def test_an_idle_application_of_many_queues_has_few_threads():
+def test_idle_applications_of_many_queues_have_few_threads():
     """Threads: one per source and engine, as many as there are cores, and four at most; main is one of these."""
     gate, seen, before = Gate(), [], set(threading.enumerate())
 
@@ -446,16 +446,20 @@ def test_an_idle_application_of_many_queues_has_few_threads():
     def same_again(item: int) -> int:
         return item
 
-    app = Application("long")
-    queues = [app.channel(f"queue{number}", kind="queue", capacity=1) for number in range(100)]
-    app.add("numbers", numbers, out=queues[0])
-    for number, (queue, following) in enumerate(itertools.pairwise(queues)):
-        app.add(f"step{number}", same_again, item=queue, out=following)
-    app.add("sink", collector(seen), item=queues[-1])
+    def row(name):
+        app = Application(name)
+        queues = [app.channel(f"queue{number}", kind="queue", capacity=1) for number in range(50)]
+        app.add("numbers", numbers, out=queues[0])
+        for number, (queue, following) in enumerate(itertools.pairwise(queues)):
+            app.add(f"step{number}", same_again, item=queue, out=following)
+        app.add("sink", collector(seen), item=queues[-1])
+        return app.build()
+
     with threads_leave(), Platform() as platform:
-        platform.apply(app.build())
-        gate.somebody_waits()
-        eventually(lambda: seen == [1])
-        assert len(platform.deployment("long").workers) == 100
-        eventually(lambda: len({*threading.enumerate()} - before) + 1 <= 1 + POOL.size + 4)
+        for name in ("one", "two", "three"):
+            platform.apply(row(name))
+            gate.somebody_waits()
+            assert len(platform.deployment(name).workers) == 50
+        eventually(lambda: seen == [1, 1, 1])
+        eventually(lambda: len({*threading.enumerate()} - before) + 1 <= 3 + POOL.size + 4)
         gate.open()
