@@ -13,9 +13,10 @@ from exop import Application, Batch, EndOfStream, InputPort, Punctuation, slet
 from exop.model.ports import PortType
 from exop.runtime.channel import Channel, Outlet
 from exop.runtime.channels import BUILT_IN
+from exop.runtime.channels.buffered import Buffered
 from exop.runtime.drivers.worker import Worker
 from tests.rig import PATIENCE, collector, eventually, source_of, threads_leave
-from tests.runtime.rig import Log
+from tests.runtime.rig import Log, driven, finished
 
 #: Every kind with settings under which what is pushed is what arrives.
 KINDS: dict[str, dict[str, Any]] = {
@@ -345,3 +346,86 @@ def test_what_is_kept_can_be_exchanged(kind):
     channel.exchange(replaced)
     assert repr(channel.capture()) == held.replace("'by': 'a'", "'by': 'b'")
     channel.close()
+
+
+# What the wiring asks of a boundary between drivers.
+
+
+@pytest.fixture(params=[kind for kind in KINDS if issubclass(class_of(kind), Buffered)])
+def boundary(request):
+    """A buffered channel with room for three items, and its way in."""
+    channel = made(request.param)
+    assert channel.capacity == 3
+    yield channel, channel.entry([Outlet("log0.item", Log().entry)])
+    channel.close()
+
+
+def test_a_boundary_counts_what_waits_and_what_was_taken(boundary):
+    """The depth counts items and control items; the cursor grows by what is taken, whatever that is."""
+    channel, entry = boundary
+    assert not channel.entries
+    entry.push_batch([item(0), item(1)])
+    entry.control(Punctuation(1))
+    assert (channel.depth, channel.cursor, bool(channel.entries)) == (3, 0, True)
+    channel.take(10)
+    assert (channel.depth, channel.cursor) == (1, 2)
+    channel.take(10)
+    assert (channel.depth, channel.cursor, bool(channel.entries)) == (0, 3, False)
+
+
+def test_a_boundary_is_drained_by_its_worker_alone(boundary):
+    """A driver to which it does not belong any more delivers nothing of it."""
+    channel, entry = boundary
+    before, after = Worker("before"), Worker("after")
+    before.serve((channel,))
+    entry.push(item(0))
+    after.serve((channel,))
+    assert channel.drain(before, 10) == 0
+    assert channel.depth == 1
+
+
+def test_what_is_put_first_comes_before_what_waits(boundary):
+    """Entries as `capture` gives them go back in front, in their order."""
+    channel, entry = boundary
+    entry.push(item(0))
+    entry.control(Punctuation(0))
+    held = channel.capture()["entries"]
+    channel.clear()
+    entry.push(item(1))
+    channel.put_first(held)
+    assert channel.capture()["entries"] == [*held, ("item", item(1))]
+
+
+def test_a_driver_waits_at_a_full_boundary_until_something_is_taken(boundary):
+    """What was pushed first is there, nothing is dropped, and the status tells where the driver waits."""
+    channel, entry = boundary
+    driver = driven(lambda _: [entry.push(item(number)) for number in range(5)])
+    eventually(lambda: driver.waits_at is channel)
+    assert channel.depth == 3
+    assert channel.take(1) == [item(0)]
+    eventually(lambda: channel.depth == 3)
+    assert channel.take(3) == [item(1), item(2), item(3)]
+    finished(driver)
+    assert channel.take(3) == [item(4)]
+    assert driver.waits_at is None
+
+
+def test_a_driver_that_is_to_park_does_not_wait_at_a_full_boundary(boundary):
+    """It puts in what it has in hand, beyond the capacity."""
+    channel, entry = boundary
+    driver = driven(lambda _: [entry.push(item(number)) for number in range(4)])
+    eventually(lambda: driver.waits_at is channel)
+    driver.close()
+    eventually(lambda: channel.depth == 4)
+    driver.open()
+    finished(driver)
+
+
+def test_a_boundary_that_its_taker_has_left_keeps_no_one_out(boundary):
+    """What waits is dropped, and what comes does not fill it."""
+    channel, entry = boundary
+    driver = driven(lambda _: [entry.push(item(number)) for number in range(50)])
+    eventually(lambda: driver.waits_at is channel)
+    channel.leave()
+    finished(driver)
+    assert channel.depth <= channel.capacity
