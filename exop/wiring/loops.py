@@ -48,7 +48,6 @@ class EndOfLoop:
                 return None
             if all(member.status is State.ENDED for member in self._members) or not self._quiet():
                 return None
-            self._done = True
         return self._end
 
     def _quiet(self) -> bool:
@@ -73,6 +72,11 @@ class EndOfLoop:
             yield from (driver for driver in (member.driver, member.runner) if driver is not None)
 
     def _end(self) -> None:
+        """Send the end, once; the driver that was to do so may have been taken off its thread before."""
+        with self._turn:
+            done, self._done = self._done, True
+        if done:
+            return
         for join in self._cut:
             join.component.to[join.port.name].control(EndOfStream())
 

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from exop import Application, EndOfStream, InputPort, OutputPort, Slet, input_port, slet
+from exop.runtime.drivers.base import current_driver
 from exop.stock.slets import count_up
 from exop.wiring.cycles import find_loops
+from exop.wiring.loops import EndOfLoop
 from tests.rig import PATIENCE, collector, eventually, same, source_of
 
 
@@ -67,6 +69,23 @@ def test_a_cycle_ends_when_nothing_moves_in_it_any_more(rig, capacity):
     app, seen = looped("quiet", capacity)
     rig.run(app)
     assert sorted(seen) == sorted(value for number in range(20) for value in range(number + 1))
+
+
+def test_a_worker_that_is_taken_off_its_thread_before_it_sends_the_end(rig, monkeypatch):
+    """It finds out again that the cycle has come to its end, when it has a thread."""
+    asked, app = [], looped("off", 10)[0]
+    found = EndOfLoop.__call__
+
+    def ask(self):
+        todo = found(self)
+        if todo is not None and not asked:
+            asked.append(current_driver())
+            current_driver().yield_soon()
+        return todo
+
+    monkeypatch.setattr(EndOfLoop, "__call__", ask)
+    rig.run(app)
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize("capacity", [1, 3])
