@@ -104,9 +104,10 @@ class Drain:
         """
         self.pause.close([worker])
         self.pause.wait_parked()
-        if any(queue.entries for queue, _ in queues):
-            self._let_empty(worker, [queue for queue, _ in queues])
-        for queue, leaving in queues:
+        kept = [(queue, leaving) for queue, leaving in queues if not (queue.left or _ended(leaving))]
+        if any(queue.entries for queue, _ in kept):
+            self._let_empty(worker, [queue for queue, _ in kept])
+        for queue, leaving in kept:
             if queue.entries and not self._gone_with(leaving):
                 names = ", ".join(join.name for join in leaving)
                 why = worker.held_by or f"it was not emptied within {self.pause.timeout:g} s"
@@ -156,6 +157,11 @@ class Drain:
 
     def _staying(self) -> set[str]:
         return {component.node.name for component in self.after.circuit.components()}
+
+
+def _ended(leaving: Iterable[Join]) -> bool:
+    """Whether the stream has ended at all that leave: they take nothing more."""
+    return all(join.component.status is State.ENDED for join in leaving)
 
 
 def check_ends(before: Circuit, after: Circuit) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from exop import Application, InputPort, Memento, OutputPort, Slet, input_port, slet
 from exop.errors import PlanError
+from exop.model.lifecycle import State
 from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.slet import spec_of
 from exop.runtime.drivers.base import Halted
@@ -524,6 +525,28 @@ def test_an_engine_behind_which_a_slet_is_suspended(platform):
     platform.resume("app", "p")
     finish(platform, "app")
     whole(seen, 2)
+
+
+def test_a_sink_that_has_ended_is_connected_elsewhere_twice(platform):
+    """It takes no end from the queue between: nobody waits for that queue to be emptied."""
+    tap, seen, other = Tap(), [], []
+
+    @slet
+    def pulling(x: InputPort[int]) -> None:
+        seen.extend(x)
+
+    app = Application("app")
+    app.add("p", pulling, x=app.add("s", count_to, to=3, out=app.channel("c", kind="queue")))
+    app.add("q", writing(other), x=app.add("t", tap.source()))
+    platform.apply(app.build())
+    eventually(lambda: platform.deployment("app").components["p"].status is State.ENDED)
+    for name in "de":
+        channel = ChannelSpec(name, "queue")
+        mesh = platform.mesh("app").rewire("s", out=channel).rewire("p", x=name)
+        platform.apply(mesh, timeout=10_000)
+    tap.shut()
+    finish(platform, "app")
+    whole(seen, 3)
 
 
 @contextmanager
