@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -264,12 +265,12 @@ class Deployment:
 
     def failures(self) -> list[Component]:
         """The components that are suspended on an item, or whose engine broke."""
-        return [component for component in self.components.values() if component.status is State.FAILED]
+        return [one for one in list(self._attended.values()) if one.status is State.FAILED]
 
     def troubles(self) -> list[tuple[str, str]]:
         """Channels in which something has gone wrong: their name, and what."""
-        channels = (*self.channels.values(), *self.inserted.values())
-        return [(channel.name, channel.trouble) for channel in channels if channel.trouble is not None]
+        troubled = filter(attrgetter("trouble"), [*self.channels.values(), *self.inserted.values()])
+        return [(channel.name, str(channel.trouble)) for channel in troubled]
 
     def crashed(self) -> list[tuple[str, BaseException]]:
         """Drivers that an unexpected error has ended: their name, and the error."""

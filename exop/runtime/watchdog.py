@@ -12,6 +12,7 @@ from typing import Any
 
 from exop.logs import logger
 from exop.model.diff import touched
+from exop.model.lifecycle import State
 from exop.runtime.closing import shows
 from exop.runtime.component import Component
 from exop.runtime.drivers.base import Driver
@@ -77,7 +78,7 @@ class _Look:
 
 
 class Attended(dict[str, Component]):
-    """The components that are looked at now and then: they have a driver, a time-out, or output to be made visible."""
+    """The components that are looked at now and then: they drive, have failed, a time-out, or output to be shown."""
 
     def renew(self, before: Mapping[str, Component], now: Mapping[str, Component]) -> None:
         """The components of the application are others now."""
@@ -88,7 +89,8 @@ class Attended(dict[str, Component]):
 
     def note(self, component: Component) -> None:
         """Look at a component, or no more, as its settings say now."""
-        if component.driver is not None or component.pullers or component.node.patience or shows(component):
+        drives = component.driver is not None or component.pullers
+        if drives or component.status is State.FAILED or component.node.patience or shows(component):
             self[component.node.name] = component
         else:
             self.pop(component.node.name, None)
