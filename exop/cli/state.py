@@ -19,7 +19,7 @@ def check_state(directory: Path, /, *, json: Json = False) -> int:
         directory: The state directory: what was given by `--state DIR`.
     """
     from exop.bundle.shelf import examined
-    from exop.runtime.state.examination import examine
+    from exop.cli.examination import examine
 
     found = examine(directory)
     bundles, broken = examined(directory / "bundles")
@@ -40,7 +40,7 @@ def accept_state(directory: Path, /) -> int:
     Args:
         directory: The state directory.
     """
-    from exop.runtime.state.examination import take_as_it_is
+    from exop.cli.examination import take_as_it_is
 
     print(f"{directory}: accepted; the next start goes on from generation {take_as_it_is(directory)}")
     return DONE

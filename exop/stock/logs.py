@@ -30,7 +30,7 @@ def read_log(offset: Offset, *, path: Path, follow: bool = False) -> Iterator[An
     behind that may be taken back after a crash.
     """
     # The encoding is paid for by those who read one.
-    from exop.runtime.log.reader import LogReader
+    from exop.stock.log_reader import LogReader
 
     with LogReader(path) as log:
         while True:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from exop import Application
+from exop.cli.examination import examine
 from exop.errors import StateError
-from exop.runtime.state.examination import examine
 from exop.runtime.state.tables import VERSION
 from exop.runtime.store import Store
 from exop.stock.slets import count_up, show

@@ -17,7 +17,6 @@ from exop.runtime.convert import cut, weight
 from exop.runtime.log.files import DISK, Files
 from exop.runtime.log.frames import LARGEST, LONGEST_KEY, Frame, written
 from exop.runtime.log.memory import Key, check_range
-from exop.runtime.log.reading import frames_between, looked_through
 from exop.runtime.log.retention import Retention
 from exop.runtime.log.segment import (
     COMMITTED,
@@ -143,7 +142,7 @@ class DiskLog:
             try:
                 for segment in self._segments:
                     if segment.base < end and start < segment.end:
-                        found += frames_between(segment, start, end)
+                        found += segment.between(start, end)
                         if segment is not self._segments[-1]:
                             segment.close()
             except OSError as problem:
@@ -273,14 +272,14 @@ class DiskLog:
         except OSError as problem:
             raise self._unusable("opened", problem) from problem
 
-    def _open_newest(self, counted: int | None = None) -> None:
+    def _open_newest(self, counted: int | None) -> None:
         """Look through the newest segment: its keys, its end, and what a crash has left behind that.
 
         Raises:
             StoredStateError: it is damaged in the middle, or ends before what a checkpoint has counted.
         """
         self._size = sum(one.size for one in self._segments[:-1])
-        self._last = looked_through(self._segments[-1], counted)
+        self._last = self._segments[-1].find_end(counted)
 
     def _write(self, data: bytes, after: int, now: float) -> None:
         newest, bounds = self._segments[-1], self._retention
@@ -325,7 +324,7 @@ class DiskLog:
             else:
                 holder.take_back(position, offset)
             self._segments[-1].sync()
-            self._open_newest()
+            self._open_newest(None)
         except OSError as problem:
             self._broken = str(problem.strerror)
             raise self._unusable("cut", problem) from problem

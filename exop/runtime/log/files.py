@@ -1,59 +1,15 @@
-"""The little that a log wants of a file system: tests put one in its place that breaks down or is full."""
+"""The operations of the file system that a log needs: tests replace them by ones that break down or run full."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 
-class File(Protocol):
+class File:
     """One open file, read and written at given positions."""
-
-    def size(self) -> int:
-        """How many bytes it has."""
-
-    def read(self, position: int, length: int) -> bytes:
-        """The bytes from *position* on: fewer where it ends."""
-
-    def write(self, position: int, data: bytes | memoryview) -> int:
-        """Write at *position*; returns how many bytes were taken."""
-
-    def truncate(self, size: int) -> None:
-        """Cut it off."""
-
-    def sync(self) -> None:
-        """Wait until the disk has it."""
-
-    def close(self) -> None:
-        """Let it go."""
-
-
-class Files(Protocol):
-    """A file system."""
-
-    def names(self, folder: Path) -> list[str]:
-        """What is in a folder, which is made if it is not there."""
-
-    def open(self, path: Path) -> File:
-        """Open a file for reading and writing; it is made if it is not there."""
-
-    def rename(self, path: Path, to: Path) -> None:
-        """Put a file in the place of another, at once."""
-
-    def remove(self, path: Path) -> None:
-        """Remove a file."""
-
-    def sync(self, folder: Path) -> None:
-        """Wait until the disk knows which files are in a folder."""
-
-    def lock(self, path: Path) -> File | None:
-        """Lock a file until it is closed, or the process ends; `None` if somebody else has it locked."""
-
-
-class DiskFile:
-    """A file of the operating system."""
 
     def __init__(self, path: Path, how: int = os.O_RDWR | os.O_CREAT) -> None:
         self._number = os.open(path, how | os.O_CLOEXEC, 0o600)
@@ -94,7 +50,7 @@ class DiskFile:
         return True
 
 
-class Disk:
+class Files:
     """The file system of the host."""
 
     def names(self, folder: Path) -> list[str]:
@@ -104,7 +60,7 @@ class Disk:
 
     def open(self, path: Path) -> File:
         """Open a file for reading and writing; it is made if it is not there."""
-        return DiskFile(path)
+        return File(path)
 
     def rename(self, path: Path, to: Path) -> None:
         """Put a file in the place of another, at once."""
@@ -124,12 +80,11 @@ class Disk:
 
     def lock(self, path: Path) -> File | None:
         """Lock a file until it is closed, or the process ends; `None` if somebody else has it locked."""
-        file = DiskFile(path)
+        file = File(path)
         if file.locked():
             return file
         file.close()
         return None
 
 
-#: The host's own.
-DISK: Final[Files] = Disk()
+DISK: Final = Files()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 MAGIC: Final = b"ExL1"
@@ -71,13 +70,6 @@ def content(data: bytes, at: int, frame: Frame) -> tuple[bytes, bytes] | None:
     if len(data) < end or zlib.crc32(held) != frame.sum:
         return None
     return held[: frame.key_length], held[frame.key_length :]
-
-
-def whole(data: bytes, at: int) -> Iterator[tuple[Frame, bytes, bytes]]:
-    """The frames that stand whole, one behind the other, from *at* on: each with its key and its body."""
-    while (frame := header(data, at, at)) is not None and (held := content(data, at, frame)) is not None:
-        yield frame, *held
-        at = frame.end
 
 
 def one_behind(data: bytes, at: int) -> Frame | None:

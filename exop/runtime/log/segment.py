@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from exop.errors import StoredStateError
+from exop.logs import logger
 from exop.model.decoding import decode
 from exop.model.depth import DEPTH
 from exop.model.encoding import encode
 from exop.runtime.durable.failpoints import armed, failpoint
 from exop.runtime.log.files import File, Files
-from exop.runtime.log.frames import HEADER, OPENING, Frame, content, header, written
+from exop.runtime.log.frames import HEADER, OPENING, Frame, content, header, one_behind, written
 
 #: The form of what is written here.
 FORMAT: Final = 1
@@ -141,6 +142,58 @@ class Segment:
             yield frame, *held
             at, expected = frame.end, frame.after
 
+    def between(self, start: int, end: int) -> list[tuple[Frame, bytes]]:
+        """The frames that hold rows from *start* up to *end*, with their bodies.
+
+        Raises:
+            StoredStateError: one of them is damaged.
+        """
+        wanted, reached = [], self.base
+        for frame, _, body in self.frames(start):
+            reached = frame.after
+            if frame.after > start and frame.first < end and frame.rows:
+                wanted.append((frame, body))
+            if frame.after >= end:
+                return wanted
+        if reached < min(end, self.end):
+            raise self.damaged(f"damaged at row {reached}")
+        return wanted
+
+    def find_end(self, counted: int | None) -> dict[str, int]:
+        """Find the end, and the last number of each producer; cut off what a crash has left behind the end.
+
+        Raises:
+            StoredStateError: it is damaged in the middle, or ends before the row that a checkpoint has *counted* up to;
+                nothing is changed.
+        """
+        last = dict(self.keys)
+        for frame, key, _ in self.frames():
+            self.size, self.end = frame.end, frame.after
+            if key:
+                producer, number = decode(key)
+                last[producer] = number
+        rest = self.check_tail(counted)
+        if rest:
+            self.take_back()
+            logger("exop.log").warning(
+                "a torn tail was cut off", log=str(self.path.parent), bytes=len(rest), at=self.size, offset=self.end
+            )
+        return last
+
+    def check_tail(self, counted: int | None) -> bytes:
+        """The bytes behind the end, which a crash may have left: no whole frame stands among them.
+
+        Raises:
+            StoredStateError: one does, or the end is before the row up to which a checkpoint has *counted*.
+        """
+        rest = self.rest(self.size)
+        if (behind := one_behind(rest, 0)) is not None:
+            problem = f"damaged at byte {self.size}, row {self.end}; whole rows from {behind.first} on follow"
+            raise self.damaged(problem, self.size)
+        if counted is not None and self.end < counted:
+            raise self.damaged(f"it ends at row {self.end}, and a checkpoint has counted the rows up to {counted}")
+        return rest
+
     def rest(self, position: int) -> bytes:
         """Read the file from *position* on."""
         file = self._opened()
@@ -165,15 +218,6 @@ class Segment:
         """Remove the file."""
         self.close()
         self._files.remove(self.path)
-
-    def check_end(self, counted: int) -> None:
-        """Refuse a log whose newest segment ends before what a checkpoint has counted.
-
-        Raises:
-            StoredStateError: it does.
-        """
-        if self.end < counted:
-            raise self.damaged(f"it ends at row {self.end}, and a checkpoint has counted the rows up to {counted}")
 
     def damaged(self, problem: str, position: int | None = None) -> StoredStateError:
         """The error that says so."""

@@ -11,12 +11,12 @@ from typing import Any, Self
 from exop.errors import MeshError, StateError
 from exop.model.decoding import decode
 from exop.runtime.convert import cut, to_items
-from exop.runtime.log.files import Disk, DiskFile, File
+from exop.runtime.log.files import File, Files
 from exop.runtime.log.segment import LEVELS, SUFFIX, Segment, segment_names, settled
 
 
-class _Looking(Disk):
-    """The file system, to look at."""
+class _ReadOnly(Files):
+    """The file system, for reading only."""
 
     def names(self, folder: Path) -> list[str]:
         """List the files of a folder."""
@@ -24,7 +24,7 @@ class _Looking(Disk):
 
     def open(self, path: Path) -> File:
         """Open a file for reading."""
-        return DiskFile(path, os.O_RDONLY)
+        return File(path, os.O_RDONLY)
 
 
 class LogReader:
@@ -36,7 +36,7 @@ class LogReader:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._files = _Looking()
+        self._files = _ReadOnly()
         self._segment: Segment | None = None
         if not folder.is_dir():
             raise StateError(f"there is no log in {folder}; give the folder of a log channel that is on disk")

@@ -7,13 +7,13 @@ import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 from exop.errors import StateError, StoredStateError
 from exop.runtime.log.files import DISK
-from exop.runtime.log.reading import examined
-from exop.runtime.log.segment import segment_names
+from exop.runtime.log.segment import Segment, segment_names, settled
 from exop.runtime.state.generation import NAME, GenerationFile
 from exop.runtime.state.inspection import accept, contents_of, inspect
 from exop.runtime.state.tables import FILE, FORMER_CHECKPOINTS, opened
@@ -137,10 +137,33 @@ def _log_folders(directory: Path) -> list[Path]:
 def _log(folder: Path, damage: list[str]) -> dict[str, Any]:
     start = end = None
     try:
-        start, end = examined(DISK, folder)
+        start, end = _range_of_log(folder)
     except (StoredStateError, OSError) as problem:
         damage.append(str(problem))
     return {"folder": str(folder), "start": start, "end": end, "bytes": _size(folder)}
+
+
+def _range_of_log(folder: Path) -> tuple[int, int]:
+    """Read all of a log that is not open: from which offset to which it reaches. Nothing is changed.
+
+    Raises:
+        StoredStateError: it is damaged, but for a torn tail, which is cut off when the log is opened.
+        OSError: it cannot be read.
+    """
+    segments = [Segment(DISK, folder / name) for name in segment_names(path.name for path in folder.iterdir())]
+    reached = [one.base for one in segments]
+    try:
+        for number, one in enumerate(segments):
+            for frame, _, _ in one.frames():
+                one.size, one.end, reached[number] = frame.end, frame.after, frame.after
+        for (one, after), end in zip(pairwise(segments), reached, strict=False):
+            if end != after.base:
+                raise one.damaged(f"damaged at row {end}")
+        segments[-1].check_tail(settled(folder, DISK))
+    finally:
+        for one in segments:
+            one.close()
+    return segments[0].base, reached[-1]
 
 
 def _size(folder: Path) -> int:
