@@ -14,8 +14,9 @@ from exop.model.signature import OUT
 from exop.model.slet import spec_of
 from exop.model.spec import POLICIES, Policy, SletSpec
 from exop.runtime.catalog import Catalog, known_slets
+from exop.runtime.channel import channel_settings
 from exop.runtime.channels import BUILT_IN
-from exop.runtime.manager import channel_settings, make_channel
+from exop.runtime.manager import make_channel
 
 if TYPE_CHECKING:
     from exop.hooks import Plugins

@@ -14,7 +14,8 @@ from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.signature import OUT
 from exop.model.spec import SletSpec
 from exop.runtime.catalog import Catalog
-from exop.runtime.manager import channel_settings, make_channel
+from exop.runtime.channel import channel_settings
+from exop.runtime.manager import make_channel
 
 #: Settings (or ports) by name, as text; `convert` reads them by the annotation of the setting.
 Texts = Annotated[dict[str, str], msgspec.Meta(max_length=200)]

@@ -7,10 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
+from weakref import WeakKeyDictionary
 
 from exop.model.items import EndOfStream, Punctuation
+from exop.model.mesh import ChannelSpec
 from exop.model.ports import PortType
+from exop.model.settings import Setting, configured
+from exop.model.signature import read_settings
 from exop.runtime.entry import Entry
 
 #: A time before every punctuation.
@@ -281,3 +285,20 @@ class ControlMerge:
             return [EndOfStream()]
         lowest = min(self._times.get(name, LOWEST) for name in still)
         return [Punctuation(lowest)] if lowest > self._sent else []
+
+
+#: The settings of the channel kinds.
+_SETTINGS: Final[WeakKeyDictionary[type[Channel], dict[str, Setting]]] = WeakKeyDictionary()
+
+
+def channel_settings(kind: type[Channel], spec: ChannelSpec) -> dict[str, Any]:
+    """The settings of a channel, complete and converted; the kind itself may still refuse their combination.
+
+    Raises:
+        UnknownName: no such setting.
+        SettingError: a setting does not fit its type, or is needed and was not given.
+    """
+    known = _SETTINGS.get(kind)
+    if known is None:
+        known = _SETTINGS[kind] = read_settings(kind)
+    return configured(f"the channel {spec.name!r} ({spec.kind})", known, spec.settings)

@@ -21,9 +21,9 @@ from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.entry import NOWHERE, Entry, control_all
+from exop.runtime.lines import NodeWatch
 from exop.runtime.making import make_parts
 from exop.runtime.metrics import ComponentMetrics
-from exop.runtime.node_lines import NodeWatch
 from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput, flush_all
 from exop.runtime.tap import Tap
 from exop.runtime.tied.live import LiveTie

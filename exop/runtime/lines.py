@@ -1,4 +1,4 @@
-"""The guard in front of a port or channel with pending settings: it looks at each item, and makes the change.
+"""Pending settings of nodes and channels: a guard in front of each tests the items, and makes the change.
 
 A guard is compiled in while a line is pending, and out again with the next compilation. The driver that brings the item
 makes the change itself: nothing of it is in the slet then, and no other driver runs that slet, so it need not wait.
@@ -8,19 +8,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
-from exop.model.condition import PUNCTUATION, Condition
+from exop.model.condition import PUNCTUATION, Condition, Names, read_condition
 from exop.model.items import EndOfStream, Punctuation
-from exop.model.lines import Line
-from exop.model.ports import PortType
+from exop.model.lines import Line, condition_of, fired, without
+from exop.model.mesh import ChannelSpec, Node
+from exop.model.ports import PortSpec, PortType
+from exop.runtime.channel import Channel, channel_settings
 from exop.runtime.convert import cut, to_items, weight
 from exop.runtime.entry import Entry, Push
+from exop.runtime.ledger import Firing, Ledger
 from exop.runtime.unwind import Unwind
-from exop.shown import described
+from exop.shown import RAISED, described
 
 if TYPE_CHECKING:
-    from exop.runtime.ledger import Ledger
+    from exop.runtime.component import Component
+
+#: Compiles the way into a port without a guard.
+Compiled = Callable[["Component", PortSpec], Entry]
 
 
 class Guard:
@@ -60,14 +68,9 @@ class Guard:
         def push(item: Any) -> None:
             if self.test is not None:
                 self._look(item)
-            self.inner.push(item)
+            (self.inner.probe if probing else self.inner).push(item)
 
-        def push_probe(item: Any) -> None:
-            if self.test is not None:
-                self._look(item)
-            self.inner.probe.push(item)
-
-        return push_probe if probing else push
+        return push
 
     def _look(self, item: Any) -> None:
         while self.test is not None and self._watch.holds(self.test, item):
@@ -129,9 +132,12 @@ class Watch(ABC):
         ledger: Where it is noted what has taken effect.
 
     Attributes:
+        section: The section of the mesh in which they stand.
         problem: What the condition last raised, and on what; the item was processed as if it did not hold.
         errors: How often it raised.
     """
+
+    section: Literal["nodes", "channels"]
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -141,13 +147,18 @@ class Watch(ABC):
 
     @property
     @abstractmethod
-    def name(self) -> str:
-        """The node or channel."""
+    def there(self) -> Node | ChannelSpec:
+        """The node or channel, as it is now."""
 
     @property
-    @abstractmethod
+    def name(self) -> str:
+        """The name of the node or channel."""
+        return self.there.name
+
+    @property
     def pending(self) -> tuple[Line, ...]:
         """The lines, as they are now."""
+        return self.there.pending
 
     @abstractmethod
     def condition(self, line: Line) -> Condition:
@@ -158,8 +169,12 @@ class Watch(ABC):
         """The settings that conditions see."""
 
     @abstractmethod
-    def take_effect(self, line: Line) -> None:
-        """Make the change, and note it; called by the driver that brings the item."""
+    def configure(self, line: Line) -> None:
+        """Put the settings of a line into effect; whatever the slet or the channel raises passes."""
+
+    @abstractmethod
+    def put_back(self, before: Any) -> None:
+        """Go on as before a line that could not take effect; *before* is without it."""
 
     def behind(self, key: str, inner: Entry, carried: PortType) -> Entry:
         """Put a guard in front of a way in; *key* is what conditions call it."""
@@ -197,7 +212,112 @@ class Watch(ABC):
             return False
 
     def fire(self) -> None:
-        """The first line takes effect: the next one is armed."""
-        self.take_effect(self.pending[0])
+        """Put the first line into effect, note it, and arm the next one; called by the driver that brings the item."""
+        before, line, dropped = self.there, self.pending[0], False
+        try:
+            self.configure(line)
+        except RAISED as error:  # whatever a slet or the channel kind of a plugin raises: the item is not lost by it
+            dropped = True
+            event = f"a {'slet' if self.section == 'nodes' else 'channel'} refused its settings"
+            self.ledger.tell(event, place=self.name, line=str(line), problem=described(error))
+            self.put_back(replace(before, pending=without(before.pending, line)))
+        self.fired(Firing(self.section, self.name, line, dropped))
         self.problem, self.errors = None, 0
         self.arm()
+
+    def fired(self, firing: Firing) -> None:
+        """Note in the mesh that a line has taken effect, or was dropped."""
+        self.ledger.note(firing)
+
+
+class NodeWatch(Watch):
+    """Looks at what comes into one component, and configures it between two items."""
+
+    section = "nodes"
+
+    def __init__(self, component: Component, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self._component = component
+        self._compiled: dict[str, tuple[PortSpec, Compiled]] = {}
+
+    def guard(self, port: PortSpec, inner: Entry, compiled: Compiled) -> Entry:
+        """Put a guard in front of the way into a port; *compiled* makes that way anew, with new settings."""
+        self._compiled[port.name] = port, compiled
+        return self.behind(port.name, inner, port.type)
+
+    @property
+    def there(self) -> Node:
+        """The node."""
+        return self._component.node
+
+    def condition(self, line: Line) -> Condition:
+        """Read with what the slet has."""
+        return condition_of(self._component.node, line)
+
+    def settings(self) -> Mapping[str, Any]:
+        """The settings of the node."""
+        return self._component.node.settings
+
+    def configure(self, line: Line) -> None:
+        """Configure the component."""
+        self._component.configure(fired(self._component.node, line))
+
+    def put_back(self, before: Node) -> None:
+        """Configure the component as it was."""
+        with suppress(*RAISED):
+            self._component.configure(before)
+        self._component.node = before
+
+    def fired(self, firing: Firing) -> None:
+        """Compile the ways anew, and note it in the mesh, unless the component only runs beside it."""
+        for key, guard in self.guards.items():
+            port, compiled = self._compiled[key]
+            guard.inner = compiled(self._component, port)
+        if self.ledger.counts(self._component):
+            super().fired(firing)
+        self._component.announce()
+
+
+class ChannelWatch(Watch):
+    """Looks at what comes into one channel, and gives it its new settings.
+
+    Args:
+        channel: The channel.
+        ledger: Where it is noted what has taken effect.
+        names: What its conditions may name; all but `punctuation` stand for the item.
+    """
+
+    section = "channels"
+
+    def __init__(self, channel: Channel, ledger: Ledger, names: Names) -> None:
+        super().__init__(ledger)
+        self._channel = channel
+        self._names = names
+
+    @property
+    def there(self) -> ChannelSpec:
+        """The channel, as it is to be."""
+        return self.ledger.asked[self._channel.name]
+
+    def condition(self, line: Line) -> Condition:
+        """Read with what the channel carries."""
+        return read_condition(line.when, self._names)
+
+    def settings(self) -> Mapping[str, Any]:
+        """A condition on a channel names no settings."""
+        return {}
+
+    def looks_at(self, subject: str, key: str) -> bool:
+        """There is one guard, whatever a condition calls what comes."""
+        return True
+
+    def configure(self, line: Line) -> None:
+        """Reconfigure the channel."""
+        channel, asked = self._channel, self.there
+        after = replace(asked, settings={**asked.settings, **line.settings}, pending=without(asked.pending, line))
+        channel.reconfigure(channel_settings(type(channel), after), close=line.close_windows)
+        self.ledger.ask(after)
+
+    def put_back(self, before: ChannelSpec) -> None:
+        """Leave the channel as it is."""
+        self.ledger.ask(before)

@@ -7,19 +7,16 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-from weakref import WeakKeyDictionary
+from typing import Any
 
 from exop.errors import ComponentFailed, ExopError, LifecycleError, MeshError, SettingError, UnknownName
 from exop.model import properties as names
 from exop.model.lifecycle import Event
 from exop.model.mesh import ChannelSpec, Node
 from exop.model.ports import PortSpec
-from exop.model.settings import Setting, configured
-from exop.model.signature import read_settings
 from exop.registry import Registration, ServiceRegistry
 from exop.runtime.budget import CLOSING, UserCalls
-from exop.runtime.channel import Channel
+from exop.runtime.channel import Channel, channel_settings
 from exop.runtime.component import Component
 from exop.runtime.openings import Openings
 from exop.runtime.tied.places import EnginePlaces
@@ -27,8 +24,6 @@ from exop.shown import RAISED, described
 
 SLET, CHANNEL, INPUT_PORT, OUTPUT_PORT = "Slet", "Channel", "InputPort", "OutputPort"
 
-#: The settings of the channel kinds.
-_SETTINGS: Final[WeakKeyDictionary[type[Channel], dict[str, Setting]]] = WeakKeyDictionary()
 #: The origin of the queues that the wiring has inserted.
 WIRING = "wiring"
 
@@ -260,16 +255,3 @@ def make_channel(kinds: Mapping[str, type[Channel]], spec: ChannelSpec) -> Chann
     except (TypeError, ValueError) as problem:
         place = f"the channel {spec.name!r} ({spec.kind})"
         raise SettingError(place=place, setting=", ".join(spec.settings) or "…", problem=str(problem)) from problem
-
-
-def channel_settings(kind: type[Channel], spec: ChannelSpec) -> dict[str, Any]:
-    """The settings of a channel, complete and converted; the kind itself may still refuse their combination.
-
-    Raises:
-        UnknownName: no such setting.
-        SettingError: a setting does not fit its type, or is needed and was not given.
-    """
-    known = _SETTINGS.get(kind)
-    if known is None:
-        known = _SETTINGS[kind] = read_settings(kind)
-    return configured(f"the channel {spec.name!r} ({spec.kind})", known, spec.settings)

@@ -8,9 +8,9 @@ from dataclasses import replace
 from exop.errors import PlanError
 from exop.model.diff import Difference, touched
 from exop.model.mesh import ChannelSpec, Mesh
-from exop.runtime.channel import Channel
+from exop.runtime.channel import Channel, channel_settings
 from exop.runtime.deployment import Deployment
-from exop.runtime.manager import channel_settings, make_channel
+from exop.runtime.manager import make_channel
 
 
 def check_channels(mesh: Mesh, kinds: Mapping[str, type[Channel]], changes: Difference | None = None) -> None:

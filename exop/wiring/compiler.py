@@ -9,13 +9,12 @@ from exop.model.items import EndOfStream, Punctuation
 from exop.model.lines import ITEM, item_names
 from exop.model.ports import PortType
 from exop.runtime.channel import Channel, ControlMerge, Outlet
-from exop.runtime.channel_lines import ChannelWatch
 from exop.runtime.channels.buffered import Buffered
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.entry import NOWHERE, Control, Entry, Late, LateEntry
-from exop.runtime.node_lines import NodeWatch
+from exop.runtime.lines import ChannelWatch, NodeWatch
 from exop.runtime.refusal import careful
 from exop.runtime.unwind import Unwind
 from exop.runtime.ways import way_into

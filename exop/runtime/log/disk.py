@@ -16,7 +16,7 @@ from exop.model.encoding import encode
 from exop.runtime.convert import cut, weight
 from exop.runtime.log.files import DISK, Files
 from exop.runtime.log.frames import LARGEST, LONGEST_KEY, Frame, written
-from exop.runtime.log.memory import Key, check_range
+from exop.runtime.log.memory import check_range
 from exop.runtime.log.retention import Retention
 from exop.runtime.log.segment import (
     COMMITTED,
@@ -28,6 +28,9 @@ from exop.runtime.log.segment import (
     settled,
     write_all,
 )
+
+#: The producer that has appended, and its number: numbers rise; one that has been there is not appended again.
+Key = tuple[str, int]
 
 
 class DiskLog:
@@ -124,10 +127,6 @@ class DiskLog:
             if key is not None:
                 self._last[key[0]] = key[1]
             return self.end
-
-    def last(self, producer: str) -> int | None:
-        """The number under which *producer* has appended last."""
-        return self._last.get(producer)
 
     def read(self, start: int, end: int) -> list[Any]:
         """The rows from *start* up to *end*, as slices of the batches that hold them.

@@ -10,9 +10,6 @@ from typing import Any
 from exop.errors import MeshError
 from exop.runtime.convert import cut, weight
 
-#: Who has appended, and under which number: numbers rise; one that has been there is not appended again.
-Key = tuple[str, int]
-
 
 class OffsetLog:
     """Batches under row offsets, in memory: appended at the end, read from any offset, trimmed from the front.
@@ -26,27 +23,18 @@ class OffsetLog:
         self.end = 0
         self._batches: list[Any] = []
         self._offsets: list[int] = []
-        self._last: dict[str, int] = {}
         self._head = 0
         self._lock = threading.Lock()
 
-    def append(self, batch: Any, *, key: Key | None = None) -> int:
-        """Add a batch (a list, or a record batch), once for each key; returns the offset of the next row."""
+    def append(self, batch: Any) -> int:
+        """Add a batch (a list, or a record batch); returns the offset of the next row."""
         with self._lock:
-            if key is not None:
-                if key[1] <= self._last.get(key[0], -1):
-                    return self.end
-                self._last[key[0]] = key[1]
             size = weight(batch)
             if size:
                 self._batches.append(batch)
                 self._offsets.append(self.end)
                 self.end += size
             return self.end
-
-    def last(self, producer: str) -> int | None:
-        """The number under which *producer* has appended last."""
-        return self._last.get(producer)
 
     def read(self, start: int, end: int) -> list[Any]:
         """The rows from *start* up to *end*, as slices of the batches that hold them.

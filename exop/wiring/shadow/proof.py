@@ -12,8 +12,8 @@ from exop.model.lifecycle import State
 from exop.model.shadow import Shadow
 from exop.runtime.deployment import Deployment
 from exop.runtime.interrupts import check_interrupt
+from exop.runtime.lines import NodeWatch
 from exop.runtime.manager import ComponentManager
-from exop.runtime.node_lines import NodeWatch
 from exop.shown import described
 from exop.wiring.controller import WiringController
 from exop.wiring.lines import fired_beside
