@@ -32,6 +32,12 @@ def add_up(x: int, state: Sum, *, step: int = 1) -> int:
 
 
 @slet
+def odd(x: int) -> int | None:
+    """Do the work of the hop that drops half of the items."""
+    return x if x & 1 else None
+
+
+@slet
 def one_of(x: int) -> Iterator[int]:
     """Do the work of the hop that may emit any number."""
     yield x + 1
@@ -46,13 +52,23 @@ def count(x: int, state: Sum) -> None:
 class Chain:
     """The floor: an object that calls the next one, with the function and its state as attributes."""
 
-    def __init__(self, f: Callable[[int], int], following: Chain | Counter) -> None:
+    def __init__(self, f: Callable[[int], Any], following: Chain | Counter) -> None:
         self.f = f
         self.next = following
 
     def push(self, x: int) -> None:
         """Work, then call the next one."""
         self.next.push(self.f(x))
+
+
+class Filter(Chain):
+    """The floor of a filter: the next one is called unless the function returns nothing."""
+
+    def push(self, x: int) -> None:
+        """Work, then call the next one with a result."""
+        found = self.f(x)
+        if found is not None:
+            self.next.push(found)
 
 
 class Counter:
@@ -88,31 +104,36 @@ def measure(
     """Run the same work through a chain of objects and through ExoP, in pairs; ns of CPU per item and hop."""
     stateless = plain_chain(lambda: plus_one, hops, items)
     stateful = plain_chain(lambda: Adder(1).add, hops, items)
+    filtered = plain_chain(lambda: plus_one, hops, items, drops=True)
     with Platform() as platform:
         for name, work, floor in (("stateless", plus_one, stateless), ("stateful", add_up, stateful)):
             candidate = through_exop(platform, work, hops, items, batch=0)
             yield compare(f"hop/item/{name}", "ns", floor=floor, candidate=candidate, against=FLOOR, rounds=rounds)
         candidate = through_exop(platform, one_of, hops, items, batch=0)
         yield compare("hop/item/iterator", "ns", floor=stateless, candidate=candidate, against=FLOOR, rounds=rounds)
+        candidate = through_exop(platform, plus_one, hops, items, batch=0, drops=True)
+        yield compare("hop/item/filter", "ns", floor=filtered, candidate=candidate, against=FLOOR, rounds=rounds)
         for name, work, floor in (("stateless", plus_one, stateless), ("stateful", add_up, stateful)):
             candidate = through_exop(platform, work, hops, items, batch=32)
             yield compare(f"hop/batch32/{name}", "ns", floor=floor, candidate=candidate, against=FLOOR, rounds=rounds)
 
 
-def plain_chain(work: Callable[[], Callable[[int], int]], hops: int, items: int) -> Side:
-    """The floor: the same source, iterated into a chain of objects."""
+def plain_chain(work: Callable[[], Callable[[int], int]], hops: int, items: int, *, drops: bool = False) -> Side:
+    """The floor: the same source, iterated into a chain of objects, of which the first *drops* half of the items."""
+    arriving = items // 2 if drops else items
 
     def run() -> float:
         counter = Counter()
         head: Chain | Counter = counter
-        for _ in range(hops):
+        for _ in range(hops - drops):
             head = Chain(work(), head)
+        head = Filter(odd, head) if drops else head
         begin = time.thread_time_ns()
         for item in numbers(items):
             head.push(item)
         took = time.thread_time_ns() - begin
-        if counter.total != items:
-            raise RuntimeError(f"the floor has counted {counter.total} of {items} items")
+        if counter.total != arriving:
+            raise RuntimeError(f"the floor has counted {counter.total} of {arriving} items")
         return took / items / (hops + 1)
 
     return run
@@ -126,7 +147,7 @@ def numbers(items: int) -> Iterator[int]:
         items -= len(pool)
 
 
-def through_exop(platform: Platform, work: Any, hops: int, items: int, *, batch: int) -> Side:
+def through_exop(platform: Platform, work: Any, hops: int, items: int, *, batch: int, drops: bool = False) -> Side:
     """The same work as slets of an application; its source reads the clock of the thread that drives the chain."""
     times: list[int] = []
 
@@ -148,13 +169,13 @@ def through_exop(platform: Platform, work: Any, hops: int, items: int, *, batch:
         app = Application("hop")
         channel = app.add("source", batches if batch else singles)
         for number in range(hops):
-            channel = app.add(f"hop{number}", work, x=channel)
+            channel = app.add(f"hop{number}", odd if drops and not number else work, x=channel)
         app.add("sink", count, x=channel)
         platform.apply(app.build())
         platform.wait("hop")
         state = platform.deployment("hop").components["sink"].state
         sent = items // batch * batch if batch else items
-        if not isinstance(state, Sum) or state.total != sent:
+        if not isinstance(state, Sum) or state.total != (sent // 2 if drops else sent):
             raise RuntimeError(f"the sink has counted {state} of {sent} items")
         platform.remove("hop")
         return times.pop() / sent / (hops + 1)

@@ -101,10 +101,10 @@ def _node_text(facts: Mapping[str, Any]) -> list[str]:
     lines += _guarantee(facts["policy"], facts["guarantee"])
     lines += _timeout(facts["timeout"])
     figures = facts["metrics"]
-    plain = {name: value for name, value in figures.items() if isinstance(value, (int, float))}
-    sampled = set(figures["sampled"])
-    lines.append("  " + pairs({("~" if name in sampled else "") + name: value for name, value in plain.items()}))
-    lines += [f"  {kind}  {pairs(figures[kind])}" for kind in ("service_ms", "latency_ms", "own") if figures.get(kind)]
+    marked = {f"~{name}" if name in figures["sampled"] else name: value for name, value in figures.items()}
+    lines.append("  " + pairs({name: value for name, value in marked.items() if isinstance(value, (int, float))}))
+    shown = ("items", "~service_ms", "~latency_ms", "own")
+    lines += [f"  {kind}  {pairs(marked[kind])}" for kind in shown if marked.get(kind)]
     lines += [f"  {line}" for line in troubles(facts, facts["node"])]
     beside = {"name": facts["node"].partition(".")[0], **facts["beside"]}
     lines += [f"  {line}" for line in beside_lines(beside)]

@@ -18,15 +18,15 @@ class Figures:
 
     seen_at: float = 0.0
     counts: dict[str, tuple[int, float]] = field(default_factory=dict)
-    items: int = 0
+    items: int | None = None
 
     def rows(self, status: Mapping[str, Any]) -> list[list[str]]:
-        """One row per node, under `HEAD`; what rests on samples is marked `~`."""
+        """One row per node, under `HEAD`; times rest on samples, and are marked `~`."""
         span = status["running_s"] - self.seen_at
         found = []
         for name, node in status["nodes"].items():
-            before_count, before_busy = self.counts.get(name, (0, 0.0))
-            figures, count = node["metrics"], _handled(node)
+            figures, count = node["metrics"], _handled(node, node["metrics"])
+            before_count, before_busy = self.counts.get(name, (_handled(node, figures["recovered"]), 0.0))
             rate = max(0.0, count - before_count) / span if span > 0 else 0.0
             busy = min(1.0, max(0.0, figures["busy_s"] - before_busy) / span) if span > 0 else 0.0
             found.append(self._row(status, name, rate, busy))
@@ -36,7 +36,9 @@ class Figures:
     def rate(self, status: Mapping[str, Any]) -> float:
         """Items per second out of the sources since the look before; call it before `seen`."""
         span = status["running_s"] - self.seen_at
-        return max(0.0, Totals.of(status).items - self.items) / span if span > 0 else 0.0
+        totals = Totals.of(status)
+        before = totals.recovered if self.items is None else self.items
+        return max(0.0, totals.items - before) / span if span > 0 else 0.0
 
     def seen(self, status: Mapping[str, Any]) -> None:
         """Make this look the one before."""
@@ -45,18 +47,17 @@ class Figures:
 
     def _row(self, status: Mapping[str, Any], name: str, rate: float, busy: float) -> list[str]:
         node = status["nodes"][name]
-        figures, sampled = node["metrics"], node["metrics"]["sampled"]
+        figures = node["metrics"]
         latency = figures["latency_ms"] or figures["service_ms"]
         source = node["role"] == "alpha"
-        marked = "items_out" in sampled if source else "items_in" in sampled
         return [
             name,
             node["state"],
-            "" if source else _mark("items_in" in sampled) + number(figures["items_in"]),
-            "" if node["role"] == "omega" else _mark("items_out" in sampled) + number(figures["items_out"]),
-            _mark(marked) + number(round(rate)),
+            "" if source else number(figures["items_in"]),
+            "" if node["role"] == "omega" else number(figures["items_out"]),
+            number(round(rate)),
             # What a source does between two items is its own affair, and not measured.
-            "" if source else f"{_mark('busy_s' in sampled)}{busy:.0%}",
+            "" if source else f"~{busy:.0%}",
             number(waiting(status, name)),
             f"~{latency['p50']:.3g}" if latency else "",
             f"~{latency['p99']:.3g}" if latency else "",
@@ -90,13 +91,9 @@ def own_lines(status: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return list(lines.items())
 
 
-def _handled(node: Mapping[str, Any]) -> int:
-    return int(node["metrics"]["items_out" if node["role"] == "alpha" else "items_in"])
+def _handled(node: Mapping[str, Any], figures: Mapping[str, int]) -> int:
+    return figures["items_out" if node["role"] == "alpha" else "items_in"]
 
 
 def _depth(channel: Mapping[str, Any]) -> int:
     return int(channel.get("depth", 0))
-
-
-def _mark(sampled: bool) -> str:
-    return "~" if sampled else ""

@@ -170,10 +170,9 @@ def _of_node(here: dict[str, str], facts: Mapping[str, Any]) -> Iterator[_Sample
     )
     outputs = [port for port in facts["ports"] if port not in inputs]
     for direction, ports in (("in", inputs), ("out", outputs)):
-        if ports:  # items are counted by node: only that of one port is known to be its
-            there = here | {"direction": direction, "port": ports[0] if len(ports) == 1 else ""}
-            words = "Items that went into and came out of the slet; an estimate where the platform samples."
-            yield "items_total", "counter", words, there, figures[f"items_{direction}"]
+        for port in ports:
+            there = here | {"direction": direction, "port": port}
+            yield "items_total", "counter", "Items in and out of the slet.", there, figures["items"].get(port, 0)
     for family, (key, kind, words) in _OF_NODES.items():
         yield family, kind, words, here, figures[key]
     letters = facts.get("dead_letters", {"count": 0, "dropped": 0})

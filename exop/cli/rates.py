@@ -17,10 +17,7 @@ Status: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Row:
-    """One node: items per second in and out, the share of the time that it works, how long it takes, what waits.
-
-    `sampled` names what rests on samples; times always do.
-    """
+    """One node: items per second in and out, the share of the time that it works, how long it takes, what waits."""
 
     node: str
     state: str
@@ -33,7 +30,6 @@ class Row:
     queued: int
     errors: int
     dead_letters: int
-    sampled: list[str]
 
 
 @dataclass(frozen=True)
@@ -92,7 +88,7 @@ class Rates:
             revision=status["revision"],
             running_s=now,
             items=totals.items,
-            items_per_s=_per(totals.items - self.items.get(name, 0), span),
+            items_per_s=_per(totals.items - self.items.get(name, totals.recovered), span),
             queued=totals.queued,
             errors=totals.errors,
             last_change=status.get("last_change"),
@@ -107,7 +103,7 @@ class Rates:
         figures = node["metrics"]
         count = (figures["items_in"], figures["items_out"], figures["busy_s"])
         key = status["name"], name
-        before = self.counts.get(key, (0, 0, 0.0))
+        before = self.counts.get(key, (*figures["recovered"].values(), 0.0))
         self.counts[key] = count
         came, went, worked = (_per(now - then, span) for now, then in zip(count, before, strict=True))
         latency = figures["latency_ms"] or figures["service_ms"]
@@ -125,7 +121,6 @@ class Rates:
             queued=waiting(status, name),
             errors=figures["errors"],
             dead_letters=node.get("dead_letters", {}).get("count", 0),
-            sampled=figures["sampled"],
         )
 
 

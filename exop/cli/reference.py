@@ -41,11 +41,13 @@ With `--json`, stdout holds JSON and nothing else. With `--log-format json`, so 
 |---|---|
 | `outcome` | `finished`, `drained` (its sources were told to end), `stopped`, `failed` or `removed` |
 | `application`, `seconds` | its name, how long it ran |
-| `items`, `rate` | what its sources have put out, and per second |
+| `items`, `recovered`, `rate` | items of its sources, those from before a recovery, and the others per second |
 | `errors`, `skipped`, `dead`, `queued` | exceptions of slets; items skipped, set aside, left in queues |
 | `error` | of a run that has failed: the error, and per node the item and the traceback |
 | `nodes` | per node: `slet`, `settings`, `metrics`, `last_error`, `dead_letters` with the first five, … |
 | `nodes.NAME.metrics` | the figures of a node: `items_in`, `items_out`, `errors`, …; they stand at the node, too |
+| `nodes.NAME.metrics.items` | the items in or out of each port |
+| `nodes.NAME.metrics.sampled` | the figures that rest on samples: times; all counts are exact |
 | `replaced` | errors of slets since replaced or removed: `node`, `slet`, `errors`, `skipped`, `last_error` |
 | `channels`, `inserted` | figures per channel, and per queue that the wiring has inserted |
 

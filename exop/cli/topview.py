@@ -29,13 +29,13 @@ def title(section: Section) -> str:
 
 
 def cells(row: Row) -> list[str]:
-    """One node, under `HEAD`."""
+    """One node, under `HEAD`; times rest on samples, and are marked `~`."""
     return [
         row.node,
         row.state,
-        _mark(row, "items_in", None if row.in_per_s is None else number(round(row.in_per_s))),
-        _mark(row, "items_out", None if row.out_per_s is None else number(round(row.out_per_s))),
-        _mark(row, "busy_s", None if row.busy is None else f"{row.busy:.0%}"),
+        "" if row.in_per_s is None else number(round(row.in_per_s)),
+        "" if row.out_per_s is None else number(round(row.out_per_s)),
+        "" if row.busy is None else f"~{row.busy:.0%}",
         "" if row.p50_ms is None else f"~{row.p50_ms:.3g}",
         "" if row.p99_ms is None else f"~{row.p99_ms:.3g}",
         number(row.queued),
@@ -43,11 +43,6 @@ def cells(row: Row) -> list[str]:
         number(row.dead_letters),
         row.slet,
     ]
-
-
-def _mark(row: Row, figure: str, text: str | None) -> str:
-    """What rests on samples is marked."""
-    return "" if text is None else ("~" if figure in row.sampled else "") + text
 
 
 def as_text(head: str, sections: Sequence[Section]) -> str:

@@ -10,7 +10,7 @@ from exop.shown import clean
 if TYPE_CHECKING:
     from exop.model.mesh import Mesh
 
-#: The figures of a node that a table shows, by heading; times are quantiles of samples.
+#: The figures of a node that a table shows, by heading; times rest on samples, and are marked `~`.
 _COUNTS: Final = {"in": "items_in", "out": "items_out", "errors": "errors", "busy s": "busy_s"}
 #: `html.escape` would bring a table of 2 231 entities to everybody who imports a mesh.
 _ESCAPED: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
@@ -76,8 +76,7 @@ def _nodes(nodes: Mapping[str, Any]) -> str:
     rows = []
     for name, node in nodes.items():
         figures = node.get("metrics", node)
-        sampled = figures.get("sampled", ())
-        counts = [f"{'~' if key in sampled else ''}{_number(figures[key])}" for key in _COUNTS.values()]
+        counts = [f"{'~' * (key == 'busy_s')}{_number(figures[key])}" for key in _COUNTS.values()]
         times = figures["latency_ms"] or figures["service_ms"]
         quantiles = [f"~{times[one]:.3g}" if one in times else "" for one in ("p50", "p99")]
         rows.append([name, node.get("state", ""), node.get("slet", ""), *counts, *quantiles])

@@ -23,7 +23,7 @@ from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.entry import NOWHERE, Entry, control_all
 from exop.runtime.lines import NodeWatch
 from exop.runtime.making import make_parts
-from exop.runtime.metrics import ComponentMetrics
+from exop.runtime.metrics import ComponentMetrics, counted_by, counts_of
 from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput, flush_all
 from exop.runtime.tap import Tap
 from exop.runtime.tied.live import LiveTie
@@ -181,6 +181,7 @@ class Component(Hooks):
     def succeed(self, predecessor: Component, state: Memento | None) -> None:
         """Take the place of another component: its state, and how far its inputs had come. Nothing is in flight."""
         self._take(state)
+        self.metrics.succeed(counted_by(self), counts_of(predecessor))
         self.merge, self.ended = predecessor.merge, predecessor.ended
         self.expect()
         self.trouble.dead = predecessor.trouble.dead
@@ -242,6 +243,7 @@ class Component(Hooks):
             output.entry = self.to.get(name, NOWHERE)
         if isinstance(self.driver, SourceDriver):
             self.driver.entry = self.to.get(OUT, NOWHERE)
+            self.driver.flow.lead_into(self.driver.entry.tally)
 
     def forward(self, mark: Punctuation | EndOfStream) -> None:
         """Send a control item by every output port."""

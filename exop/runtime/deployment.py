@@ -26,6 +26,7 @@ from exop.runtime.drivers.worker import Worker
 from exop.runtime.entry import Entry
 from exop.runtime.inlets import Inlets
 from exop.runtime.ledger import Ledger
+from exop.runtime.metrics import counts_of
 from exop.runtime.watchdog import SAMPLER, Attended, Watchdog
 from exop.shown import described
 
@@ -217,7 +218,9 @@ class Deployment:
     def let_go(self, component: Component) -> None:
         """A component was replaced or removed: drivers that waited for it go on; its errors stay in the report."""
         component.let_go()
-        metrics = component.metrics
+        metrics, successor = component.metrics, self.components.get(component.node.name)
+        if successor is not None:
+            successor.metrics.inherit(counts_of(component))  # it has given away what it had not sent
         if metrics.errors:
             self.replaced[component.id] = {
                 "node": component.node.name,

@@ -11,6 +11,7 @@ from exop.runtime.unwind import Unwind, Way
 
 if TYPE_CHECKING:
     from exop.runtime.fuse import Link
+    from exop.runtime.metrics import Tally
 
 Push = Callable[[Any], None]
 Control = Callable[[Punctuation | EndOfStream], None]
@@ -31,7 +32,8 @@ class Entry:
     `place` names where it leads (`node.port`, a channel), whatever is compiled there at the time. `show` and `pass_on`
     are the two halves of `control` where a slet sees control items: the slet is shown it, and it goes on.
     `probe` is the same way with instruments on it; a driver takes it for the few items that are measured. `link` is
-    there when the way leads into a slet that can be fused with the one before it.
+    there when the way leads into a slet that can be fused with the one before it. `uncounted` is `push` for a caller
+    whose own count leads into `tally`.
 
     Three more serve work that is left unfinished, never the running stream: `targets` are all entries of a fan-out,
     `store` puts a payload into a queue without waiting for room, and `behind` leads on when the place itself is gone.
@@ -48,7 +50,9 @@ class Entry:
         "push_batch",
         "show",
         "store",
+        "tally",
         "targets",
+        "uncounted",
     )
 
     def __init__(
@@ -59,18 +63,20 @@ class Entry:
         *,
         place: str = "",
         probe: Entry | None = None,
-        link: Link | None = None,
+        uncounted: Push | None = None,
         store: Store | None = None,
         behind: Sequence[Entry] = (),
     ) -> None:
         self.push = push
+        self.uncounted: Push = uncounted or push
         self.push_batch = push_batch
         self.control = control
         self.show = control
         self.pass_on = control
         self.place = place
         self.probe: Entry = probe or self
-        self.link = link
+        self.link: Link | None = None
+        self.tally: Tally | None = None
         self.store = store
         self.targets: Sequence[Entry] = ()
         self.behind = behind
@@ -88,15 +94,17 @@ class LateEntry(Entry):
 
     Args:
         control: The way of control items.
-        late: What makes `push`, `push_batch`, `link` and `probe`; without a link the entry is not fused with the one
-            before it, without a probe it is its own.
+        late: What makes `push`, `uncounted`, `push_batch`, `link` and `probe`; without a link the entry is not fused
+            with the one before it, without a probe it is its own.
+        tally: Where the items are counted, if a caller may count them itself.
     """
 
     __slots__ = ("_late",)
 
-    def __init__(self, control: Control, late: Late) -> None:
+    def __init__(self, control: Control, late: Late, tally: Tally | None = None) -> None:
         self.control = self.show = self.pass_on = control
         self.place = ""
+        self.tally = tally
         self.store = None
         self.targets = self.behind = ()
         self._late = late
@@ -108,9 +116,9 @@ class LateEntry(Entry):
     def __getattr__(self, name: str) -> Any:
         """A way that was not made yet: no other attribute is missing."""
         make = self._late.get(name)
-        if make is None:
+        if make is None and name != "uncounted":
             raise AttributeError(name=name, obj=self)
-        made = make()
+        made = make() if make is not None else self.push
         if isinstance(made, Entry):
             made.place = made.place or self.place
         setattr(self, name, made)

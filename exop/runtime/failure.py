@@ -30,7 +30,7 @@ BACK_OFF = 0.1
 
 def aside_at(component: Component, port: PortSpec) -> Callable[[Any, BaseException], bool]:
     """The handler that notes a failure, and sets the item aside when the policy is not to try it again."""
-    name = port.name
+    name, tally = port.name, component.metrics.tally(port.name)
 
     def aside(item: Any, error: BaseException) -> bool:
         # A slet that calls sys.exit is one that raises; only what the platform itself unwinds with passes. The class
@@ -50,8 +50,10 @@ def aside_at(component: Component, port: PortSpec) -> Callable[[Any, BaseExcepti
             logger("exop.runtime").error("an item could not be set aside", node=node, problem=problem)
             return False
         if policy == "skip":
-            component.metrics.skipped += 1
-        return policy in ("skip", "dead-letter")
+            component.metrics.skipped += _items(port, item)
+        dealt_with = policy in ("skip", "dead-letter")
+        tally.stopped += dealt_with
+        return dealt_with
 
     return aside
 
@@ -63,7 +65,7 @@ def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, BaseExcepti
     """
     name = port.name
     lazy = component.spec.results.get(name) == "many"
-    aside = aside_at(component, port)
+    aside, tally = aside_at(component, port), component.metrics.tally(name)
 
     def settled(item: Any, error: BaseException) -> Any:
         tries = 0
@@ -80,6 +82,7 @@ def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, BaseExcepti
             except BaseException as again:  # noqa: BLE001 (the policy decides anew)
                 error = again
                 continue
+            tally.stopped += 1
             return result
         return NOTHING
 
@@ -108,22 +111,28 @@ def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -
         return
     driver.wait_for(lambda: driver.closed, timeout=seconds)
     if driver.closed:
+        component.metrics.tally(port.name).stopped += 1
         work = again(component, port, item)
         raise Unwind(f"{component.node.name} tries again", lambda: False, work, patience=seconds)
 
 
 def again(component: Component, port: PortSpec, item: Any) -> Work:
-    """The work of taking an item once more."""
+    """The work of taking an item once more, for which it is counted once more."""
     way: Way = "show" if isinstance(item, CONTROL) else "push" if port.type.form == "item" else "push_batch"
-    if way == "push_batch":  # it will be counted once more
-        component.metrics.rows -= weight(item)
-        component.metrics.batches -= 1
+    component.metrics.tally(port.name).returned += _items(port, item)
+    component.metrics.batches -= way == "push_batch"
     return Work(anchor(component, port), way, item)
+
+
+def _items(port: PortSpec, payload: Any) -> int:
+    """How many items a payload of a port is; a control item is none."""
+    return 0 if isinstance(payload, CONTROL) else 1 if port.type.form == "item" else weight(payload)
 
 
 def _suspend(component: Component, port: PortSpec, kept: Kept) -> NoReturn:
     """Keep the item and take the driver back to its safe point, until the component is resumed."""
     driver = current_driver()
+    component.metrics.tally(port.name).stopped += 1
     if driver is None:  # pushed by hand, outside of any driver: the caller gets the error
         raise errors.ComponentFailed(
             node=component.node.name, phase=f"taking an item at {kept.port!r}", problem=described(kept.error)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from exop.model.items import CONTROL
 from exop.model.spec import Result
-from exop.runtime.convert import to_items
+from exop.runtime.convert import to_items, weight
 from exop.runtime.entry import NOTHING, in_turn
-from exop.runtime.metrics import ComponentMetrics
+from exop.runtime.metrics import ComponentMetrics, Tally
 from exop.runtime.unwind import Unwind, Way
 
 if TYPE_CHECKING:
@@ -47,14 +47,19 @@ class Link:
     aside: Callable[[Any, BaseException], bool]
     resend: Push
     metrics: ComponentMetrics
+    tally: Tally
     anchor: Entry
     item: Any = dict
 
 
-def fused(first: Link) -> Push:
-    """The fused way in for one item, through *first* and the slets directly behind it."""
+def fused(first: Link, *, counted: bool) -> Push:
+    """The fused way in for one item, through *first* and the slets directly behind it.
+
+    It counts the item where the caller does not (*counted*); in both cases it counts deviations only.
+    """
     links = _chain(first)
-    return _made(_item_code(tuple(link.result for link in links)), links, {"tail": links[-1].to.push})
+    code = _item_code(tuple(link.result for link in links), counted=counted)
+    return _made(code, links, {"tail": links[-1].to.uncounted})
 
 
 def fused_batch(first: Link) -> Push:
@@ -81,19 +86,20 @@ def _made(code: CodeType, links: Sequence[Link], tail: Mapping[str, Any]) -> Pus
         names |= {f"call{number}": link.call, f"stuck{number}": link.stuck, f"resend{number}": link.resend}
         names[f"aside{number}"] = link.aside
         names |= {f"after{number}": link.to, f"here{number}": link.anchor, f"metrics{number}": link.metrics}
+        names |= {f"tally{number}": link.tally, "last": link.tally}
     exec(code, names)
     made: Push = names["push"]
     return made
 
 
 @lru_cache(maxsize=512)
-def _item_code(shapes: tuple[Shape, ...]) -> CodeType:
-    lines = ["def push(x0):"]
+def _item_code(shapes: tuple[Shape, ...], *, counted: bool) -> CodeType:
+    lines = ["def push(x0):", *(["    tally0.received += 1"] if counted else [])]
     for number, shape in enumerate(shapes):
         lines += [f"    {line}" for line in _step(number, shape, "return")]
     if shapes[-1] != "none":
         lines.append(f"    tail(x{len(shapes)})")
-    return _compiled(f"<fused {'-'.join(shapes)}>", lines)
+    return _compiled(f"<fused {'-'.join(shapes)}{' counted' if counted else ''}>", lines)
 
 
 def _step(number: int, shape: Shape, leave: str) -> list[str]:
@@ -104,7 +110,8 @@ def _step(number: int, shape: Shape, leave: str) -> list[str]:
         return ["try:", f"    call{number}({here})", *failed]
     if shape not in ("many", "some"):
         steps = ["try:", f"    {following} = call{number}({here})", *failed]
-        return steps if shape == "one" else [*steps, f"if {following} is None:", f"    {leave}"]
+        stop = [f"if {following} is None:", f"    tally{number}.stopped += 1", f"    {leave}"]
+        return steps if shape == "one" else [*steps, *stop]
     # Most calls give one item: it is kept without a list.
     return [
         "try:",
@@ -119,23 +126,28 @@ def _step(number: int, shape: Shape, leave: str) -> list[str]:
         "            more.append(each)",
         *failed,
         "if more is not None:",
+        f"    tally{number}.stopped += 1; tally{number}.sent += len(more)",
         f"    in_turn(after{number}, more)",
         f"    {leave}",
         f"if {following} is NOTHING:",
+        f"    tally{number}.stopped += 1",
         f"    {leave}",
     ]
 
 
 @lru_cache(maxsize=512)
 def _batch_code(shapes: tuple[Shape, ...]) -> CodeType:
-    """The batch function: item by item through slets that give exactly one, and a last one of any shape."""
-    last = len(shapes) - 1
+    """The batch function: item by item through slets that give exactly one, and a last one of any shape.
+
+    The next place counts the batch that it receives. So all that the last slet has processed counts as stopped there
+    (the whole batch, but for those items that have failed on the way), and its results as sent.
+    """
     lines = [
         "def push(batch):",
         "    items = batch if isinstance(batch, list) else to_items(batch, item)",
-        "    size = len(items)",
+        "    size = len(items); tally0.received += size",
     ]
-    lines += [f"    metrics{n}.rows += size; metrics{n}.batches += 1" for n in range(len(shapes))]
+    lines += [f"    metrics{n}.batches += 1" for n in range(len(shapes))]
     lines += ["    out = []; keep = out.append", "    rest = iter(items)", "    try:", "        for x0 in rest:"]
     for number, shape in enumerate(shapes):
         here, following = f"x{number}", f"x{number + 1}"
@@ -145,28 +157,34 @@ def _batch_code(shapes: tuple[Shape, ...]) -> CodeType:
             "            try:",
             f"                {work.get(shape, f'{following} = [*{call}]')}",
             "            except BaseException as error:",
+            "                size -= 1",
             "                if out:",
             "                    try:",
-            "                        tail_batch(out)",
+            "                        last.sent += len(out); tail_batch(out)",
             "                    except Unwind as unwound:",
             f"                        if not aside{number}({here}, error):",
+            f"                            tally{number}.give_back(1)",
             f"                            unwound.then(here{number}, 'push', [{here}])",
             "                        raise",
             "                    out = []; keep = out.append",
             f"                stuck{number}({here}, error, resend{number})",
             "                continue",
         ]
-    result = f"x{last + 1}"
-    if shapes[-1] == "one":
-        lines.append(f"            keep({result})")
-    elif shapes[-1] == "optional":
-        lines += [f"            if {result} is not None:", f"                keep({result})"]
-    elif shapes[-1] == "many":
-        lines.append(f"            out += {result}")
-    elif shapes[-1] == "some":
-        lines.append(f"            out += [each for each in {result} if each is not None]")
-    lines += ["    except Unwind as unwound:", "        unwound.then(here0, 'push', rest)", "        raise"]
-    lines += ["    if out:", "        tail_batch(out)"]
+    keeping: dict[Shape, list[str]] = {
+        "one": [f"            keep({following})"],
+        "optional": [f"            if {following} is not None:", f"                keep({following})"],
+        "many": [f"            out += {following}"],
+        "some": [f"            out += [each for each in {following} if each is not None]"],
+    }
+    lines += keeping.get(shapes[-1], [])
+    lines += [
+        "    except Unwind as unwound:",
+        "        rest = [*rest]; tally0.give_back(len(rest)); last.stopped += size - len(rest)",
+        "        unwound.then(here0, 'push', rest); raise",
+        "    last.stopped += size",
+        "    if out:",
+        "        last.sent += len(out); tail_batch(out)",
+    ]
     return _compiled(f"<fused batch {'-'.join(shapes)}>", lines)
 
 
@@ -175,10 +193,10 @@ def _compiled(name: str, lines: list[str]) -> CodeType:
     return compile("\n".join(lines), name, "exec")
 
 
-def sender(result: Result, to: Entry, *, batches: bool) -> tuple[Push, Callable[[Unwind, Any], None]]:
+def sender(result: Result, to: Entry, tally: Tally, *, batches: bool) -> tuple[Push, Callable[[Unwind, Any], None]]:
     """Return the function that sends results: control items as such, batches by one call, nothing for `None`.
 
-    The second function leaves the same for later, when the driver unwinds before it could be sent.
+    The second function leaves the same for later, when the driver unwinds before it could be sent. Both count.
     """
     push_payload = to.push_batch if batches else to.push
     plain_way: Way = "push_batch" if batches else "push"
@@ -189,6 +207,7 @@ def sender(result: Result, to: Entry, *, batches: bool) -> tuple[Push, Callable[
         if isinstance(payload, CONTROL):
             to.control(payload)
         else:
+            tally.sent += weight(payload) if batches else 1
             push_payload(payload)
 
     def send_many(payloads: Any) -> None:
@@ -202,8 +221,13 @@ def sender(result: Result, to: Entry, *, batches: bool) -> tuple[Push, Callable[
 
     def leave(unwound: Unwind, payloads: Any) -> None:
         for payload in payloads if result == "many" else (payloads,):
-            if payload is not None and result != "none":
-                unwound.then(to, "control" if isinstance(payload, CONTROL) else plain_way, [payload])
+            if payload is None or result == "none":
+                continue
+            if isinstance(payload, CONTROL):
+                unwound.then(to, "control", [payload])
+            else:
+                tally.sent += weight(payload) if batches else 1
+                unwound.then(to, plain_way, [payload])
 
     def send_nothing(_: Any) -> None:
         """A sink has nothing to send."""

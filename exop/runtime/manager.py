@@ -18,6 +18,7 @@ from exop.registry import Registration, ServiceRegistry
 from exop.runtime.budget import CLOSING, UserCalls
 from exop.runtime.channel import Channel, channel_settings
 from exop.runtime.component import Component
+from exop.runtime.metrics import disconnect
 from exop.runtime.openings import Openings
 from exop.runtime.tied.places import EnginePlaces
 from exop.shown import RAISED, described
@@ -184,6 +185,7 @@ class ComponentManager:
                 allowed=", ".join(component.lifecycle.allowed()),
             )
         component.on(Event.DESTROY)
+        disconnect(component)
         for registration in self._services.pop(component.id, ()):
             registration.unregister()
         for port in component.spec.ports:

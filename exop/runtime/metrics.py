@@ -1,48 +1,162 @@
-"""Figures of one component: exact where work is counted anyway, sampled on the direct path."""
+"""The figures of one component: counts are exact, times are measured by samples.
+
+A chain of fused slets counts an item once, where it enters: the driver or queue that pushes it counts it anyway. The
+figures of each slet in the chain follow by conservation: it has received what the slet before it has passed on, and
+passes on what it has received, except for the deviations (no result, several, an error), which its `Tally` counts.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from exop.model.signature import OUT
 from exop.runtime.own import OwnFigures
 from exop.shown import described
 
+if TYPE_CHECKING:
+    from exop.runtime.component import Component
 
-class ComponentMetrics:
-    """The metrics of one slet. One driver at a time writes here, so plain attributes are exact.
+Direction: TypeAlias = Literal["in", "out"]
+#: Items by direction and port.
+Counts: TypeAlias = dict[tuple[Direction, str], int]
+#: Held while flows are connected anew, and while they are read.
+READING: Final = threading.RLock()
+
+
+class Flow:
+    """A count of the items that one place passes on, part of which another place receives without counting them.
+
+    Args:
+        passed: Reads the count.
+    """
+
+    __slots__ = ("_connected_at", "_read", "_target")
+
+    def __init__(self, passed: Callable[[], int]) -> None:
+        self._read = passed
+        self._target: Tally | None = None
+        self._connected_at = 0
+
+    @property
+    def passed(self) -> int:
+        """How many items it has passed on."""
+        return self._read()
+
+    @property
+    def since(self) -> int:
+        """How many it has passed on to where it leads now."""
+        return self.passed - self._connected_at
+
+    def lead_into(self, target: Tally | None) -> None:
+        """Pass items on to *target* from now on, which derives its own count from this one; the driver is parked."""
+        if target is self._target:
+            return
+        with READING:
+            if self._target is not None:
+                self._target.earlier += self.since
+                self._target.sources = tuple(one for one in self._target.sources if one is not self)
+            self._target, self._connected_at = target, self.passed
+            if target is not None:
+                target.sources += (self,)
+
+
+class Tally(Flow):
+    """The items of one input port, and the results of its slet. One driver at a time writes here: it is exact.
 
     Attributes:
-        rows: Items that came in batches, exact.
-        rows_out: Items that left in batches of a slet that takes batches or columns, exact.
-        batches: Calls with a batch, exact.
-        seen: Single items among those that the driver measured.
-        rows_timed, exact: Of the rows, those that came to ports for batches or columns; the seconds spent on them.
-        calls, results, spent: Of the measured calls: how many, how many results, and their seconds.
-        errors, skipped: Exact.
+        received: Items that were counted on their way in.
+        sources: Flows into the port that are counted where they come from.
+        earlier: Items of flows that lead elsewhere now. Apart from `received`, since any thread may end a flow.
+        stopped: Items that have not passed on to the next slet of the chain: no result, several, an error.
+        returned: Items that were given back, to be pushed once more.
+        sent: Results that left by another way than through the chain.
+        chained: A single result is passed on through the chain.
+    """
+
+    __slots__ = ("chained", "earlier", "received", "returned", "sent", "sources", "stopped")
+
+    def __init__(self) -> None:
+        super().__init__(int)
+        self.received = self.earlier = self.returned = self.sent = self.stopped = 0
+        self.chained = False
+        self.sources: tuple[Flow, ...] = ()
+
+    @property
+    def passed(self) -> int:
+        """How many items have passed on through the chain, each as one result."""
+        return self.entered - self.stopped
+
+    @property
+    def entered(self) -> int:
+        """How many items have entered, those included that were given back."""
+        found = self.received + self.earlier
+        for source in self.sources:
+            found += source.since
+        return found
+
+    @property
+    def items_in(self) -> int:
+        """How many items the slet has received."""
+        return self.entered - self.returned
+
+    @property
+    def items_out(self) -> int:
+        """How many results have left."""
+        return self.sent + (self.passed if self.chained else 0)
+
+    def give_back(self, items: int) -> None:
+        """Count items that have entered, come to nothing, and enter once more."""
+        self.returned += items
+        self.stopped += items
+
+
+class ComponentMetrics:
+    """The metrics of one slet.
+
+    Attributes:
+        own: The figures that the slet reports of itself.
+        tallies: By input port that is pushed to.
+        before: Items counted by predecessors, or before a recovery; less those that the component has processed apart,
+            as a follower or for a replay.
+        recovered: Of those, the items in and out that a checkpoint has brought.
+        batches, errors, skipped: Calls with a batch, exceptions, items left out because of one.
         last_error: The class and text of the last exception.
-        own: What the slet says of itself.
+        busy: The seconds in calls with batches or columns, all of which are measured.
+        times, singles, latencies: The last measured seconds: of such a call, of one with an item, and since the source.
     """
 
     def __init__(self) -> None:
         self.own = OwnFigures()
-        self.rows = 0
-        self.rows_out = 0
-        self.batches = 0
-        self.seen = 0
-        self.calls = 0
-        self.results = 0
-        self.spent = 0.0
-        self.errors = 0
+        self.tallies: dict[str, Tally] = {}
+        self.before: Counts = {}
+        self.recovered = (0, 0)
+        self.batches = self.errors = self.skipped = 0
         self.last_error = ""
-        self.skipped = 0
-        self.rows_timed = 0
-        self.exact = 0.0
+        self.busy = 0.0
         self.times: deque[float] = deque(maxlen=512)
         self.singles: deque[float] = deque(maxlen=512)
         self.latencies: deque[float] = deque(maxlen=512)
+        self._inherited: Counts = {}
+
+    def tally(self, port: str) -> Tally:
+        """The tally of an input port."""
+        found = self.tallies.get(port)
+        return found if found is not None else self.tallies.setdefault(port, Tally())
+
+    def succeed(self, own: Counts, predecessor: Counts) -> None:
+        """Go on from what a predecessor has counted; what the component has counted by itself so far is apart."""
+        self.before, self._inherited = {key: -items for key, items in own.items()}, {}
+        self.inherit(predecessor)
+
+    def inherit(self, counts: Counts) -> None:
+        """Take over what a predecessor has counted; once more when it has given away its in-flight items."""
+        for key, items in counts.items():
+            self.before[key] = self.before.get(key, 0) + items - self._inherited.get(key, 0)
+        self._inherited = counts
 
     def failed(self, error: BaseException) -> None:
         """Count an exception of the slet."""
@@ -50,45 +164,66 @@ class ComponentMetrics:
         self.last_error = described(error)
 
     def timed(self, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
-        """The instrumented twin of a slet's call. *lazy* calls return an iterator, which is run to its end inside."""
+        """The measured twin of a slet's call. *lazy* calls return an iterator, which is run to its end inside."""
         clock = time.perf_counter
 
         def call_timed(item: Any) -> Any:
             begin = clock()
-            self.calls += 1
             result = [*call(item)] if lazy else call(item)
-            took = clock() - begin
-            self.results += len(result) if lazy else result is not None
-            self.spent += took
-            self.singles.append(took)
+            self.singles.append(clock() - begin)
             return result
 
         return call_timed
 
-    def figures(self, singles: int, probes: int, *, whole: bool) -> dict[str, Any]:
-        """The figures as they are shown; what rests on samples is named in `sampled`.
-
-        Args:
-            singles: Single items that the component's driver has pushed, exact.
-            probes: How many of those were measured.
-            whole: The slet takes batches or columns, so that every call was timed.
-        """
-        estimated = round(self.seen / probes * singles) if probes else 0
-        items = self.rows + estimated
+    def busy_seconds(self, singles: int) -> float:
+        """The seconds inside the slet: exact for batches, an estimate for *singles* by the median of the samples."""
         times = sorted(self.singles)  # a copy: its driver adds to it meanwhile
-        typical = times[len(times) // 2] if times else 0.0
-        share = self.results / self.calls if self.calls else 0.0
-        return {
-            "items_in": items,
-            "items_out": self.rows_out if whole else round(items * share),
-            "batches": self.batches,
-            "errors": self.errors,
-            "skipped": self.skipped,
-            "busy_s": round(self.exact + (0.0 if whole else typical * (items - self.rows_timed)), 6),
-            "service_ms": quantiles(self.times or self.singles),
-            "latency_ms": quantiles(self.latencies),
-            "sampled": [] if whole else ["items_out", "busy_s", *(["items_in"] if estimated else [])],
-        }
+        return round(self.busy + (times[len(times) // 2] * singles if times else 0.0), 6)
+
+    def capture(self, counts: Counts) -> dict[str, Any]:
+        """The counts as plain data, for a checkpoint; `restore` takes it back."""
+        items = [[direction, port, count] for (direction, port), count in counts.items()]
+        return {"items": items, "batches": self.batches, "errors": self.errors, "skipped": self.skipped}
+
+    def restore(self, held: Mapping[str, Any]) -> None:
+        """Go on from the counts of a checkpoint; one of an earlier release has none."""
+        self.before = {(direction, port): count for direction, port, count in held.get("items", ())}
+        self.batches, self.errors, self.skipped = (held.get(name, 0) for name in ("batches", "errors", "skipped"))
+        self.recovered = total(self.before, "in"), total(self.before, "out")
+
+
+def counts_of(component: Component) -> Counts:
+    """The items of every port; exact while nothing is in flight, and at other times up to the item under way."""
+    with READING:
+        found = dict(component.metrics.before)
+        for key, items in counted_by(component).items():
+            found[key] = found.get(key, 0) + items
+        return found
+
+
+def counted_by(component: Component) -> Counts:
+    """What a component has counted itself, without what it has inherited."""
+    tallies, driver = dict(component.metrics.tallies), component.driver
+    found: Counts = {("in", name): port.rows for name, port in component.pulled.items()}
+    found |= {("in", name): tally.items_in for name, tally in tallies.items()}
+    found |= {("out", name): output.rows for name, output in component.outputs.items()}
+    if driver is not None and component.spec.iterated:
+        found["out", OUT] = driver.count + driver.rows
+    elif OUT in component.spec.ports and OUT not in component.outputs:
+        found["out", OUT] = sum(tally.items_out for tally in tallies.values())
+    return found
+
+
+def disconnect(component: Component) -> None:
+    """Let the counts of the places behind a component depend on it no more: it has left."""
+    for flow in (*component.metrics.tallies.values(), getattr(component.driver, "flow", None)):
+        if flow is not None:
+            flow.lead_into(None)
+
+
+def total(counts: Counts, direction: Direction) -> int:
+    """The items of all ports of one direction."""
+    return sum(items for (found, _), items in counts.items() if found == direction)
 
 
 def quantiles(values: Iterable[float]) -> dict[str, float]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
+from exop.runtime.convert import weight
+
 
 class Kind(IntEnum):
     """What a packet holds."""
@@ -27,3 +29,17 @@ class Packet:
         self.payload = payload
         self.origin = origin
         self.stored = stored
+
+
+def items_of(entry: Any) -> int:
+    """How many items an entry of a buffer holds: a control item is none."""
+    if type(entry) is not Packet or entry.kind is Kind.PROBE:
+        return 1
+    return weight(entry.payload) if entry.kind is Kind.BATCH else 0
+
+
+def plain(entry: Any) -> tuple[str, Any]:
+    """An entry as plain data; that it was to be measured is forgotten."""
+    if type(entry) is not Packet:
+        return "item", entry
+    return {Kind.BATCH: "batch", Kind.CONTROL: "control"}.get(entry.kind, "item"), entry.payload

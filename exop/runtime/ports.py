@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 from exop.model.items import CONTROL, EndOfStream, Punctuation
@@ -11,12 +12,12 @@ from exop.model.memento import Memento
 from exop.model.ports import InputPort, OutputPort, PortSpec
 from exop.runtime.channel import Channel
 from exop.runtime.channels.buffered import Buffered
-from exop.runtime.convert import to_items, weight
+from exop.runtime.convert import to_items
 from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.entry import NOWHERE, Entry
 from exop.runtime.packet import Kind, Packet
-from exop.runtime.unwind import Unwind, Way, Work
+from exop.runtime.unwind import Unwind, Way, Work, items_of
 
 #: A number that grows, and the memento at that time.
 Before: TypeAlias = tuple[int, Memento]
@@ -30,6 +31,7 @@ class BufferedOutput(OutputPort[Any]):
     def __init__(self, spec: PortSpec, fail: Callable[[BaseException], None]) -> None:
         self.spec = spec
         self.entry: Entry = NOWHERE
+        self.rows = 0
         self._fail = fail
         self._pending: list[tuple[Way, Any]] = []
 
@@ -52,8 +54,7 @@ class BufferedOutput(OutputPort[Any]):
         """Send what was kept."""
         if not self._pending:
             return
-        pending, self._pending = self._pending, []
-        rest = iter(pending)
+        rest = iter(self._taken())
         try:
             for way, payload in rest:
                 getattr(self.entry, way)(payload)
@@ -64,9 +65,15 @@ class BufferedOutput(OutputPort[Any]):
 
     def leave(self, unwound: Unwind) -> None:
         """Let the driver send later what was kept."""
-        for way, payload in self._pending:
+        for way, payload in self._taken():
             unwound.then(self.entry, way, [payload])
-        self._pending = []
+
+    def _taken(self) -> list[tuple[Way, Any]]:
+        """Count what was kept, and keep it no more."""
+        pending, self._pending = self._pending, []
+        for way, payload in pending:
+            self.rows += items_of(way, payload)
+        return pending
 
     def capture(self) -> list[tuple[Way, Any]]:
         """What is kept, as plain data; `restore` takes it back."""
@@ -78,9 +85,7 @@ class BufferedOutput(OutputPort[Any]):
 
     def surrender(self) -> list[Work]:
         """Give away what was kept, to be sent by somebody else."""
-        found = [Work(self.entry, way, payload) for way, payload in self._pending]
-        self._pending = []
-        return found
+        return [Work(self.entry, way, payload) for way, payload in self._taken()]
 
     def forget(self) -> None:
         """The slet raised: nothing of this item leaves."""
@@ -117,17 +122,20 @@ class DrivenOutput(OutputPort[Any]):
         """Send one item, or a control item, waiting while there is no room."""
         if isinstance(item, EndOfStream):
             self.end()
-            return
-        way = _way(self.spec, item)
-        if way == "push_batch":
-            self.push_batch(item)
-            return
-        single = way == "push"
-        self._driver.drive(self._send, (way, item), single=single, work=lambda: Work(self.entry, way, item))
+        else:
+            self._drive(_way(self.spec, item), item)
 
     def push_batch(self, batch: Any) -> None:
         """Send a batch, waiting while there is no room."""
-        self._driver.drive(self._send, ("push_batch", batch), work=lambda: Work(self.entry, "push_batch", batch))
+        self._drive("push_batch", batch)
+
+    def _drive(self, way: Way, payload: Any) -> None:
+        self._driver.drive(self._send, (way, payload), work=partial(self.pending, way, payload))
+
+    def pending(self, way: Way, payload: Any, begun: bool = False) -> Work:
+        """Give a push away, to be done by another driver; it counts as sent from now on, unless it was *begun*."""
+        self.rows += 0 if begun else items_of(way, payload)
+        return Work(self.entry, way, payload)
 
     def end(self) -> None:
         """Send the end of the stream, once."""
@@ -151,7 +159,7 @@ class DrivenOutput(OutputPort[Any]):
     def _send(self, sent: tuple[Way, Any], probe: bool) -> None:
         way, payload = sent
         # Here, where one thread at a time is: a slet may push from several.
-        self.rows += 1 if way == "push" else weight(payload) if way == "push_batch" else 0
+        self.rows += items_of(way, payload)
         getattr(self.entry.probe if probe else self.entry, way)(payload)
 
 

@@ -15,12 +15,14 @@ class Totals:
 
     Attributes:
         items: Items that its sources have put out.
+        recovered: Of those, the items from before a recovery.
         errors, skipped: Of all slets, those included that were replaced or removed.
         dead: Items that were set aside as dead letters, also those that were dropped beyond the bound.
         queued: Items that wait in queues.
     """
 
     items: int
+    recovered: int
     errors: int
     skipped: int
     dead: int
@@ -30,10 +32,12 @@ class Totals:
     def of(status: Mapping[str, Any]) -> Totals:
         """Add up the figures of all nodes and queues."""
         nodes = list(status["nodes"].values())
+        sources = [one["metrics"] for one in nodes if one["role"] == "alpha"]
         counted = [*(one["metrics"] for one in nodes), *status.get("replaced", ())]
         letters = [one["dead_letters"] for one in nodes if "dead_letters" in one]
         return Totals(
-            items=sum(one["metrics"]["items_out"] for one in nodes if one["role"] == "alpha"),
+            items=sum(one["items_out"] for one in sources),
+            recovered=sum(one["recovered"]["items_out"] for one in sources),
             errors=sum(one["errors"] for one in counted),
             skipped=sum(one["skipped"] for one in counted),
             dead=sum(one["count"] + one["dropped"] for one in letters),
@@ -55,7 +59,7 @@ def run_report(status: Mapping[str, Any], outcome: str, error: Mapping[str, Any]
         "application": status["name"],
         "seconds": seconds,
         **asdict(totals),
-        "rate": round(totals.items / seconds, 1) if seconds else 0.0,
+        "rate": round((totals.items - totals.recovered) / seconds, 1) if seconds else 0.0,
         **({"error": dict(error)} if error is not None else {}),
         # The figures stand at the node, too: `app.run()["nodes"][NAME]["items_in"]` is an older promise.
         "nodes": {name: {**facts["metrics"], **facts} for name, facts in status["nodes"].items()},

@@ -13,10 +13,12 @@ from exop.runtime.channels.buffered import Buffered
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.lines import Watch
-from exop.runtime.metrics import quantiles
+from exop.runtime.metrics import counts_of, quantiles, total
 from exop.runtime.openings import progress
-from exop.runtime.ports import DrivenOutput
 from exop.shown import described, message, shown
+
+#: So often the counts of a component are read, until they are the same twice.
+GLANCES = 5
 
 
 def application_status(deployment: Deployment) -> dict[str, Any]:
@@ -119,19 +121,27 @@ def _pending_of(deployment: Deployment, channel: str) -> dict[str, Any]:
 
 
 def component_figures(component: Component) -> dict[str, Any]:
-    """The figures of a component, and those of the slet's own under `own`."""
-    driver, spec = component.runner, component.spec
-    whole = all(port.type.form != "item" for port in spec.inputs if not port.pulled) and bool(spec.inputs)
-    singles, probes = (driver.count, driver.probes) if driver is not None else (0, 0)
-    figures = component.metrics.figures(singles, probes, whole=whole)
-    if component.pulled:
-        figures["items_in"] += sum(port.rows for port in component.pulled.values())
-    if spec.iterated and driver is not None:
-        # What the platform iterates is counted where it leaves.
-        figures |= {"items_out": driver.count + driver.rows, "sampled": []}
-    if spec.own_driver:
-        figures["items_out"] = sum(port.rows for port in component.outputs.values() if isinstance(port, DrivenOutput))
-        figures["sampled"] = [name for name in figures["sampled"] if name != "items_out"]
+    """The figures of a component: counts are exact, `sampled` names the others; the slet's own stand under `own`."""
+    metrics, inputs = component.metrics, component.spec.inputs
+    counts = counts_of(component)
+    for _ in range(GLANCES):  # its driver may have gone on in the middle of it
+        before, counts = counts, counts_of(component)
+        if before == counts:
+            break
+    singles = sum(counts.get(("in", port.name), 0) for port in inputs if not port.pulled and port.type.form == "item")
+    figures = {
+        "items_in": total(counts, "in"),
+        "items_out": total(counts, "out"),
+        "items": {port: items for (_, port), items in counts.items()},
+        "recovered": dict(zip(("items_in", "items_out"), metrics.recovered, strict=True)),
+        "batches": metrics.batches,
+        "errors": metrics.errors,
+        "skipped": metrics.skipped,
+        "busy_s": metrics.busy_seconds(singles),
+        "service_ms": quantiles(metrics.times or metrics.singles),
+        "latency_ms": quantiles(metrics.latencies),
+        "sampled": ["busy_s", "service_ms", "latency_ms"],
+    }
     if component.status in (State.CREATED, State.OPENING):  # nothing can be asked of it yet
         return figures
     own = plain(component.metrics.own.ask(component))

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from exop.runtime.convert import weight
+
 if TYPE_CHECKING:
     from exop.runtime.entry import Entry
 
@@ -46,6 +48,17 @@ class Work:
     def do(self, current: Mapping[str, Entry]) -> None:
         """Do it; *current* is what is compiled at each place."""
         getattr(current.get(self.entry.place, self.entry), self.way)(self.payload)
+
+    def give_back(self, current: Mapping[str, Entry]) -> None:
+        """It was begun, and will be done once more, for which it is counted once more."""
+        tally = current.get(self.entry.place, self.entry).tally
+        if tally is not None:
+            tally.give_back(items_of(self.way, self.payload))
+
+
+def items_of(way: Way, payload: Any) -> int:
+    """How many items a payload is; control items are none."""
+    return 1 if way == "push" else weight(payload) if way == "push_batch" else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from exop.errors import ComponentFailed
 from exop.model.items import CONTROL, EndOfStream, Punctuation
@@ -37,6 +37,9 @@ def _open_way(component: Component, port: PortSpec) -> Entry:
     to = component.to.get(OUT, NOWHERE)
     if component.held:
         return _holding(component, port)
+    tally = component.metrics.tally(port.name)
+    tally.chained = _is_plain(component, port) and component.spec.results[port.name] != "none"
+    tally.lead_into(to.tally if tally.chained else None)
 
     def probe() -> Entry:
         timed = component.metrics.timed(call, lazy=lazy)
@@ -56,21 +59,23 @@ def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: E
         NOWHERE.control,
         {
             "link": lambda: _link(component, port, call, to),
-            "push": lambda: fused(_linked(entry)),
+            "push": lambda: fused(_linked(entry), counted=True),
+            "uncounted": lambda: fused(_linked(entry), counted=False),
             "push_batch": lambda: fused_batch(_linked(entry)),
             **late,
         },
+        component.metrics.tally(port.name),
     )
     return _seeing(component, port, entry)
 
 
 def _link(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry) -> Link:
     """The slet as a part of a chain."""
-    result = component.spec.results[port.name]
+    result, tally = component.spec.results[port.name], component.metrics.tally(port.name)
     pauses = any(one.name == OUT and one.type.pauses for one in component.spec.outputs)
 
     def resend(found: Any) -> None:
-        sender(result, to, batches=False)[0](found)
+        sender(result, to, tally, batches=False)[0](found)
 
     return Link(
         call=call,
@@ -80,6 +85,7 @@ def _link(component: Component, port: PortSpec, call: Callable[[Any], Any], to: 
         aside=aside_at(component, port),
         resend=resend,
         metrics=component.metrics,
+        tally=tally,
         anchor=anchor(component, port),
         item=port.type.item,
     )
@@ -92,32 +98,28 @@ def _linked(entry: Entry) -> Link:
 
 
 def _by_shape(component: Component, port: PortSpec, push: Push, late: Late) -> Entry:
-    """The ways in by *push*, which takes what the port's form says: items, or batches."""
-    metrics, form = component.metrics, port.type.form
-    if form == "item":
+    """The ways in by *push*, which takes one payload, an item or a batch as the port's form says, and counts 1."""
+    metrics, tally = component.metrics, component.metrics.tally(port.name)
 
-        def push_items(batch: Any) -> None:
-            items = to_items(batch, port.type.item)
-            metrics.rows += len(items)
-            metrics.batches += 1
-            in_turn(entry, items)
+    def push_mark(mark: Any) -> None:
+        tally.received -= 1
+        push(mark)
 
-        entry = LateEntry(push, {"push": lambda: push, "push_batch": lambda: push_items, **late})
-        return entry
+    def push_items(batch: Any) -> None:
+        metrics.batches += 1
+        in_turn(entry, to_items(batch, port.type.item))
 
     def push_one(one: Any) -> None:
-        metrics.rows += 1
-        metrics.rows_timed += 1
         push([one])
 
     def push_whole(batch: Any) -> None:
-        rows = weight(batch)
-        metrics.rows += rows
-        metrics.rows_timed += rows
+        tally.received += weight(batch) - 1
         metrics.batches += 1
         push(batch)
 
-    return LateEntry(push, {"push": lambda: push_one, "push_batch": lambda: push_whole, **late})
+    one, several = (push, push_items) if port.type.form == "item" else (push_one, push_whole)
+    entry = LateEntry(push_mark, {"push": lambda: one, "push_batch": lambda: several, **late})
+    return entry
 
 
 def _is_plain(component: Component, port: PortSpec) -> bool:
@@ -131,10 +133,10 @@ def _is_plain(component: Component, port: PortSpec) -> bool:
 
 def _careful(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry) -> Push:
     """Any shape: what the slet returned is looked at piece by piece, and its further ports are flushed."""
-    spec = component.spec
+    spec, tally = component.spec, component.metrics.tally(port.name)
     result = spec.results[port.name]
     out = next((one.type for one in spec.outputs if one.name == OUT), None)
-    send, leave = sender(result, to, batches=out is not None and out.form != "item")
+    send, leave = sender(result, to, tally, batches=out is not None and out.form != "item")
     stuck, lazy = stuck_at(component, port), result == "many"
     further = not spec.own_driver and bool(component.outputs)
 
@@ -149,6 +151,7 @@ def _careful(component: Component, port: PortSpec, call: Callable[[Any], Any], t
     send_result = send_all if further else send
 
     def push(item: Any) -> None:
+        tally.received += 1
         try:
             found = call(item)
             found = [*found] if lazy else found
@@ -175,20 +178,11 @@ def _converting(component: Component, port: PortSpec) -> Callable[[Any], Any]:
         if lazy:
             found = [*found]
         took = clock() - begin
-        metrics.exact += took
+        metrics.busy += took
         metrics.times.append(took)
-        metrics.rows_out += sum(_rows(one) for one in (found if lazy else (found,)))
         return found
 
     return call
-
-
-def _rows(payload: Any) -> int:
-    if payload is None or isinstance(payload, CONTROL):
-        return 0
-    if isinstance(payload, list):
-        return len(payload)
-    return int(getattr(payload, "num_rows", 1))
 
 
 def _seeing(component: Component, port: PortSpec, entry: Entry) -> Entry:
@@ -238,25 +232,20 @@ def _end(component: Component) -> None:
 
 
 def _probing(component: Component, timed: Entry) -> Entry:
-    """The instrumented way: counts what it sees, and how long ago the item left its source."""
-    metrics = component.metrics
+    """The instrumented way: notes how long ago the item left its source."""
+    latencies = component.metrics.latencies
 
-    def note() -> None:
-        driver = current_driver()
-        metrics.seen += 1
-        if driver is not None and driver.origin:
-            metrics.latencies.append(time.perf_counter() - driver.origin)
+    def measured(way: Literal["push", "uncounted", "push_batch"]) -> Push:
+        def push(payload: Any) -> None:
+            driver = current_driver()
+            if driver is not None and driver.origin:
+                latencies.append(time.perf_counter() - driver.origin)
+            getattr(timed, way)(payload)
 
-    def push(item: Any) -> None:
-        note()
-        timed.push(item)
+        return push
 
-    def push_batch(batch: Any) -> None:
-        note()
-        metrics.seen -= 1  # rows of batches are counted exactly
-        timed.push_batch(batch)
-
-    return Entry(push, push_batch, timed.control, place=timed.place)
+    uncounted = measured("uncounted")
+    return Entry(measured("push"), measured("push_batch"), timed.control, place=timed.place, uncounted=uncounted)
 
 
 def _holding(component: Component, port: PortSpec) -> Entry:

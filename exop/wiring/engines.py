@@ -10,7 +10,8 @@ from exop.runtime.component import Component
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.failure import anchor
 from exop.runtime.inlets import Inlets
-from exop.runtime.unwind import Way, Work
+from exop.runtime.ports import DrivenOutput
+from exop.runtime.unwind import Way, Work, items_of
 
 
 def check_left(old: Iterable[Component], successors: Mapping[str, Component]) -> None:
@@ -51,9 +52,9 @@ def put_out(component: Component) -> list[Work]:
     if component.tie is None:
         return []
     component.tie.retire()
-    outputs = {id(output): component.to.get(name) for name, output in component.outputs.items()}
+    outputs = {id(output): output for output in component.outputs.values() if isinstance(output, DrivenOutput)}
     found = [(outputs.get(id(port)), payload) for port, payload in component.tie.surrender()]
-    return [Work(entry, _leaving(payload), payload) for entry, payload in found if entry is not None]
+    return [output.pending(_leaving(payload), payload) for output, payload in found if output is not None]
 
 
 def take_over(component: Component, successor: Component, inlets: Inlets) -> None:
@@ -68,7 +69,10 @@ def take_over(component: Component, successor: Component, inlets: Inlets) -> Non
         place = next((one for one in successor.spec.inputs if one.name == port.name), None)
         if found and place is not None:
             entry = anchor(successor, place)
-            inlets.post([Work(entry, _entering(payload, port.type.form), payload) for payload in found], first=True)
+            work = [Work(entry, _entering(payload, port.type.form), payload) for payload in found]
+            # Its predecessor has counted them.
+            successor.metrics.tally(place.name).returned += sum(items_of(one.way, one.payload) for one in work)
+            inlets.post(work, first=True)
 
 
 def _entering(payload: object, form: str) -> Way:

@@ -129,8 +129,6 @@ class Successors:
             state = self.states[step.node] if late else taken(step.state, successor, predecessor.state, self.timeout)
             successor.succeed(predecessor, state)
             failpoint("memento-after")
-            if predecessor.driver is not None and successor.driver is not None:
-                successor.driver.count, successor.driver.rows = predecessor.driver.count, predecessor.driver.rows
         begin = Event.SUSPEND if successor.node.suspended else Event.START
         if begin in successor.lifecycle.allowed():  # one that has run on behind works already
             successor.on(begin)

@@ -21,7 +21,8 @@ from exop.model.slet import spec_of
 from exop.model.spec import SletSpec
 from exop.runtime import failure
 from exop.wiring import change as changing
-from tests.mesh.random_mesh import RandomMesh, verdict
+from tests.change.tools import Books
+from tests.mesh.random_mesh import RandomMesh, verdict, wrong_figures
 from tests.mesh.stations import Count
 from tests.mesh.test_any_mesh import PATIENCE, heal, state_of
 from tests.rig import same, threads_leave
@@ -297,12 +298,13 @@ def run(platform: Platform, name: str, chance: random.Random, *, more: bool = Fa
     """Run one mesh to its end while it is changed; returns what went wrong."""
     made = RandomMesh(name, chance, shared_windows=more)
     platform.apply(made.mesh)
-    changes = Changes(platform, made, name, chance, more=more)
+    changes, books, deployment = Changes(platform, made, name, chance, more=more), Books(), platform.deployment(name)
+    found = books.check(deployment)
     try:
         for _ in range(chance.randint(1, 8)):
             changes.one()
         heal(platform, name)
-        found = verdict(made) + changes.wrong()
+        found += books.check(deployment) + wrong_figures(made, deployment) + verdict(made) + changes.wrong()
         return [*found, *changes.trace] if found else []
     except AssertionError as stuck:
         return [str(stuck), *changes.trace, *state_of(platform, name)]

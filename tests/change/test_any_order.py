@@ -27,7 +27,8 @@ from exop.runtime import failure
 from exop.runtime.durable import checkpointer
 from exop.runtime.durable.checkpoints import Checkpoints
 from tests.change.offered import Marks, OfferedChanges, OfferedMesh, refused_slets
-from tests.mesh.random_mesh import verdict
+from tests.change.tools import Books
+from tests.mesh.random_mesh import verdict, wrong_figures
 from tests.mesh.test_any_mesh import PATIENCE, heal, state_of
 from tests.rig import threads_leave
 
@@ -56,6 +57,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.lives = self.number = 0
         self.since = 0
         self.changes: dict[str, OfferedChanges] = {}
+        self.books: dict[str, Books] = {}
         self.captured: dict[str, Marks] = {}
         self.written: dict[str, Marks] = {}
 
@@ -101,6 +103,8 @@ class AnyOrder(RuleBasedStateMachine):
         self.changes[name] = OfferedChanges(self.platform, made, name, random.Random(seed), more=True)
         self.written[name] = Marks()
         self.platform.apply(made.mesh)
+        self.books[name] = Books()
+        self.balance(name)
 
     @precondition(lambda self: self.changes)
     @rule(seed=SEEDS)
@@ -170,6 +174,11 @@ class AnyOrder(RuleBasedStateMachine):
         if changes.name in self.platform.applications():
             changes.one(*edits)
 
+    def balance(self, name: str) -> None:
+        """Every item that was put out since a connection was bound is accounted for, also across a crash."""
+        wrong = self.books[name].check(self.platform.deployment(name))
+        assert not wrong, "\n".join([*wrong, *self.changes[name].trace])
+
     @precondition(lambda self: self.changes)
     @rule(seed=SEEDS)
     def checkpoint(self, seed: int) -> None:
@@ -202,6 +211,7 @@ class AnyOrder(RuleBasedStateMachine):
             changes.platform = self.platform
             if name in self.platform.applications():
                 changes.recovered(self.platform.mesh(name))
+                self.balance(name)
 
     @precondition(lambda self: self.changes and self.since >= SOME)
     @rule(seed=SEEDS)
@@ -215,6 +225,9 @@ class AnyOrder(RuleBasedStateMachine):
         except AssertionError as stuck:
             raise AssertionError("\n".join([str(stuck), trace, *state_of(self.platform, name)])) from stuck
         wrong = verdict(changes.made) + changes.wrong()
+        if name in self.platform.applications():
+            self.balance(name)
+            wrong += wrong_figures(changes.made, self.platform.deployment(name))
         assert not wrong, "\n".join([*wrong, trace])
         if name in self.platform.applications():
             assert self.platform.remove(name, timeout=PATIENCE), "a thread has not left"

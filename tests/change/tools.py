@@ -9,7 +9,12 @@ from typing import Any
 
 from exop import Application, Memento, Platform, slet
 from exop.model.mesh import Mesh
-from tests.rig import PATIENCE, eventually
+from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.deployment import Deployment
+from exop.runtime.metrics import counts_of
+from exop.runtime.unwind import items_of
+from exop.wiring.places import before_key, channel_at, port_at
+from tests.rig import PATIENCE, eventually, parked
 
 
 class Position(Memento):
@@ -184,3 +189,55 @@ def in_thread(work: Callable[[], Any]) -> Iterator["Future[Any]"]:
         future = pool.submit(work)
         yield future
         future.result(PATIENCE)
+
+
+class Books:
+    """The balance of every connection through a direct channel or a queue, from one look to the next.
+
+    All that the producers of a channel have put out was received by each of its consumers, waits, is in flight, or was
+    dropped. A connection that was there when the application began is even; one that a change has made stays as it was
+    at the first look, also across further changes.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], int] | None = None
+
+    def check(self, deployment: Deployment) -> list[str]:
+        """Look at all connections; returns those that are out of balance since the look before."""
+        with parked(deployment):
+            now = dict(balances(deployment))
+        before, self._known = self._known, now
+        return [
+            f"{' '.join(place)}: {off} items more were put out than there are"
+            for place, off in now.items()
+            if off != (0 if before is None else before.get(place, off))
+        ]
+
+
+def balances(deployment: Deployment) -> Iterator[tuple[tuple[str, ...], int]]:
+    """By channel, producers and consumer: the items put out, less those that can be accounted for."""
+    mesh, inserted = deployment.mesh, deployment.inserted
+    counts = {name: counts_of(one) for name, one in deployment.components.items()}
+    for name, spec in mesh.channels.items():
+        if spec.kind not in ("direct", "queue"):
+            continue
+        producers = [(node.name, port) for node, port in mesh.producers(name)]
+        out = sum(counts[node].get(("out", port), 0) for node, port in producers)
+        places = {f"{node}.{port}" for node, port in producers}
+        for node, port in mesh.consumers(name):
+            place = f"{node.name}.{port}"
+            pulled = deployment.components[node.name].pulled.get(port)
+            queues = [deployment.channels[name], inserted.get(before_key(name)), inserted.get(f"{name} -> {place}")]
+            queues += pulled.earlier() if pulled is not None else []
+            held = sum(waiting(queue) for queue in queues if isinstance(queue, QueueChannel))
+            flying = sum(
+                items_of(work.way, work.payload)
+                for _, work in deployment.inlets.waiting()
+                if channel_at(work.entry.place) == name or port_at(work.entry.place) in {place, *places}
+            )
+            yield (name, *sorted(places), place), out - counts[node.name].get(("in", port), 0) - held - flying
+
+
+def waiting(queue: QueueChannel) -> int:
+    """The items that wait in a queue, and those that it has dropped."""
+    return int(queue.metrics()["items"]) - queue.taken

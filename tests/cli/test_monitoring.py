@@ -161,13 +161,19 @@ def test_nothing_in_a_name_breaks_the_text_format() -> None:
         "inputs": ["x", "y"],
         "ports": {"x": "c", "y": "c", "out": "d"},
         "metrics": figures
-        | {"service_ms": {"p50": 0.5, "p99": 2.0}, "latency_ms": {}, "own": {nasty: float("nan"), "ok": True, "n": 3}},
+        | {
+            "items": {"x": 1, "out": 2},
+            "service_ms": {"p50": 0.5, "p99": 2.0},
+            "latency_ms": {},
+            "own": {nasty: float("nan"), "ok": True, "n": 3},
+        },
     }
     channel = {"kind": "own kind", "weird-key é": float("inf"), "folder": "/x", "depth": 7}
     one = {"state": "running", "running_s": 2.5, "revision": 3, "nodes": {nasty: node}, "inserted": {}}
     samples = parsed(prometheus_text({nasty: one | {"channels": {nasty: channel}}}))
     assert value(samples, "exop_application_revision", application=nasty) == 3
-    assert value(samples, "exop_items_total", node=nasty, direction="in", port="") == 1
+    assert value(samples, "exop_items_total", node=nasty, direction="in", port="x") == 1
+    assert value(samples, "exop_items_total", node=nasty, direction="in", port="y") == 0
     assert value(samples, "exop_items_total", direction="out", port="out") == 2
     assert value(samples, "exop_service_seconds", quantile="0.99") == 0.002
     assert value(samples, "exop_own", figure="n") == 3

@@ -32,7 +32,7 @@ def node(role: str, came: int, went: int, busy: float, **more: Any) -> dict[str,
         "busy_s": busy,
         "service_ms": {"p50": 0.1, "p95": 0.2, "p99": 0.3},
         "latency_ms": {},
-        "sampled": ["items_in"],
+        "recovered": {"items_in": 0, "items_out": 0},
     }
     inputs = [] if role == "alpha" else ["item"]
     ports = {"item": "q"} if inputs else {"out": "q"}
@@ -123,7 +123,7 @@ def test_both_views_show_the_same() -> None:
     for text in (as_text("here", [section]), output.getvalue()):
         for part in ("here", "app  running", "revision 3", "7 queued", "0.25 ms", "ValueError: no", *HEAD):
             assert part in text
-    assert "~5" in as_text("here", [section])
+    assert "~0.1" in as_text("here", [section])
     assert "errors: " not in title(section)
     assert "no application runs" in as_text("here", [])
 

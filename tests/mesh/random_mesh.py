@@ -6,6 +6,8 @@ from typing import Any
 from exop import Application
 from exop.app import ChannelRef
 from exop.model.mesh import Mesh
+from exop.runtime.deployment import Deployment
+from exop.runtime.metrics import counts_of
 from tests.mesh import stations
 from tests.mesh.stations import Notes, Station
 
@@ -182,6 +184,18 @@ class RandomMesh:
             self._used.append(channel)
         ports = {"item": channel}
         self._add(self._pushed(self._chance.choice(SINKS), ports), ports, None)
+
+
+def wrong_figures(made: RandomMesh, deployment: Deployment) -> list[str]:
+    """The ports whose count is not what the stations have taken and given for good; nothing is in flight."""
+    found = []
+    for name in made.stations:
+        counts = {f"{name}.{port}": items for (_, port), items in counts_of(deployment.components[name]).items()}
+        for place, items in counts.items():
+            noted = made.notes.given[place] if place in made.notes.given else len(made.notes.taken[place])
+            if items != noted:
+                found.append(f"{place} has counted {items} items instead of {noted}")
+    return found
 
 
 def verdict(made: RandomMesh) -> list[str]:

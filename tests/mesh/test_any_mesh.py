@@ -14,7 +14,7 @@ from exop import Platform
 from exop.errors import ComponentFailed, ExopError, LifecycleError
 from exop.model.lifecycle import State
 from exop.runtime import failure
-from tests.mesh.random_mesh import RandomMesh, verdict
+from tests.mesh.random_mesh import RandomMesh, verdict, wrong_figures
 from tests.rig import parked, threads_leave
 
 #: How long one mesh may take; it needs some hundredths of a second.
@@ -44,7 +44,7 @@ def run(platform, name, chance):
         for action, which in plan:
             disturb(platform, made, name, action, which)
         heal(platform, name)
-        return verdict(made)
+        return [*verdict(made), *wrong_figures(made, platform.deployment(name))]
     except AssertionError as stuck:
         return [str(stuck), *state_of(platform, name)]
     finally:

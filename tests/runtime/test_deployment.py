@@ -212,7 +212,10 @@ def test_a_driver_that_meets_a_defect_keeps_its_item(monkeypatch, how, queued):
             platform.apply(platform.mesh("app").replace("careful", same))
         assert platform.wait("app", PATIENCE)
         assert not deployment.crashed()
+        nodes = platform.metrics("app")["nodes"]
     assert seen == [0, 1, 2, 3, 4]
+    counts = [(node["items_in"], node["items_out"]) for node in nodes.values()]
+    assert counts == [(0, 5), (5, 5), (5, 0)]
 
 
 def test_a_cycle_that_cannot_take_what_it_makes_is_told_to_whoever_waits(rig, monkeypatch):

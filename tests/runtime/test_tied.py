@@ -28,7 +28,7 @@ class Told(CollectingOutput):
 
     def push(self, item: Any) -> None:
         """Count and keep."""
-        self.driver.sent += 1
+        self.driver.count += 1
         super().push(item)
 
 

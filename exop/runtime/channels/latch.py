@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from exop.runtime.channel import Channel, Outlet, PullMode
@@ -32,6 +32,9 @@ class LatchChannel(Channel):
 
     A port that connects later first receives what is kept (`replay=True`); a pull reads it.
     Extended interface: `get(key)`, `items()`.
+
+    Attributes:
+        overwritten: Items that another one with the same key has replaced.
     """
 
     kind: ClassVar[str] = "latch"
@@ -42,6 +45,7 @@ class LatchChannel(Channel):
         super().__init__(name)
         self._key = key_reader(key)
         self._replay = replay
+        self.overwritten = 0
         self._kept: dict[Any, Any] = {}
         self._lock = threading.Lock()
 
@@ -67,16 +71,18 @@ class LatchChannel(Channel):
         return self.items()
 
     def metrics(self) -> dict[str, int | float | str]:
-        """How many keys are kept."""
-        return {"keys": len(self._kept)}
+        """How many keys are kept, how many items have come, and how many of them were overwritten."""
+        keys = len(self._kept)
+        return {"keys": keys, "taken": keys + self.overwritten, "overwritten": self.overwritten}
 
     def capture(self) -> Mapping[str, Any]:
-        """The kept items."""
-        return {"items": self.items()}
+        """The kept items, and the counts."""
+        return {"items": self.items(), "overwritten": self.overwritten}
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Keep these again."""
         self._store(held["items"])
+        self.overwritten = held.get("overwritten", 0)
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Put what *replace* gives in the place of every kept item."""
@@ -85,14 +91,16 @@ class LatchChannel(Channel):
             self._kept.clear()
             self._kept.update({self._key(item): item for item in items})
 
-    def _store(self, items: Iterable[Any]) -> None:
+    def _store(self, items: Collection[Any]) -> None:
         keyed = {self._key(item): item for item in items}  # first: one without a key leaves everything as it was
         with self._lock:
+            before = len(self._kept)
             self._kept |= keyed
+            self.overwritten += len(items) - (len(self._kept) - before)
 
 
 def storing(
-    store: Callable[[Iterable[Any]], None],
+    store: Callable[[Collection[Any]], None],
     deliver: Entry,
     store_batch: Callable[[Any], None] | None = None,
     *,

@@ -13,7 +13,8 @@ from exop.runtime.channels.buffered import Buffered
 from exop.runtime.convert import cut, weight
 from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.entry import NOWHERE, Entry, fan_out
-from exop.runtime.packet import Kind, Packet
+from exop.runtime.metrics import Flow
+from exop.runtime.packet import Kind, Packet, items_of, plain
 from exop.runtime.unwind import Unwind, Way, Work
 
 
@@ -21,6 +22,10 @@ class QueueChannel(Buffered):
     """Keeps up to `capacity` items in memory.
 
     A batch counts as its items, and a batch larger than the queue enters an empty one; a punctuation counts as an item.
+
+    Attributes:
+        taken: Items that were delivered, or taken by a port that pulls.
+        dropped: Items that came when, or waited until, the only consumer had ended.
     """
 
     kind: ClassVar[str] = "queue"
@@ -28,14 +33,16 @@ class QueueChannel(Buffered):
     def __init__(self, name: str, *, capacity: int = 1024) -> None:
         super().__init__(name, capacity=capacity)
         self.entries: deque[Any] = deque()
-        self.taken = self.batches = 0
-        self.marks = 0
+        self.taken = self.dropped = self.marks = 0
+        self.flow = Flow(lambda: self.taken - self._apart)
+        self._apart = 0  # of those taken, the ones that the next place counts: in batches; or before a recovery
         self._extra = 0
         self._behind: list[Entry] = [NOWHERE]
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Producers are bound to the buffer; the worker delivers to *outlets*."""
         self._behind[0] = self.deliver = fan_out([outlet.entry for outlet in outlets])
+        self.flow.lead_into(self.deliver.tally)
         entries, append, capacity = self.entries, self.entries.append, self.capacity
 
         def push(item: Any) -> None:
@@ -47,25 +54,19 @@ class QueueChannel(Buffered):
                 worker.wake()
 
         def push_probe(item: Any) -> None:
-            driver = current_driver()
-            push(Packet(Kind.PROBE, item, driver.origin if driver else 0.0, time.perf_counter()))
-
-        def push_batch(batch: Any) -> None:
-            store(batch, 0.0, 0.0)
+            push(Packet(Kind.PROBE, item, *_moments()))
 
         def probe_batch(batch: Any) -> None:
-            driver = current_driver()
-            store(batch, driver.origin if driver else 0.0, time.perf_counter())
+            push_batch(batch, _moments())
 
-        def store(batch: Any, origin: float, stored: float) -> None:
+        def push_batch(batch: Any, moments: tuple[float, float] = (0.0, 0.0)) -> None:
             size = weight(batch)
             if not size:
                 return
             if entries and len(entries) + self._extra + size > capacity:
                 self._wait_for_room(size)
-            with self._lock:
-                self._extra += size - 1
-            append_now(Packet(Kind.BATCH, batch, origin, stored))
+            self._lighten(1 - size)
+            append_now(Packet(Kind.BATCH, batch, *moments))
 
         def append_now(packet: Packet) -> None:
             append(packet)
@@ -101,7 +102,7 @@ class QueueChannel(Buffered):
         """
         if self.worker is not driver or (driver.only is not None and self not in driver.only):
             return 0
-        popleft, push = self.entries.popleft, self.deliver.push
+        popleft, push = self.entries.popleft, self.deliver.uncounted
         for moved in range(most):
             probe = False
             driver.busy = True
@@ -110,7 +111,7 @@ class QueueChannel(Buffered):
                 if self.worker is not driver or (driver.only is not None and self not in driver.only):
                     driver.rest()
                     return moved
-                popleft, push = self.entries.popleft, self.deliver.push
+                popleft, push = self.entries.popleft, self.deliver.uncounted
             try:
                 item = popleft()
             except IndexError:
@@ -138,10 +139,15 @@ class QueueChannel(Buffered):
 
     def _back(self, driver: Driver, entry: Any, error: BaseException) -> Unwind:
         """Put back an entry that a defect has kept from being delivered."""
-        payload = entry.payload if type(entry) is Packet else entry
+        (kind, payload), size = plain(entry), items_of(entry)
         unwound = driver.unwinding(error, Work(NOWHERE, "push", payload))
-        if type(entry) is Packet and entry.kind is Kind.BATCH:
-            self._lighten(1 - weight(payload))
+        self.taken -= size
+        self.marks -= kind == "control"
+        if kind == "batch":
+            self._lighten(1 - size)
+            self._apart -= size
+            if self.deliver.tally is not None:
+                self.deliver.tally.give_back(size)
         self.entries.appendleft(entry)
         return unwound
 
@@ -173,16 +179,20 @@ class QueueChannel(Buffered):
 
     def metrics(self) -> dict[str, int | float | str]:
         """Depth and capacity; the items that entered are those that were taken and those that wait."""
-        marks = sum(type(entry) is Packet and entry.kind is Kind.CONTROL for entry in list(self.entries))
-        return {"depth": self.depth, "capacity": self.capacity, "items": self.taken + self.depth - marks}
+        items = self.taken + self.dropped + sum(map(items_of, list(self.entries)))
+        return {"depth": self.depth, "capacity": self.capacity, "items": items, "dropped": self.dropped}
 
     def capture(self) -> Mapping[str, Any]:
-        """The entries that wait, each with its kind (`item`, `batch`, `control`), and whether anybody takes them."""
-        return {"entries": [_plain(entry) for entry in list(self.entries)], "left": self.left}
+        """Return the entries, each with its kind (`item`, `batch`, `control`), the counts, and whether it is left."""
+        entries = [plain(entry) for entry in list(self.entries)]
+        return {"entries": entries, "left": self.left, "taken": self.taken, "dropped": self.dropped}
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Put back the entries that waited, behind those that wait."""
         self.left = self.left or bool(held.get("left"))
+        taken = held.get("taken", 0)
+        self.taken, self._apart = self.taken + taken, self._apart + taken
+        self.dropped += held.get("dropped", 0)
         self.entries.extend(map(self._packed, held["entries"]))
         if self.worker is not None:
             self.worker.wake()
@@ -227,8 +237,7 @@ class QueueChannel(Buffered):
         size = weight(packet.payload)
         self._lighten(size - 1)
         self._let_in()
-        self.taken += size
-        self.batches += 1
+        self.taken, self._apart = self.taken + size, self._apart + size
         driver.rows += size
         if packet.stored:
             self.waits.append(time.perf_counter() - packet.stored)
@@ -252,26 +261,24 @@ class QueueChannel(Buffered):
 
     def _measure(self, driver: Driver, item: Any, origin: float) -> None:
         driver.origin = origin
-        driver.probes += 1
-        self.deliver.probe.push(item)
+        self.deliver.probe.uncounted(item)
 
     def _lighten(self, items: int) -> None:
         with self._lock:
             self._extra -= items
 
     def clear(self) -> None:
-        """Forget what waits."""
+        """Drop what waits."""
         try:
             while True:
-                entry = self.entries.popleft()
-                if type(entry) is Packet and entry.kind is Kind.BATCH:
-                    self._lighten(weight(entry.payload) - 1)
+                size = items_of(self.entries.popleft())
+                self._lighten(max(size, 1) - 1)
+                self.dropped += size
         except IndexError:
             return
 
 
-def _plain(entry: Any) -> tuple[str, Any]:
-    """An entry as plain data; that it was to be measured is forgotten."""
-    if type(entry) is not Packet:
-        return "item", entry
-    return {Kind.BATCH: "batch", Kind.CONTROL: "control"}.get(entry.kind, "item"), entry.payload
+def _moments() -> tuple[float, float]:
+    """When the item under way has left its source, and now."""
+    driver = current_driver()
+    return driver.origin if driver else 0.0, time.perf_counter()

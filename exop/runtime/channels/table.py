@@ -17,6 +17,9 @@ class TableChannel(Channel):
 
     `index` names further fields with an index of their own. Extended interface: `get(key)`, `find(field=value)`,
     `scan(where)`, `delete(key)`, `len()`.
+
+    Attributes:
+        overwritten, deleted: Items that another one with the same key has replaced, and those that were deleted.
     """
 
     kind: ClassVar[str] = "table"
@@ -29,6 +32,7 @@ class TableChannel(Channel):
             raise MeshError(f"the table {name!r} needs a key: key='field', or a list of fields")
         self._key = key_reader(key)
         self._readers = {field: key_reader(field) for field in index or ()}
+        self.overwritten = self.deleted = 0
         self._rows: dict[Any, Any] = {}
         self._index: dict[str, dict[Any, dict[Any, None]]] = {field: {} for field in self._readers}
         self._lock = threading.RLock()
@@ -68,6 +72,7 @@ class TableChannel(Channel):
             if row is None:
                 return False
             self._unindex(key, row)
+            self.deleted += 1
             return True
 
     def read(self, port: str) -> list[Any]:
@@ -75,16 +80,18 @@ class TableChannel(Channel):
         return self.scan()
 
     def metrics(self) -> dict[str, int | float | str]:
-        """How many rows there are."""
-        return {"rows": len(self._rows)}
+        """How many rows there are, how many items have come, and what has become of the others."""
+        rows, gone = len(self._rows), {"overwritten": self.overwritten, "deleted": self.deleted}
+        return {"rows": rows, "taken": rows + sum(gone.values()), **gone}
 
     def capture(self) -> Mapping[str, Any]:
-        """All rows."""
-        return {"items": self.scan()}
+        """All rows, and the counts."""
+        return {"items": self.scan(), "overwritten": self.overwritten, "deleted": self.deleted}
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Store the rows again."""
         self._store(held["items"])
+        self.overwritten, self.deleted = held.get("overwritten", 0), held.get("deleted", 0)
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Put what *replace* gives in the place of every row."""
@@ -105,6 +112,7 @@ class TableChannel(Channel):
                 before = self._rows.get(key)
                 if before is not None:
                     self._unindex(key, before)
+                    self.overwritten += 1
                 self._rows[key] = item
                 for field, value in fields:
                     self._index[field].setdefault(value, {})[key] = None

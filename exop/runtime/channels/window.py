@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import GenericAlias
@@ -51,6 +52,7 @@ class WindowChannel(Channel):
         self._sizes = {"count": count, "seconds": seconds, "slide": slide, "time": time, "evict": evict}
         self._per_port = ports or {}
         self._windows: dict[str, Windows] = {}
+        self._taken: defaultdict[str, int] = defaultdict(int)
         self._targets: dict[str, Entry] = {}
         self._readers: tuple[str, ...] = ()
         self._make("", self._sizes)
@@ -113,17 +115,20 @@ class WindowChannel(Channel):
         return list(window.items) if window else []
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Items held over all ports, and how many came late."""
+        """Over all ports: items held, taken, and late; all others were delivered for the last time, and evicted."""
         windows = self._windows.values()
-        return {"items": sum(len(window.items) for window in windows), "late": sum(window.late for window in windows)}
+        held, late = sum(len(window.items) for window in windows), sum(window.late for window in windows)
+        taken = sum(self._taken[port] for port in self._windows)
+        return {"items": held, "late": late, "taken": taken, "evicted": taken - late - held}
 
     def capture(self) -> Mapping[str, Any]:
         """The open windows by port."""
-        return {port: windows.capture() for port, windows in self._windows.items()}
+        return {port: {**windows.capture(), "taken": self._taken[port]} for port, windows in self._windows.items()}
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Open the windows again."""
         for port, state in held.items():
+            self._taken[port] = state.get("taken", len(state["items"]) + state["late"])
             self._windows[port] = restored(state, self._window(port), lambda sizes, port=port: self._make(port, sizes))  # type: ignore[misc]
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
@@ -160,7 +165,7 @@ class WindowChannel(Channel):
         return PortWindow(sizes, size, slide, key_reader(time) if seconds else None)
 
     def _way(self, port: str, *, probing: bool = False) -> Entry:
-        all_windows, targets = self._windows, self._targets
+        all_windows, targets, taken = self._windows, self._targets, self._taken
 
         def into() -> Entry:  # read each time: work that is left behind may come back after the port was bound anew
             return targets[port].probe if probing else targets[port]
@@ -169,7 +174,11 @@ class WindowChannel(Channel):
             windows = all_windows[port]
             if type(windows) is Succession and windows.over:  # those of other sizes have come to their end
                 windows = all_windows[port] = self._settled(windows)
-            _deliver(into(), windows.add(item))
+            elif type(windows) is Succession:
+                windows.check((item,))
+            due = windows.add(item)
+            taken[port] += 1
+            _deliver(into(), due)
 
         def push_batch(batch: Any) -> None:
             items = to_items(batch)

@@ -94,8 +94,8 @@ class Driver:
         parked: It waits at its safe point, outside of a slet that it iterates.
         draining: It puts out what it has, whether there is room or not, before it is closed.
         only: The queues that it drains for the moment, if not all that it has.
-        count: Items (single ones) that this driver has pushed, exact.
-        probes: How many of them were measured.
+        count: Items that this driver has pushed one by one from its loop.
+        rows: All others that it has pushed: in batches, or behind what left by further ports.
     """
 
     def __init__(self, name: str) -> None:
@@ -103,7 +103,7 @@ class Driver:
         self.busy = self.sleeping = self.halting = False
         self.attention = True
         self.parked = self.draining = self.retired = self.anew = self.ending = self.probing = False
-        self.count = self.rows = self.probes = 0
+        self.count = self.rows = 0
         self.origin = 0.0
         self.idle: Callable[[], Callable[[], None] | None] | None = None
         self.told: Callable[[], None] = _unheard
@@ -326,6 +326,8 @@ class Driver:
             return unwound
         if issubclass(type(error), Halted):
             raise error
+        if in_hand is not None:
+            in_hand.give_back(self.inlets.entries)
         stranded = self.strand(error, in_hand) if self.strand is not None else None
         return stranded or self.crashed(error)
 

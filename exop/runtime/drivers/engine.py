@@ -13,6 +13,8 @@ from exop.runtime.unwind import Work
 
 #: A function that sends a payload: called with it, and with whether to use the instrumented path.
 Send = Callable[[Any, bool], None]
+#: A push as something to be done; called with whether the push was begun.
+Pending = Callable[[bool], Work]
 
 
 class EngineDriver(Driver):
@@ -25,16 +27,14 @@ class EngineDriver(Driver):
         finish: Ends the stream of every output that the slet has not ended itself.
 
     Attributes:
-        sent: How many pushes have gone through, the one under way included.
         heir: Takes what the slet still pushes after it was replaced; without one that is dropped.
     """
 
     def __init__(self, name: str, finish: Callable[[], None]) -> None:
         super().__init__(name)
         self.heir: Callable[[Work], None] | None = None
-        self.sent = 0
         self._turn = threading.RLock()
-        self._hand: Callable[[], Work] | None = None
+        self._hand: Pending | None = None
         self._finish = finish
         self._started = False
         self._over = False
@@ -46,10 +46,11 @@ class EngineDriver(Driver):
             self._started = True
             self.open()
 
-    def drive(self, send: Send, payload: Any, *, single: bool = False, work: Callable[[], Work] | None = None) -> None:
-        """Carry out one push of the slet's, parking before it when asked to; *single* for one plain item.
+    def drive(self, send: Send, payload: Any, *, work: Pending | None = None) -> None:
+        """Carry out one push of the slet's, parking before it when asked to; `count` counts it.
 
-        *work* gives the same as something to be done by another driver, if this one is replaced meanwhile.
+        *work* gives the same as something to be done by another driver, if this one is replaced meanwhile; it is called
+        with whether the push was begun.
 
         Raises:
             ChannelClosed: the stream was ended from outside: nothing more can be pushed.
@@ -62,30 +63,28 @@ class EngineDriver(Driver):
                 probe = self._attended(work) if self.attention else False
                 if self.retired:
                     return
-                self.sent += 1
-                self.count += single
+                self.count += 1
                 if probe:
-                    self.probes += single
                     self.origin = time.perf_counter()
                 send(payload, probe)
             except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
-                self.unwound(error, work() if work is not None else None)
+                self.unwound(error, work(True) if work is not None else None)
             finally:
                 self.rest()
 
-    def _attended(self, work: Callable[[], Work] | None) -> bool:
+    def _attended(self, work: Pending | None) -> bool:
         """Reach the safe point with a push in flight, which a successor may take over."""
         self._hand = work
         probe = self.attend()
         hand, self._hand = self._hand, None
         if self.retired and hand is not None and self.heir is not None:
-            self.heir(hand())
+            self.heir(hand(False))
         return probe
 
     def surrender(self) -> list[Work]:
         """Give away the push that waits at the safe point."""
         hand, self._hand = self._hand, None
-        return [hand()] if hand is not None else []
+        return [hand(False)] if hand is not None else []
 
     def prompt(self) -> None:
         """Make the driver look into its inlets; the slet's own threads may not push for a long time."""

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from exop.model.items import CONTROL, EndOfStream
-from exop.runtime.convert import weight
 from exop.runtime.drivers.base import Halted
 from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.entry import NOWHERE, Entry
-from exop.runtime.unwind import Unwind, Way, Work
+from exop.runtime.metrics import Flow
+from exop.runtime.unwind import Unwind, Way, Work, items_of
 
 Yields = Literal["items", "mixed", "batches"]
 #: Called with the error when the iterator raised; returns whether to iterate again.
@@ -61,6 +61,7 @@ class SourceDriver(ThreadDriver):
         self._batches = form == "batches"
         self._plain = form == "items" and flush is None
         self._pulls = pulls
+        self.flow = Flow(lambda: self.count)
 
     def run(self) -> None:
         """Iterate until the source ends, or is asked to end; then send the end of the stream."""
@@ -95,7 +96,7 @@ class SourceDriver(ThreadDriver):
         if item is None:
             return []
         way = self._way(item)
-        self._count(way, item, probe=False)
+        self._count(way, item)
         return [Work(self.entry, way, item)]
 
     def _shall_go_on(self) -> bool:
@@ -129,7 +130,7 @@ class SourceDriver(ThreadDriver):
 
     def _drain(self, iterator: Iterator[Any]) -> None:
         """Push single items."""
-        push, count, between = self.entry.push, self.count, self._pulls
+        push, count, between = self.entry.uncounted, self.count, self._pulls
         for item in iterator:
             self.busy = True
             try:
@@ -139,12 +140,12 @@ class SourceDriver(ThreadDriver):
                     if self.retired:
                         return
                     self.hand = None
-                    push = self.entry.push
+                    push = self.entry.uncounted
                     if item is not None:
                         self.count = count = count + 1
                         if probe:
-                            self._measure()
-                            self.entry.probe.push(item)
+                            self.origin = time.perf_counter()
+                            self.entry.probe.uncounted(item)
                         else:
                             push(item)
                 elif item is not None:
@@ -152,7 +153,7 @@ class SourceDriver(ThreadDriver):
                     push(item)
             except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
                 self._unwound_with(item, error)
-                push = self.entry.push
+                push = self.entry.uncounted
             self.busy = between
             if self.attention and self._shall_leave():
                 return
@@ -200,36 +201,26 @@ class SourceDriver(ThreadDriver):
         """Closed, it waits outside of the slet that it iterates, has left, or has not begun."""
         return super().outside or not self.alive
 
-    def _measure(self) -> None:
-        self.probes += 1
-        self.origin = time.perf_counter()
-
     def _send(self, item: Any, *, probe: bool) -> None:
         """Send what the source yielded, behind what it pushed to further ports before."""
         entry = self.entry.probe if probe else self.entry
+        self.origin = time.perf_counter() if probe else self.origin
         way = self._way(item)
         if self._flush:
             try:
                 self._flush()
             except Unwind as unwound:
                 if item is not None:
-                    self._count(way, item, probe=False)
+                    self._count(way, item)
                     unwound.then(entry, way, [item])
                 raise
         if item is not None:
-            self._count(way, item, probe=probe)
+            self._count(way, item)
             getattr(entry, way)(item)
 
     def _way(self, item: Any) -> Way:
         return "control" if isinstance(item, CONTROL) else "push_batch" if self._batches else "push"
 
-    def _count(self, way: Way, item: Any, *, probe: bool) -> None:
-        """Count items, single or in batches; control items are none."""
-        if way == "push_batch":
-            self.rows += weight(item)
-            if probe:
-                self.origin = time.perf_counter()
-        elif way == "push":
-            self.count += 1
-            if probe:
-                self._measure()
+    def _count(self, way: Way, item: Any) -> None:
+        """Count items that the next place counts, too; control items are none."""
+        self.rows += items_of(way, item)

@@ -86,6 +86,7 @@ def _node(deployment: Deployment, component: Component, held: dict[str, Any]) ->
     component.merge.restore(held["merge"])
     component.ended.update(held["ended"])
     component.trouble.dead.restore(held["dead"])
+    component.metrics.restore(held.get("figures", {}))
     for name, pending in held["pending"].items():
         output = component.outputs.get(name)
         if isinstance(output, BufferedOutput):

@@ -19,6 +19,7 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.entry import NOWHERE
+from exop.runtime.metrics import counts_of
 from exop.runtime.pause import PATIENCE
 from exop.runtime.ports import BufferedOutput
 from exop.runtime.tied.durable import DurableTie
@@ -103,6 +104,7 @@ def _node(deployment: Deployment, component: Component) -> dict[str, Any]:
         "merge": component.merge.capture(),
         "ended": sorted(component.ended),
         "dead": component.trouble.dead.capture(),
+        "figures": component.metrics.capture(counts_of(component)),
         "pulled": {name: port.capture() for name, port in component.pulled.items()},
         "pending": {
             name: output.capture() for name, output in component.outputs.items() if isinstance(output, BufferedOutput)

@@ -209,7 +209,7 @@ class DurableTie(LiveTie):
     @property
     def passed(self) -> int:
         """Return the number of output entries that have left."""
-        return self._base + self._driver.sent + self._skipped
+        return self._base + self._driver.count + self._skipped
 
     def sync(self) -> None:
         """Bring to the disk what a checkpoint counts as there."""

@@ -60,7 +60,7 @@ class Life:
             plain = getattr(self.out, way)
 
             def counted(*item, plain=plain):
-                driver.sent += 1
+                driver.count += 1
                 plain(*item)
 
             setattr(self.out, way, counted)

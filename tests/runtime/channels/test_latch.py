@@ -16,7 +16,7 @@ def test_every_item_passes_and_the_last_one_per_key_stays():
     assert channel.items() == [{"k": 1, "v": "c"}, {"k": 2, "v": "b"}]
     assert channel.get(2) == {"k": 2, "v": "b"}
     assert channel.get(3, "nothing") == "nothing"
-    assert channel.metrics() == {"keys": 2}
+    assert channel.metrics() == {"keys": 2, "taken": 3, "overwritten": 1}
 
 
 def test_without_a_key_there_is_one_value():

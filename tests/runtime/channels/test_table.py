@@ -57,7 +57,7 @@ def test_a_deleted_row_is_gone_from_the_indexes_too(table):
     assert table.delete(1)
     assert not table.delete(1)
     assert table.find(color="red") == [ROWS[2]]
-    assert table.metrics() == {"rows": 2}
+    assert table.metrics() == {"rows": 2, "taken": 3, "overwritten": 0, "deleted": 1}
 
 
 def test_a_scan_takes_all_rows_or_those_that_fit(table):
