@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from exop.runtime.drivers.base import Signal
+from exop.runtime.drivers.thread import report_crash
 
 if TYPE_CHECKING:
     from exop.runtime.drivers.worker import Worker
@@ -62,7 +63,7 @@ class Pool:
         self._lock = threading.Lock()
         self._due: deque[Worker] = deque()
         self._seats: set[Seat] = set()
-        self._idle: list[Seat] = []
+        self._idle: dict[Seat, None] = {}
         self._running = 0
         self._users = 0
         self._backlog = Signal()
@@ -83,7 +84,7 @@ class Pool:
     def _send_home(self) -> None:
         """Let the idle threads, and the monitor, leave; called with the lock held."""
         while self._idle:
-            self._idle.pop().signal.set()
+            self._idle.popitem()[0].signal.set()
         self._backlog.set()
 
     def schedule(self, worker: Worker) -> None:
@@ -130,7 +131,7 @@ class Pool:
         if self._running < self.size:
             self._running += 1
             if self._idle:
-                seat = self._idle.pop()
+                seat, _ = self._idle.popitem()
                 seat.counts = True
                 seat.signal.set()
             else:
@@ -166,13 +167,22 @@ class Pool:
             if leaves:
                 return
             if worker is not None:
-                more = worker.turn(seat)
+                more = self._turn(worker, seat)
             elif not seat.signal.wait(IDLE if len(self._seats) > self.size else None) and self._leaves(seat):
                 return
+
+    @staticmethod
+    def _turn(worker: Worker, seat: Seat) -> bool:
+        try:
+            return worker.turn(seat)
+        except BaseException as error:  # noqa: BLE001 (the thread goes on with other workers)
+            report_crash(worker, error)
+            return False
 
     def _next(self, seat: Seat, *, more: bool) -> tuple[Worker | None, bool]:
         """Note the end of a turn and take the next worker; `None` when there is none, and whether to leave then."""
         with self._lock:
+            self._idle.pop(seat, None)
             worker, seat.worker = seat.worker, None
             if worker is not None:
                 worker.scheduled = more or worker.again
@@ -194,7 +204,7 @@ class Pool:
                 self._seats.discard(seat)
                 self._send_home()
                 return None, True
-            self._idle.append(seat)
+            self._idle[seat] = None
             return None, False
 
     def _leaves(self, seat: Seat) -> bool:
@@ -202,7 +212,7 @@ class Pool:
         with self._lock:
             if seat not in self._idle or len(self._seats) <= self.size:
                 return False
-            self._idle.remove(seat)
+            del self._idle[seat]
             self._seats.remove(seat)
             return True
 

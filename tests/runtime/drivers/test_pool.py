@@ -49,6 +49,17 @@ def test_more_workers_wait_in_user_code_than_threads_are_kept(serving):
     eventually(lambda: len(names()) <= 2, "the end of the threads beyond the base")
 
 
+def test_threads_come_and_go_as_often_as_needed(serving):
+    """When the threads beyond the base have left, as many come again the next time."""
+    pool, barrier = Pool(1), threading.Barrier(4)
+    served = [serving(lambda _: barrier.wait(PATIENCE), pool=pool) for _ in range(4)]
+    for number in range(4):
+        for _, entry, _ in served:
+            entry.push(number)
+        eventually(lambda number=number: all(len(log.seen) == number + 1 for _, _, log in served))
+        eventually(lambda: len(names()) <= 1, "the end of the threads beyond the base")
+
+
 def test_workers_that_hang_hold_up_no_other_one(serving):
     """With every thread of the base stuck in user code the other queues are drained."""
     pool, gate = Pool(1), Gate()
