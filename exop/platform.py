@@ -17,13 +17,14 @@ from exop.model.notebook import Figures
 from exop.model.properties import HOST, KIND, NAME
 from exop.model.spec import SletSpec
 from exop.registry import ServiceRegistry
+from exop.requests import Requests
 from exop.runtime.catalog import Catalog
 from exop.runtime.deployment import Deployment
 from exop.runtime.interpreter import check_lock, restore_switch_interval, shorten_switch_interval
 from exop.runtime.manager import ComponentManager
-from exop.runtime.status import application_status
 from exop.shown import RAISED, described
-from exop.wiring import Applications, Requests, WiringController
+from exop.status import application_status
+from exop.wiring import Applications, WiringController
 
 if TYPE_CHECKING:
     from exop.bundle.bundles import Bundles

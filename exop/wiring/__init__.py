@@ -4,6 +4,5 @@ from exop.wiring.applications import Applications
 from exop.wiring.controller import WiringController
 from exop.wiring.deployer import Deployer
 from exop.wiring.plan import Plan
-from exop.wiring.requests import Requests
 
-__all__ = ["Applications", "Deployer", "Plan", "Requests", "WiringController"]
+__all__ = ["Applications", "Deployer", "Plan", "WiringController"]

@@ -10,7 +10,7 @@ from exop.model.slet import Slet
 from exop.remoting.codec import pack
 from exop.runtime.budget import UserCalls
 from exop.runtime.own import OwnFigures
-from exop.runtime.status import plain
+from exop.status import plain
 from tests.rig import PATIENCE, eventually
 
 
