@@ -172,7 +172,7 @@ class Application:
             return self._run(embedded)
 
     def _run(self, platform: Platform) -> dict[str, Any]:
-        from exop.runtime.report import run_report
+        from exop.report import run_report
 
         mesh, outcome = self.build(), "finished"
         try:

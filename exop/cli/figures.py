@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exop.cli.text import number
-from exop.runtime.report import Totals
+from exop.report import Totals
 
 HEAD = ("node", "state", "in", "out", "rate/s", "busy", "queued", "p50 ms", "p99 ms")
 

@@ -147,7 +147,7 @@ def _platforms() -> list[dict[str, Any]]:
 
 def _rows(platform: dict[str, Any]) -> list[list[str]]:
     """One row per application; one for the platform itself when it has none."""
-    from exop.runtime.report import Totals
+    from exop.report import Totals
 
     begin = [str(platform["pid"]), platform["platform"]]
     if "problem" in platform:

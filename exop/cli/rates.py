@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 from exop.cli.beside import beside_lines
 from exop.cli.figures import waiting
 from exop.cli.troubles import opening_lines, state_text
-from exop.runtime.report import Totals
+from exop.report import Totals
 
 Sort: TypeAlias = Literal["mesh", "node", "in", "out", "busy", "latency", "queued", "errors"]
 Status: TypeAlias = Mapping[str, Any]

@@ -232,7 +232,7 @@ def _json_only(wanted: bool) -> Iterator[dict[str, Any] | None]:
         yield None
         return
     from exop.cli.text import print_json
-    from exop.runtime.report import run_report
+    from exop.report import run_report
 
     report: dict[str, Any] = {}
     python = sys.stdout

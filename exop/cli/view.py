@@ -11,7 +11,7 @@ from exop.cli.report import say
 from exop.cli.text import columns, number, pairs, seconds
 from exop.cli.troubles import error_lines
 from exop.logs import is_json, logger
-from exop.runtime.report import Totals
+from exop.report import Totals
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -15,7 +15,7 @@ from exop.cli.stopping import Stopping
 from exop.cli.view import View
 from exop.errors import ComponentFailed, ExopError, UnknownName
 from exop.logs import is_json, logger
-from exop.runtime.report import Totals
+from exop.report import Totals
 from exop.shown import described, shown
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from exop import Application, Batch, InputPort, Memento, OutputPort, Slet, input_port, slet
 from exop.errors import ComponentFailed
-from exop.runtime.report import Totals
+from exop.report import Totals
 from tests.change.tools import (
     Position,
     Sum,

@@ -12,7 +12,7 @@ from exop.cli.figures import Figures, own_lines, waiting
 from exop.cli.text import columns, number, seconds
 from exop.cli.view import Live, Log, Quiet, choose_view, print_summary
 from exop.logs import set_up
-from exop.runtime.report import Totals
+from exop.report import Totals
 
 OPENING = {"opened": 1, "total": 2, "seconds": 61.0, "waiting": {"b": 61.0}}
 

@@ -17,8 +17,7 @@ from exop.shown import described
 from exop.wiring.controller import WiringController
 from exop.wiring.plan import Plan
 from exop.wiring.shadow.allowed import replacements
-from exop.wiring.shadow.behind import untie
-from exop.wiring.shadow.kept import Keeping, Kept
+from exop.wiring.shadow.behind import Keeping, Kept, untie
 from exop.wiring.shadow.proof import Proof
 from exop.wiring.standby import Companions, discard
 

@@ -1,9 +1,10 @@
-"""What listens to the one whose outputs count (the leader), and to the one that runs behind it (the follower)."""
+"""The taps on the slet whose outputs count (the leader), and on the one that runs behind it (the follower)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from exop.model.items import CONTROL, EndOfStream, Punctuation
@@ -11,12 +12,12 @@ from exop.model.ports import PortSpec
 from exop.runtime.component import Component
 from exop.runtime.convert import weight
 from exop.runtime.drivers.base import Halted
-from exop.runtime.entry import Control, Entry, LateEntry
+from exop.runtime.entry import NOWHERE, Control, Entry
 from exop.runtime.tap import Tap, independent
-from exop.runtime.unwind import Unwind, Way
+from exop.runtime.unwind import Unwind
 from exop.wiring.shadow.calls import Call, Leaving, left_by
 
-Left = Callable[[Leaving], None]
+Left = Callable[[Leaving], object]
 
 
 class LeaderTap(Tap):
@@ -107,14 +108,11 @@ class LeaderTap(Tap):
         """What a slet with a driver of its own pushes is noted where it leaves."""
         if self._left is None or not self._leader.spec.own_driver:
             return to
-        return {name: listening(entry, self._outlet(name)) for name, entry in to.items()}
+        return {name: listening(entry, name, self._leaves) for name, entry in to.items()}
 
-    def _outlet(self, port: str) -> Callable[[Way, Any], None]:
-        def noted(way: Way, payload: Any) -> None:
-            if self.open and self._left is not None:
-                self._left(Leaving(port, self._copied(payload), way == "push_batch"))
-
-        return noted
+    def _leaves(self, leaving: Leaving) -> None:
+        if self.open and self._left is not None:
+            self._left(leaving._replace(payload=self._copied(leaving.payload)))
 
     def _called(
         self, port: PortSpec, item: Any, leaving: tuple[Leaving, ...], took: float, error: BaseException | None = None
@@ -132,46 +130,44 @@ class LeaderTap(Tap):
         self._put(call)
 
 
-class Both(Tap):
-    """Two that listen to one component: a predecessor is kept behind it, and a successor is on trial."""
+class Taps(Tap):
+    """Several taps on one component: a predecessor is kept behind it, and a successor is on trial."""
 
-    def __init__(self, first: Tap, second: Tap) -> None:
-        self.taps = (first, second)
+    def __init__(self, taps: Sequence[Tap]) -> None:
+        self.taps = tuple(taps)
 
     def around(self, port: PortSpec, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
-        """Both listen to the calls."""
-        return self.taps[1].around(port, self.taps[0].around(port, call, lazy=lazy), lazy=lazy)
+        """All listen to the calls."""
+        return reduce(lambda inner, tap: tap.around(port, inner, lazy=lazy), self.taps, call)
 
     def control(self, port: PortSpec, control: Control) -> Control:
-        """Both listen to the control items."""
-        return self.taps[1].control(port, self.taps[0].control(port, control))
+        """All listen to the control items."""
+        return reduce(lambda inner, tap: tap.control(port, inner), self.taps, control)
 
     def forwarded(self, mark: Punctuation | EndOfStream) -> None:
-        """Both learn of it."""
+        """All note it."""
         for tap in self.taps:
             tap.forwarded(mark)
 
     def outlets(self, to: Mapping[str, Entry]) -> Mapping[str, Entry]:
-        """Both listen to what leaves."""
-        return self.taps[1].outlets(self.taps[0].outlets(to))
+        """All listen to the output."""
+        return reduce(lambda inner, tap: tap.outlets(inner), self.taps, to)
 
 
-def listens(there: Tap | None, tap: Tap) -> bool:
-    """Tell whether one is among those that listen."""
-    return any(listens(one, tap) for one in there.taps) if isinstance(there, Both) else there is tap
+def taps_of(there: Tap | None) -> tuple[Tap, ...]:
+    """The taps on a component, one by one."""
+    return there.taps if isinstance(there, Taps) else () if there is None else (there,)
 
 
 def with_tap(there: Tap | None, tap: Tap) -> Tap:
-    """One more listens."""
-    return tap if there is None else Both(there, tap)
+    """Add a tap."""
+    return tap if there is None else Taps((*taps_of(there), tap))
 
 
 def without_tap(there: Tap | None, tap: Tap) -> Tap | None:
-    """One listens no more."""
-    if isinstance(there, Both):
-        first, second = (without_tap(one, tap) for one in there.taps)
-        return second if first is None else first if second is None else Both(first, second)
-    return None if there is tap else there
+    """Take a tap away, if it is there."""
+    rest = [one for one in taps_of(there) if one is not tap]
+    return Taps(rest) if len(rest) > 1 else next(iter(rest), None)
 
 
 class FollowerTap(Tap):
@@ -227,16 +223,8 @@ class FollowerTap(Tap):
 
     def outlets(self, to: Mapping[str, Entry]) -> Mapping[str, Entry]:
         """Nothing leaves; what a slet with a driver of its own pushes is noted."""
-
-        def noting(port: str) -> Callable[[Way, Any], None]:
-            def note(way: Way, payload: Any) -> None:
-                if self._left is not None:
-                    self._left(Leaving(port, payload, way == "push_batch"))
-
-            return note
-
-        ports = [port.name for port in self._follower.spec.outputs] if self._follower.spec.own_driver else []
-        return {name: _ending_here(noting(name)) for name in ports}
+        spec, left = self._follower.spec, self._left or _nothing
+        return {port.name: listening(NOWHERE, port.name, left) for port in spec.outputs} if spec.own_driver else {}
 
 
 def _nothing(_: Any) -> tuple[Leaving, ...]:
@@ -244,30 +232,22 @@ def _nothing(_: Any) -> tuple[Leaving, ...]:
     return ()
 
 
-def listening(entry: Entry, noted: Callable[[Way, Any], None], *, probing: bool = True) -> Entry:
-    """The way into *entry*, past somebody who listens."""
+def listening(entry: Entry, port: str, noted: Callable[[Leaving], object]) -> Entry:
+    """The way into *entry*; everything that enters is noted before."""
 
     def push(item: Any) -> None:
-        noted("push", item)
+        noted(Leaving(port, item, whole=False))
         entry.push(item)
 
     def push_batch(batch: Any) -> None:
-        noted("push_batch", batch)
+        noted(Leaving(port, batch, whole=True))
         entry.push_batch(batch)
 
     def control(mark: Any) -> None:
-        noted("control", mark)
+        noted(Leaving(port, mark, whole=False))
         entry.control(mark)
 
-    late: dict[str, Callable[[], Any]] = {"push": lambda: push, "push_batch": lambda: push_batch}
-    if probing:
-        late["probe"] = lambda: listening(entry.probe, noted, probing=False)
-    heard = LateEntry(control, late)
-    heard.stand_at(entry.place)
+    heard = Entry(push, push_batch, control, place=entry.place)
+    if entry.probe is not entry:
+        heard.probe = listening(entry.probe, port, noted)
     return heard
-
-
-def _ending_here(noted: Callable[[Way, Any], None]) -> Entry:
-    return Entry(
-        lambda item: noted("push", item), lambda batch: noted("push_batch", batch), lambda mark: noted("control", mark)
-    )
