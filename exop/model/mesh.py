@@ -178,7 +178,7 @@ class Mesh(Settings, Pictured):
 
     def at(self, revision: int) -> Self:
         """The same mesh as revision *revision*."""
-        return self.edited(revision=revision)
+        return self if revision == self.revision else self.edited(revision=revision)
 
     def add(self, node: Node, *channels: ChannelSpec) -> Self:
         """Add a node, and the channels that it brings.

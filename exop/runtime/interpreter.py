@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -67,3 +68,12 @@ def give_way() -> None:
     as long as a change keeps it. So whoever prepares a change does so in short pieces.
     """
     time.sleep(BREATH)
+
+
+def collect_young() -> None:
+    """Collect the youngest objects now, so that the few that a pause makes start no collection in the midst of it.
+
+    It takes some 50 microseconds. A process that does without the collector goes on without it.
+    """
+    if gc.isenabled():
+        gc.collect(0)

@@ -22,7 +22,7 @@ from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.entry import NOWHERE, Entry
 from exop.runtime.inlets import Inlets
-from exop.runtime.interpreter import give_way
+from exop.runtime.interpreter import collect_young, give_way
 from exop.runtime.interrupts import check_interrupt
 from exop.runtime.manager import ComponentManager
 from exop.runtime.openings import opens
@@ -118,6 +118,7 @@ class Change(Participant):
 
     def _come_to_rest(self) -> None:
         """Close all drivers; those that run beside the mesh do the last items, and park too."""
+        collect_young()
         self._pause.close()
         self.beside.come_to_rest(self._pause)
 
@@ -180,7 +181,7 @@ class Change(Participant):
         except BaseException as error:
             _undo(undo, error)  # before anything moves again
             raise
-        self.target = mesh.at(mesh.revision + 1)
+        self.target = mesh.at(self.deployment.mesh.revision + 1)
         self._decided = partial(self._give_out, bound)
 
     def _go_on(self) -> None:

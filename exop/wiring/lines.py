@@ -21,12 +21,14 @@ BRIEF = 0.1
 
 
 def caught_up(mesh: Mesh, since: int, deployment: Deployment) -> tuple[Mesh, Mesh]:
-    """The mesh that runs, and an edited one with what has taken effect by itself since it was read.
+    """Return the mesh that runs, and an edited one with what has taken effect by itself since it was read, if anything.
 
     Raises:
         StaleMesh: something else has happened meanwhile, or the edit takes away or replaces what took effect.
     """
     running, firings = deployment.ledger.since(since)
+    if not firings and firings is not None:
+        return running, mesh
     stale = StaleMesh(application=mesh.name, revision=since, current=running.revision)
     if firings is None:
         raise stale

@@ -1,5 +1,6 @@
 """The interpreter of a platform: its lock, its switch interval, and how a change gives way to streams."""
 
+import gc
 import sys
 import threading
 
@@ -8,7 +9,27 @@ import pytest
 from exop import Platform
 from exop.cli.health import examine
 from exop.errors import PlanError, StateError
-from exop.runtime.interpreter import give_way
+from exop.runtime.interpreter import collect_young, give_way
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_youngest_objects_are_collected_unless_the_process_does_without(on):
+    """A pause comes right behind it; the collector stays as it is."""
+    collected: list[int] = []
+
+    def note(phase: str, told: dict[str, int]) -> None:
+        collected.append(told["generation"])
+
+    was = gc.isenabled()
+    (gc.enable if on else gc.disable)()
+    gc.callbacks.append(note)
+    try:
+        collect_young()
+        assert gc.isenabled() == on
+    finally:
+        gc.callbacks.remove(note)
+        (gc.enable if was else gc.disable)()
+    assert (0 in collected) == on
 
 
 def test_who_gives_way_lets_others_run():
