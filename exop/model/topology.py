@@ -34,7 +34,10 @@ def to_toml(mesh: Mesh) -> str:
     Raises:
         MeshError: a setting that TOML cannot hold.
     """
-    return "\n".join(section_text(mesh, *section) for section in sections(mesh))
+    known: dict[str, str] = vars(mesh)  # a mesh never changes, and each of its checkpoints holds its text
+    if "_toml" not in known:
+        known["_toml"] = "\n".join(section_text(mesh, *section) for section in sections(mesh))
+    return known["_toml"]
 
 
 def sections(mesh: Mesh) -> Iterator[tuple[str, str]]:
