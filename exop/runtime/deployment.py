@@ -104,12 +104,14 @@ class Deployment:
 
     def drivers(self) -> list[Driver]:
         """All drivers, from upstream to downstream."""
-        attended = list(self._attended.values())
+        return sorted(self._drivers(), key=lambda driver: self.rank.get(id(driver), 0))
+
+    def _drivers(self) -> list[Driver]:
+        attended = list(self._attended.driving.values())
         own = [one.driver for one in attended if isinstance(one.driver, (SourceDriver, EngineDriver))]
         pullers = [puller for one in attended for puller in one.pullers]
         # A queue begins where the slet behind it does: its worker pushes into that slet, so it comes first.
-        found: list[Driver] = [*self.workers.values(), *own, *pullers]
-        return sorted(found, key=lambda driver: self.rank.get(id(driver), 0))
+        return [*self.workers.values(), *own, *pullers]
 
     def open(self, enter: Callable[[Component, float | None], None], seconds: float | None = None) -> None:
         """Open all slets by *enter*, several at a time, each within so many seconds; returns when every one is ready.
@@ -268,7 +270,7 @@ class Deployment:
 
     def failures(self) -> list[Component]:
         """The components that are suspended on an item, or whose engine broke."""
-        return [one for one in list(self._attended.values()) if one.status is State.FAILED]
+        return [one for one in list(self._attended.failed.values()) if one.status is State.FAILED]
 
     def troubles(self) -> list[tuple[str, str]]:
         """Channels in which something has gone wrong: their name, and what."""
@@ -277,7 +279,7 @@ class Deployment:
 
     def crashed(self) -> list[tuple[str, BaseException]]:
         """Drivers that an unexpected error has ended: their name, and the error."""
-        return [(d.name, d.crash) for d in self.drivers() if isinstance(d, ThreadDriver) and d.crash is not None]
+        return [(d.name, d.crash) for d in self._drivers() if isinstance(d, ThreadDriver) and d.crash is not None]
 
     def settle_workers(self, timeout: float | None) -> None:
         """After the wiring has changed: start the workers that are new, and let those go that serve no queue."""
@@ -304,15 +306,14 @@ class Deployment:
 
     def _look(self) -> bool:
         """Look at the drivers and slets from outside; returns whether to do so again."""
-        drivers, attended = self.drivers(), self._attended.values()
+        drivers, wanted = self._drivers(), bool(self._attended.patient)
         if self._stopped or self.finished.is_set():
-            self._watchdog.look(attended, self.components, drivers)  # a slet that has hung goes on now
+            self._watchdog.look(self.components, drivers, wanted=wanted)  # a slet that has hung goes on now
             return False
-        for driver in drivers:
-            if not driver.attention:
-                driver.measure_next()
-        self._watchdog.look(attended, self.components, drivers)
-        self._visibility.look(list(attended))
+        for driver in [one for one in drivers if not one.attention]:
+            driver.measure_next()
+        self._watchdog.look(self.components, drivers, wanted=wanted)
+        self._visibility.look(list(self._attended.showing.values()))
         return True
 
 

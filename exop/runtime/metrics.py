@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from exop.model.signature import OUT
@@ -137,9 +138,6 @@ class ComponentMetrics:
         self.batches = self.errors = self.skipped = 0
         self.last_error = ""
         self.busy = 0.0
-        self.times: deque[float] = deque(maxlen=512)
-        self.singles: deque[float] = deque(maxlen=512)
-        self.latencies: deque[float] = deque(maxlen=512)
         self._inherited: Counts = {}
 
     def tally(self, port: str) -> Tally:
@@ -157,6 +155,21 @@ class ComponentMetrics:
         for key, items in counts.items():
             self.before[key] = self.before.get(key, 0) + items - self._inherited.get(key, 0)
         self._inherited = counts
+
+    @cached_property
+    def times(self) -> deque[float]:
+        """The last measured calls with batches; made when there are any, as the others: an idle slet has none."""
+        return deque(maxlen=512)
+
+    @cached_property
+    def singles(self) -> deque[float]:
+        """The last measured calls with single items."""
+        return deque(maxlen=512)
+
+    @cached_property
+    def latencies(self) -> deque[float]:
+        """The last measured latencies, from the source to here."""
+        return deque(maxlen=512)
 
     def failed(self, error: BaseException) -> None:
         """Count an exception of the slet."""

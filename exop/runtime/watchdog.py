@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -77,23 +77,42 @@ class _Look:
     hanging: Component | None = None
 
 
-class Attended(dict[str, Component]):
-    """The components that are looked at now and then: they drive, have failed, a time-out, or output to be shown."""
+class Attended:
+    """The components that are looked at now and then, by node, each for its own reason: most are not.
+
+    Attributes:
+        driving: They have a driver, or several.
+        patient: An item may take so long there, and no longer.
+        showing: They buffer what they write, and make it visible when they are called.
+        failed: They are suspended on an item, or broken.
+    """
+
+    def __init__(self) -> None:
+        self.driving: dict[str, Component] = {}
+        self.patient: dict[str, Component] = {}
+        self.showing: dict[str, Component] = {}
+        self.failed: dict[str, Component] = {}
 
     def renew(self, before: Mapping[str, Component], now: Mapping[str, Component]) -> None:
         """The components of the application are others now."""
-        for name in self.keys() - now.keys():
-            del self[name]
+        for found in vars(self).values():
+            for name in found.keys() - now.keys():
+                del found[name]
         for name in touched(before, now):
             self.note(now[name])
 
     def note(self, component: Component) -> None:
-        """Look at a component, or no more, as its settings say now."""
-        drives = component.driver is not None or component.pullers
-        if drives or component.status is State.FAILED or component.node.patience or shows(component):
-            self[component.node.name] = component
-        else:
-            self.pop(component.node.name, None)
+        """Look at a component, or no more, as it is now."""
+        for found, wanted in (
+            (self.driving, component.driver is not None or bool(component.pullers)),
+            (self.patient, component.node.patience is not None),
+            (self.showing, shows(component)),
+            (self.failed, component.status is State.FAILED),
+        ):
+            if wanted:
+                found[component.node.name] = component
+            else:
+                found.pop(component.node.name, None)
 
 
 class Watchdog:
@@ -111,11 +130,9 @@ class Watchdog:
         self._clock = clock
         self._seen: dict[int, _Look] = {}
 
-    def look(
-        self, attended: Collection[Component], components: Mapping[str, Component], drivers: Iterable[Driver]
-    ) -> None:
-        """Look at all drivers once, if one of the *attended* components has a time-out."""
-        if not self._seen and not any(one.node.patience for one in list(attended)):
+    def look(self, components: Mapping[str, Component], drivers: Iterable[Driver], *, wanted: bool = True) -> None:
+        """Look at all drivers once, if that is *wanted*: a component has a time-out."""
+        if not self._seen and not wanted:
             return
         now = self._clock()
         seen = {}

@@ -147,7 +147,7 @@ def test_who_hangs(platform, shape):
     deployment = platform.deployment("app")
 
     def look() -> None:
-        dog.look(deployment.components.values(), deployment.components, deployment.drivers())
+        dog.look(deployment.components, deployment.drivers())
 
     gate.somebody_waits()
     for seconds in (0, 1, 3.9):
@@ -212,7 +212,7 @@ def test_waiting_for_room_is_no_hanging(platform):
     gate.somebody_waits()
     eventually(lambda: deployment.channels["queue"].depth == 1)
     for _ in range(3):
-        dog.look(deployment.components.values(), deployment.components, deployment.drivers())
+        dog.look(deployment.components, deployment.drivers())
         clock.now += 10
     assert platform.status("app")["state"] == "running"
     gate.open()
@@ -238,9 +238,9 @@ def test_items_that_take_their_time_are_no_hanging(platform):
     deployment = platform.deployment("app")
     for gate in gates:
         gate.somebody_waits()
-        dog.look(deployment.components.values(), deployment.components, deployment.drivers())
+        dog.look(deployment.components, deployment.drivers())
         clock.now += 2
-        dog.look(deployment.components.values(), deployment.components, deployment.drivers())
+        dog.look(deployment.components, deployment.drivers())
         clock.now += 2
         gate.open()
     finish(platform, "app")
