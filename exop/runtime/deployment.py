@@ -244,7 +244,7 @@ class Deployment:
 
     def nudge(self) -> None:
         """Something has come to its end: sleeping drivers check whether a cycle has; waiting threads look again."""
-        for driver in self.drivers() if self.loops else ():
+        for driver in self.drivers():
             driver.wake()
         self.tell()
 
