@@ -192,14 +192,14 @@ def _to_all(targets: Sequence[Entry], way: Way) -> Callable[[Any], None]:
     return to_both
 
 
-def in_turn(entry: Entry, payloads: Iterable[Any], way: Way = "push") -> None:
+def in_turn(entry: Entry, payloads: Iterable[Any]) -> None:
     """Push several payloads one after the other; those that are left when the driver unwinds are kept."""
-    rest, push = iter(payloads), getattr(entry, way)
+    rest, push = iter(payloads), entry.push
     try:
         for payload in rest:
             push(payload)
     except Unwind as unwound:
-        unwound.then(entry, way, rest)
+        unwound.then(entry, "push", rest)
         raise
 
 

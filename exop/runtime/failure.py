@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from exop import errors
+from exop.errors import ComponentFailed
 from exop.logs import logger
 from exop.model.items import CONTROL
 from exop.model.lifecycle import Event
 from exop.model.ports import PortSpec
 from exop.runtime.bind import put_back
-from exop.runtime.convert import weight
+from exop.runtime.convert import to_items, weight
 from exop.runtime.drivers.base import Halted, current_driver
-from exop.runtime.entry import NOTHING, NOWHERE, Entry, Push
+from exop.runtime.entry import NOTHING, NOWHERE, Entry, Push, in_turn
 from exop.runtime.trouble import Kept, set_aside
 from exop.runtime.unwind import Unwind, Way, Work
 from exop.shown import add_note, described, shown, without_own_frames
 
 if TYPE_CHECKING:
+    from exop.runtime.channel import Channel
     from exop.runtime.component import Component
     from exop.runtime.deployment import Deployment
     from exop.runtime.drivers.base import Driver
@@ -89,7 +90,7 @@ def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, BaseExcepti
     def stuck(item: Any, error: BaseException, send: Push) -> None:
         try:
             result = settled(item, error)
-        except (Unwind, Halted, errors.ComponentFailed):
+        except (Unwind, Halted, ComponentFailed):
             raise
         except BaseException:  # noqa: BLE001 (for lack of memory, say: once more, and no policy)
             _suspend(component, port, Kept(name, item, error))
@@ -134,7 +135,7 @@ def _suspend(component: Component, port: PortSpec, kept: Kept) -> NoReturn:
     driver = current_driver()
     component.metrics.tally(port.name).stopped += 1
     if driver is None:  # pushed by hand, outside of any driver: the caller gets the error
-        raise errors.ComponentFailed(
+        raise ComponentFailed(
             node=component.node.name, phase=f"taking an item at {kept.port!r}", problem=described(kept.error)
         ) from kept.error
     trouble = component.trouble
@@ -231,3 +232,81 @@ def _put_aside(component: Component, error: BaseException, taken: dict[str, list
     if component.node.policy == "dead-letter":
         set_aside(component, "", taken, error)
     return True
+
+
+#: A component, and the name of the output port by which it pushes.
+Producer: TypeAlias = "tuple[Component, str]"
+#: A slet behind the channel that was pushed to by hand; a driver that goes back to its safe point, or leaves.
+_PASSING = (ComponentFailed, Unwind, Halted)
+
+
+def careful(channel: Channel, entry: Entry, place: str, producers: Sequence[Producer]) -> Entry:
+    """The way into a channel that keeps something, at *place*; an item that it does not take fails at its producer.
+
+    Nothing behind a channel raises, since every slet has a policy of its own. So an exception that comes out of a
+    channel is the channel's (an item without a key, a log on a full disk), and the policy of the slet that has pushed
+    the item applies.
+    """
+    if not producers:
+        return entry
+    made = _careful(channel, entry, place, producers)
+    made.probe = _careful(channel, entry.probe, place, producers) if entry.probe is not entry else made
+    return made
+
+
+def _careful(channel: Channel, entry: Entry, place: str, producers: Sequence[Producer]) -> Entry:
+    def guarded(way: Way) -> Callable[[Any], None]:
+        take = getattr(entry, way)
+
+        def push(payload: Any) -> None:
+            try:
+                take(payload)
+            except _PASSING:
+                raise
+            except BaseException as error:  # noqa: BLE001 (whatever a channel, or a property of an item, raises)
+                _refused(channel, producers, Work(stand_in, way, payload), error)
+
+        return push
+
+    def push_batch(batch: Any) -> None:
+        try:
+            take_batch(batch)
+        except _PASSING:
+            raise
+        except BaseException as error:  # noqa: BLE001 (likewise)
+            if not channel.refuses_whole:
+                _refused(channel, producers, Work(stand_in, "push_batch", batch), error)
+            else:  # nothing of the batch was taken: only those items fail that cannot be
+                in_turn(made, to_items(batch))
+
+    # Whatever is compiled there by the time when the item is tried again.
+    stand_in = Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, place=place)
+    take_batch = entry.push_batch
+    made = Entry(guarded("push"), push_batch, guarded("control"))
+    return made
+
+
+def _refused(channel: Channel, producers: Sequence[Producer], work: Work, error: BaseException) -> None:
+    """Deal with what a channel has not taken, by the policy of the slet that has sent it."""
+    driver = current_driver()
+    component, port = next((one for one in producers if one[0].runner is driver), producers[0])
+    component.metrics.failed(error)
+    add_note(
+        error,
+        f"in the channel {channel.name!r} ({channel.kind}), behind {component.node.name}.{port}, "
+        f"for the item {shown(work.payload)}",
+    )
+    policy = component.node.policy
+    if policy == "skip":
+        component.metrics.skipped += weight(work.payload) if work.way == "push_batch" else 1
+    elif policy == "dead-letter":
+        for item in to_items(work.payload) if work.way == "push_batch" else [work.payload]:
+            set_aside(component, port, item, error)
+    else:
+        if driver is None:  # pushed by hand, outside of any driver: the caller gets the error
+            where = f"pushing into the channel {channel.name!r}"
+            raise ComponentFailed(node=component.node.name, phase=where, problem=described(error)) from error
+        kept = Kept(port, work.payload, error)
+        component.failed(error, kept)
+        where = f"{component.node.name} is suspended: the channel {channel.name!r} does not take its item"
+        raise Unwind(where, lambda: component.trouble.kept is not kept, work)

@@ -37,7 +37,7 @@ class BufferedOutput(OutputPort[Any]):
 
     def push(self, item: Any) -> None:
         """Keep one item until the method has returned."""
-        self._pending.append((_way(self.spec, item), item))
+        self._pending.append((way_of(self.spec, item), item))
 
     def push_batch(self, batch: Any) -> None:
         """Keep a batch until the method has returned."""
@@ -123,7 +123,7 @@ class DrivenOutput(OutputPort[Any]):
         if isinstance(item, EndOfStream):
             self.end()
         else:
-            self._drive(_way(self.spec, item), item)
+            self._drive(way_of(self.spec, item), item)
 
     def push_batch(self, batch: Any) -> None:
         """Send a batch, waiting while there is no room."""
@@ -132,9 +132,9 @@ class DrivenOutput(OutputPort[Any]):
     def _drive(self, way: Way, payload: Any) -> None:
         self._driver.drive(self._send, (way, payload), work=partial(self.pending, way, payload))
 
-    def pending(self, way: Way, payload: Any, begun: bool = False) -> Work:
-        """Give a push away, to be done by another driver; it counts as sent from now on, unless it was *begun*."""
-        self.rows += 0 if begun else items_of(way, payload)
+    def pending(self, way: Way, payload: Any) -> Work:
+        """Give a push away, to be done by another driver; it counts as sent from now on."""
+        self.rows += items_of(way, payload)
         return Work(self.entry, way, payload)
 
     def end(self) -> None:
@@ -343,7 +343,7 @@ class PulledInput(InputPort[Any]):
             self.driver.unwound(unwound)
 
 
-def _way(spec: PortSpec, payload: Any) -> Way:
+def way_of(spec: PortSpec, payload: Any) -> Way:
     """How a payload of a port goes on: control items as such, the rest as the port's type has it."""
     if isinstance(payload, CONTROL):
         return "control"

@@ -16,8 +16,7 @@ from exop.model.mesh import Mesh
 from exop.runtime.durable.checkpoints import Checkpoints
 from exop.runtime.state.database import Database
 from exop.runtime.state.generation import NAME
-from exop.runtime.state.meshes import write_mesh
-from exop.runtime.state.tables import FILE, FORMER_CHECKPOINTS
+from exop.runtime.state.tables import FILE, FORMER_CHECKPOINTS, write_mesh
 from exop.runtime.tied.places import EnginePlaces
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.entry import NOWHERE, Control, Entry, Late, LateEntry
+from exop.runtime.failure import careful
 from exop.runtime.lines import ChannelWatch, NodeWatch
-from exop.runtime.refusal import careful
 from exop.runtime.unwind import Unwind
 from exop.runtime.ways import way_into
 from exop.wiring.circuit import Circuit, Join

@@ -10,7 +10,7 @@ from exop.runtime.component import Component
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.failure import anchor
 from exop.runtime.inlets import Inlets
-from exop.runtime.ports import DrivenOutput
+from exop.runtime.ports import DrivenOutput, way_of
 from exop.runtime.unwind import Way, Work, items_of
 
 
@@ -69,16 +69,10 @@ def take_over(component: Component, successor: Component, inlets: Inlets) -> Non
         place = next((one for one in successor.spec.inputs if one.name == port.name), None)
         if found and place is not None:
             entry = anchor(successor, place)
-            work = [Work(entry, _entering(payload, port.type.form), payload) for payload in found]
+            work = [Work(entry, way_of(port, payload), payload) for payload in found]
             # Its predecessor has counted them.
             successor.metrics.tally(place.name).returned += sum(items_of(one.way, one.payload) for one in work)
             inlets.post(work, first=True)
-
-
-def _entering(payload: object, form: str) -> Way:
-    if isinstance(payload, CONTROL):
-        return "control"
-    return "push" if form == "item" else "push_batch"
 
 
 def _leaving(payload: object) -> Way:

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from exop.errors import WiringError
 from exop.runtime.component import Component
 from exop.wiring.circuit import Circuit, Join
-from exop.wiring.cycles import find_loops, inner_places
+from exop.wiring.loops import find_loops, inner_places
 from exop.wiring.places import before_key, edge_key, in_front_of, possible
 
 #: Who runs something: a source or an engine, by its node, or the worker of a queue, by the queue's name or place.

@@ -7,10 +7,10 @@ from unittest import mock
 
 import pytest
 
-from exop import Application, Batch, EndOfStream, InputPort, OutputPort, Platform, Slet, input_port, slet
+from exop import Application, Batch, EndOfStream, InputPort, OutputPort, Platform, Slet, input_port, slet, status
 from exop.hooks import Plugins, hookimpl
 from exop.model.shadow import Shadow
-from exop.runtime import failure, status
+from exop.runtime import failure
 from exop.runtime.metrics import Flow, Tally
 from tests.change.tools import Tap, end, endless, finish, grows, plain, summing, summing_too, suspended, writing
 from tests.rig import PATIENCE, collector, eventually, same

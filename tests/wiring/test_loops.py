@@ -10,8 +10,7 @@ import pytest
 from exop import Application, EndOfStream, InputPort, OutputPort, Slet, input_port, slet
 from exop.runtime.drivers.base import current_driver
 from exop.stock.slets import count_up
-from exop.wiring.cycles import find_loops
-from exop.wiring.loops import EndOfLoop
+from exop.wiring.loops import EndOfLoop, find_loops
 from tests.rig import PATIENCE, collector, eventually, same, source_of
 
 

@@ -199,10 +199,6 @@ class Driver:
         """Wait until nothing of this driver is under way; `False` when *timeout* seconds were not enough."""
         return self._watched(lambda: not self.busy, timeout)
 
-    def wait_still(self, timeout: float | None = None) -> bool:
-        """Wait until the in-flight items of the closed driver are known exactly; `False` after *timeout* seconds."""
-        return self.wait_parked(timeout)
-
     def take_up(self) -> None:
         """Finish what waits in the inlets: from a checkpoint, or from another driver that has left."""
         if self.filled:

@@ -189,13 +189,6 @@ class SourceDriver(ThreadDriver):
             self.rest()
         return self.ending or self.retired or self.anew
 
-    def wait_still(self, timeout: float | None = None) -> bool:
-        """Wait until the slet has yielded too: its memento then covers its output and the item in flight.
-
-        A slet that waits for a repair, or has ended, stands still as well.
-        """
-        return self._watched(lambda: not self.busy and self.outside, timeout)
-
     @property
     def outside(self) -> bool:
         """Closed, it waits outside of the slet that it iterates, has left, or has not begun."""

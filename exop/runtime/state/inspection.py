@@ -10,7 +10,6 @@ from typing import Final
 
 from exop.errors import StateError
 from exop.runtime.state.generation import Generation, GenerationFile
-from exop.runtime.state.meshes import sum_of
 from exop.runtime.state.tables import (
     FILE,
     FORMER,
@@ -21,6 +20,7 @@ from exop.runtime.state.tables import (
     VERSION,
     digest_of,
     opened,
+    sum_of,
 )
 
 _NAMES: Final = (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from exop import Mesh
 from exop.model.mesh import ChannelSpec
-from exop.runtime.state import meshes as module
+from exop.runtime.state import tables as module
 from exop.runtime.store import Store
 from tests.model.meshes import CATALOG, SLETS, line, meshes, node
 

@@ -9,7 +9,7 @@ from exop.model.lifecycle import Lifecycle
 from exop.model.slet import Slet
 from exop.remoting.codec import pack
 from exop.runtime.budget import UserCalls
-from exop.runtime.own import OwnFigures
+from exop.runtime.metrics import OwnFigures
 from exop.status import plain
 from tests.rig import PATIENCE, eventually
 
@@ -56,7 +56,7 @@ def asking() -> int:
 
 def test_a_slow_answer_is_not_waited_for(monkeypatch):
     """It says for how long there is none; one question at a time is asked, and the answer is shown when it is there."""
-    monkeypatch.setattr("exop.runtime.own.PATIENCE", 0.01)
+    monkeypatch.setattr("exop.runtime.metrics.PATIENCE", 0.01)
     LET.clear()
     figures, slow = OwnFigures(), of(Slow())
     for _ in range(3):
