@@ -117,7 +117,8 @@ def platform(folder: Path) -> Platform:
 def live(folder: Path) -> None:
     """Start the application, or let it go on, and wait for its end: unless this process is killed before."""
     with platform(folder) as running:
-        if NAME not in running.applications():
+        begun = (folder / "keyed").exists()  # if it has ended since, it is not run once more: its rows would be doubled
+        if NAME not in running.applications() and not begun:
             source = folder / "source"
             source.mkdir(exist_ok=True)
             for name, text in BUNDLE.items():
@@ -126,7 +127,8 @@ def live(folder: Path) -> None:
                 running.bundles.install(source)
             running.bundles.start("passing")
             running.apply(application(folder, running.plugins).build())
-        running.wait(NAME, PATIENCE)
+        if NAME in running.applications():
+            running.wait(NAME, PATIENCE)
 
 
 def _run(folder: Path, what: str = "undamaged") -> ExopError | None:
