@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from exop.errors import ExopError, StaleMesh
 from exop.logs import logger
@@ -14,7 +15,9 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.ledger import Firing
 from exop.wiring.controller import WiringController
 from exop.wiring.plan import Plan, make_plan
-from exop.wiring.standby import Companion
+
+if TYPE_CHECKING:
+    from exop.wiring.shadow.behind import Behind
 
 #: How long drivers may take to park so that guards that have done their work are compiled out, in seconds.
 BRIEF = 0.1
@@ -92,7 +95,7 @@ def fired_beside(component: Component, since: int, deployment: Deployment) -> No
 
 
 def settle_ready(
-    deployment: Deployment, ready: Iterable[Companion], mesh: Mesh, remember: Callable[[Component], None]
+    deployment: Deployment, ready: Iterable[Behind], mesh: Mesh, remember: Callable[[Component], None]
 ) -> Mesh:
     """A mesh with the lines as they are in those that take a place: each has seen all items but the one in flight."""
     for companion in ready:

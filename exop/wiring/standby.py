@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from exop.logs import logger
-from exop.model.items import Punctuation
 from exop.model.lifecycle import State
 from exop.model.memento import Memento
 from exop.runtime.budget import UserCall
@@ -21,38 +20,8 @@ from exop.runtime.pause import Pause
 from exop.runtime.unwind import Work
 from exop.shown import described
 
-
-class Companion(Protocol):
-    """A component that runs behind the one of the mesh, on the same items."""
-
-    component: Component
-    since: int
-
-    def come_to_rest(self, pause: Pause) -> None:
-        """Everything is being parked: catch up with the last items, and park too."""
-
-    def take_over(self) -> Memento | None:
-        """It is to take the place now, everything is parked: its own state. What it puts out counts from here on.
-
-        Raises:
-            PlanError: it is not fit for it; nothing has happened yet.
-        """
-
-    def owed(self) -> list[tuple[str, Punctuation]]:
-        """What it has told behind the one whose place it takes, and that one has not told yet, by port."""
-
-    def step_back(self) -> None:
-        """It does not take over after all."""
-
-
-class Keeper(Protocol):
-    """Lets a predecessor run on behind its successor."""
-
-    def keep(self, predecessor: Component, successor: Component) -> None:
-        """Tie the two together, while everything is parked; the connections are bound after this."""
-
-    def drop(self) -> None:
-        """The change is not made after all."""
+if TYPE_CHECKING:
+    from exop.wiring.shadow.behind import Behind, Keeping
 
 
 class Companions:
@@ -64,8 +33,8 @@ class Companions:
     """
 
     def __init__(self) -> None:
-        self.ready: dict[str, Companion] = {}
-        self.keepers: dict[str, Keeper] = {}
+        self.ready: dict[str, Behind] = {}
+        self.keepers: dict[str, Keeping] = {}
 
     def components(self) -> dict[str, Component]:
         """The components that take a place."""
@@ -82,18 +51,13 @@ class Companions:
         Raises:
             PlanError: one is not fit for it.
         """
-        states = {}
-        for node, companion in self.ready.items():
-            undo.append(companion.step_back)
-            states[node] = companion.take_over()
-        return states
+        return {node: companion.take_over(undo) for node, companion in self.ready.items()}
 
     def keep(self, predecessor: Component | None, successor: Component, undo: list[Callable[[], object]]) -> None:
         """Let a predecessor run on, if it is to; the successor has its state already."""
         keeper = self.keepers.get(successor.node.name)
         if keeper is not None and predecessor is not None:
-            undo.append(keeper.drop)
-            keeper.keep(predecessor, successor)
+            keeper.keep(predecessor, successor, undo)
 
     def tell(self, inlets: Inlets) -> None:
         """Everything is bound, and parked: put out the punctuations that neither has sent."""

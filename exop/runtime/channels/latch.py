@@ -47,11 +47,14 @@ class LatchChannel(Channel):
         self._replay = replay
         self.overwritten = 0
         self._kept: dict[Any, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Store, then hand on."""
-        return storing(self._store, fan_out([outlet.entry for outlet in outlets]))
+        deliver = fan_out([outlet.entry for outlet in outlets])
+        entry = self._storing(deliver)
+        entry.probe = self._storing(deliver.probe)
+        return entry
 
     def kept_for(self, port: str) -> list[Any]:
         """What a port that connects later is given first: the last item of every key."""
@@ -89,7 +92,21 @@ class LatchChannel(Channel):
         with self._lock:
             items = [replace(item) for item in self._kept.values()]
             self._kept.clear()
-            self._kept.update({self._key(item): item for item in items})
+            self._store(items)
+
+    def _storing(self, deliver: Entry) -> Entry:
+        """A way in that stores what passes before it hands it on."""
+        store = self._store
+
+        def push(item: Any) -> None:
+            store((item,))
+            deliver.push(item)
+
+        def push_batch(batch: Any) -> None:
+            store(to_items(batch))
+            deliver.push_batch(batch)
+
+        return Entry(push, push_batch, deliver.control)
 
     def _store(self, items: Collection[Any]) -> None:
         keyed = {self._key(item): item for item in items}  # first: one without a key leaves everything as it was
@@ -97,27 +114,3 @@ class LatchChannel(Channel):
             before = len(self._kept)
             self._kept |= keyed
             self.overwritten += len(items) - (len(self._kept) - before)
-
-
-def storing(
-    store: Callable[[Collection[Any]], None],
-    deliver: Entry,
-    store_batch: Callable[[Any], None] | None = None,
-    *,
-    probing: bool = True,
-) -> Entry:
-    """A way in that stores what passes before it hands it on; a batch by its items, unless *store_batch* takes it."""
-
-    def push(item: Any) -> None:
-        store((item,))
-        deliver.push(item)
-
-    def push_batch(batch: Any) -> None:
-        if store_batch is not None:
-            store_batch(batch)
-        else:
-            store(to_items(batch))
-        deliver.push_batch(batch)
-
-    probe = storing(store, deliver.probe, store_batch, probing=False) if probing else None
-    return Entry(push, push_batch, deliver.control, probe=probe)

@@ -52,7 +52,6 @@ class Behind:
         left = self.leader_left if compared else None
         self.follower = Follower(component, self.done, self.left if compared else None, self.full)
         self.tap = LeaderTap(leader, self.follower.put, left, self._copied if copies else lambda value: value)
-        self._before: Callable[[], None] = lambda: None
 
     def done(self, call: Call, tap: FollowerTap) -> None:
         """The follower has done a call."""
@@ -83,8 +82,8 @@ class Behind:
             pause.close([component.driver])
         pause.close([follower])
 
-    def take_over(self) -> Memento | None:
-        """Do what is left; then the leader's place is its own.
+    def take_over(self, undo: list[Callable[[], object]]) -> Memento | None:
+        """Do what is left; then the leader's place is its own. *undo* gets what takes that back.
 
         Raises:
             PlanError: it could not follow.
@@ -99,7 +98,7 @@ class Behind:
             component.become(lifecycle)
             self.follower.attach()
 
-        self._before = back
+        undo.append(back)
         self.check()
         component.flush()
         component.tap, component.left = None, False
@@ -116,10 +115,6 @@ class Behind:
     def owed(self) -> list[tuple[str, Punctuation]]:
         """The punctuations, by port, that the leader has not sent yet, and that were dropped from this one."""
         return []
-
-    def step_back(self) -> None:
-        """It does not take over after all."""
-        self._before()
 
     def stop(self) -> None:
         """Follow no more; the leader's tap is without effect from now on."""
@@ -205,9 +200,9 @@ class Kept(Behind):
             error = tap.error
             self.follower.give_up(f"it raised {class_of(error)} for an item that its successor took: {message(error)}")
 
-    def take_over(self) -> Memento | None:
+    def take_over(self, undo: list[Callable[[], object]]) -> Memento | None:
         """Come back to where the successor is connected now, and as it is suspended."""
-        state = super().take_over()
+        state = super().take_over(undo)
         now = self.leader.node
         here = self.component.node  # settings that took effect in the successor did so here, too
         self.component.node = dataclasses.replace(here, ports=now.ports, suspended=now.suspended)
@@ -275,29 +270,24 @@ class Keeping:
         self.kept: Kept | None = None
         self.shares = shares
         self._over = over
-        self._undo: Callable[[], None] = lambda: None
 
-    def keep(self, predecessor: Component, successor: Component) -> None:
+    def keep(self, predecessor: Component, successor: Component, undo: list[Callable[[], object]]) -> None:
         """Give the predecessor a state of its own, and put it behind the successor; everything is parked."""
         if predecessor.status is not State.ACTIVE:
             problem = f"{predecessor.node.name} is {predecessor.status}: it cannot run on behind its successor"
             raise PlanError(f"{problem}; make the change without keeping it")
         as_before = _remembered(predecessor)
 
-        def undo() -> None:
+        def drop() -> None:
             as_before()
             predecessor.tap = None
             if self.kept is not None:
                 successor.tap = without_tap(successor.tap, self.kept.tap)
 
-        self._undo = undo
+        undo.append(drop)
         as_far(predecessor, predecessor)
         predecessor.trouble.dead = DeadLetters()
         if self.shares and predecessor.state is not None:
             predecessor.adopt(predecessor.state.copied())
         self.kept = Kept(predecessor, successor, self._over)
         self.kept.tie()
-
-    def drop(self) -> None:
-        """The change is not made after all."""
-        self._undo()

@@ -89,7 +89,7 @@ class Beside:
             if step.verb in ENDING:
                 self._end(deployment.name, step.node)
         for keeper in companions.keepers.values():
-            if isinstance(keeper, Keeping) and keeper.kept is not None and plan.keep is not None:
+            if keeper.kept is not None and plan.keep is not None:
                 self._kept[deployment.name, keeper.kept.node.name] = deployment, keeper.kept
                 keeper.kept.since = plan.before.revision
                 keeper.kept.start(plan.keep)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -121,21 +122,8 @@ class Proof:
 
     def _wait(self) -> None:
         """Wait until enough was compared, or something is wrong, or time is up."""
-        end = time.monotonic() + self.shadow.limit
-        while not self._enough():
-            left = end - time.monotonic()
-            for trial in self.trials:
-                problem = trial.problem()
-                if problem is not None:
-                    raise trial.failed(problem)
-            if left <= 0:
-                self._too_late()
-                return
-            with self._news:
-                self._news.wait(min(left, GLANCE))
-            check_interrupt()
-            if self.aborted is not None or self.deployment.finished.is_set():
-                raise PlanError(f"{self.plan.after.name}: {self.aborted or 'it has finished'}; nothing was changed")
+        if not self._holds(self._enough, self.trials, self.shadow.limit):
+            self._too_late()
 
     def _see_near(self, trial: Trial) -> None:
         """Let the end be near, and see that the follower moves: the stream will stand still until it has come to rest.
@@ -145,17 +133,35 @@ class Proof:
         """
         follower, begun = trial.follower, trial.follower.items
         trial.hasten()
-        end = time.monotonic() + PATIENCE
-        while follower.behind and (follower.items == begun or follower.behind > NEAR):
+
+        def near() -> bool:
+            return not follower.behind or (follower.items != begun and follower.behind <= NEAR)
+
+        if not self._holds(near, [trial], PATIENCE):
+            behind = f"it was {follower.behind} items behind"
+            raise trial.failed(f"too slow: {behind}, and did not catch up within {PATIENCE:g} s")
+
+    def _holds(self, ready: Callable[[], bool], trials: Iterable[Trial], seconds: float) -> bool:
+        """Wait for *ready*; `False` after so many seconds.
+
+        Raises:
+            ShadowFailed: one of the *trials* cannot take over.
+            PlanError: the proof was given up, or the application has finished.
+        """
+        end = time.monotonic() + seconds
+        while not ready():
+            for trial in trials:
+                if (problem := trial.problem()) is not None:
+                    raise trial.failed(problem)
             left = end - time.monotonic()
-            problem = trial.problem()
-            if problem is None and left <= 0:
-                problem = f"too slow: it was {follower.behind} items behind, and did not catch up within {PATIENCE:g} s"
-            if problem is not None:
-                raise trial.failed(problem)
+            if left <= 0:
+                return False
             with self._news:
                 self._news.wait(min(left, GLANCE))
             check_interrupt()
+            if self.aborted is not None or self.deployment.finished.is_set():
+                raise PlanError(f"{self.plan.after.name}: {self.aborted or 'it has finished'}; nothing was changed")
+        return True
 
     def _enough(self) -> bool:
         asked = self.shadow.items
