@@ -97,6 +97,11 @@ class Pool:
             self._due.append(worker)
             self._staff()
 
+    @property
+    def crowded(self) -> bool:
+        """Whether workers wait for their turn."""
+        return bool(self._due)
+
     @contextmanager
     def away(self, worker: Worker) -> Iterator[None]:
         """Let another thread run while *worker* waits, in its own thread, inside a call."""

@@ -147,7 +147,7 @@ class Worker(ThreadDriver):
         self.busy = True
         self.stand_by()  # also without attention: it has left its last turn with work in flight, perhaps
         taken = 0
-        while taken < TURN:
+        while taken < TURN or not self._pool.crowded:
             if (self.ending or self.retired) and self.empty and self._leave():
                 self._quit()
                 return False
