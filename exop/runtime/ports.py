@@ -132,9 +132,9 @@ class DrivenOutput(OutputPort[Any]):
     def _drive(self, way: Way, payload: Any) -> None:
         self._driver.drive(self._send, (way, payload), work=partial(self.pending, way, payload))
 
-    def pending(self, way: Way, payload: Any) -> Work:
-        """Give a push away, to be done by another driver; it counts as sent from now on."""
-        self.rows += items_of(way, payload)
+    def pending(self, way: Way, payload: Any, begun: bool = False) -> Work:
+        """Give a push away, to be done by another driver; it counts as sent from now on, unless it was *begun*."""
+        self.rows += 0 if begun else items_of(way, payload)
         return Work(self.entry, way, payload)
 
     def end(self) -> None:
