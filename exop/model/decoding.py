@@ -25,8 +25,8 @@ import msgpack
 
 from exop.errors import StoredStateError
 from exop.model import columns
-from exop.model.depth import DEPTH, TooDeep, check_nesting
-from exop.model.encoding import MARK, SIGN, Tag
+from exop.model.depth import DEPTH, TooDeep
+from exop.model.encoding import MARK, SIGN, Tag, check_nesting
 from exop.model.items import Batch, Window
 from exop.model.named import Declared, class_named, factory_named, is_named_tuple
 

@@ -7,14 +7,11 @@ that is nested more deeply than this bound is therefore written, and nothing of 
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping
-from functools import cache
 from itertools import accumulate
-from types import SimpleNamespace
 from typing import Any, Final
 
 from exop.shown import shown
@@ -25,15 +22,11 @@ DEPTH: Final = 100
 AROUND: Final = 10
 
 _PLAIN: Final = frozenset((type(None), bool, int, float, str, bytes))
-#: The bytes that begin a list or a table in msgpack. Text, numbers and bytes hold them too: their count is a bound.
-_HEADERS: Final = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
 #: Levels of JSON that one level of a memento takes at the most: a tag, its list, and the table in it.
 _PER_LEVEL: Final = 4
-_COUNTED: Final = 4096
 _COLLECTIONS: Final = (Mapping, list, tuple, set, frozenset, deque)
 #: Parts that are looked at one by one.
 _FEW: Final = 500
-_READ: Final = 2**16
 _STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _BRACKETS: Final = re.compile(r"[^][{}]+")
 
@@ -98,52 +91,6 @@ def _text(place: Any, most: int = 80) -> str:
         steps.append(step)
     text = "".join(reversed(steps)).lstrip(".")
     return text if len(text) <= most else f"{text[:most]}…"
-
-
-def check_nesting(data: bytes, levels: int = DEPTH) -> None:
-    """Refuse msgpack that is nested more deeply than *levels*, or no msgpack; nothing is unpacked and nothing recurses.
-
-    Raises:
-        TooDeep: it is nested more deeply.
-        Exception: what msgpack raises for bytes that are cut off or damaged.
-    """
-    if len(data) <= levels:
-        return
-    if len(data) <= _COUNTED and len(data) - len(data.translate(None, _HEADERS)) <= levels:
-        return
-    import msgpack
-
-    # msgpack's own bound is a larger one: levels around the data take up the difference. The data is taken in parts,
-    # because it would be copied.
-    around, parts = [b"\x91" * (_own_bound() - levels)], io.BytesIO(data)
-    passing = _unpacker(SimpleNamespace(read=lambda size: around.pop() if around else parts.read(size)))
-    try:
-        passing.skip()
-    except msgpack.StackError:
-        raise TooDeep(levels) from None
-
-
-@cache
-def _own_bound() -> int:
-    """The levels that msgpack itself skips; the number differs between its releases."""
-    import msgpack
-
-    bound = 2 * (DEPTH + AROUND)
-    while True:
-        passing = _unpacker()
-        passing.feed(b"\x91" * (bound + 1) + b"\xc0")
-        try:
-            passing.skip()
-        except msgpack.StackError:
-            return bound
-        bound += 1
-
-
-def _unpacker(file: Any = None) -> Any:
-    import msgpack
-
-    # The longest list and table that there can be: the length is looked at by who decodes.
-    return msgpack.Unpacker(file, read_size=_READ, max_buffer_size=0, max_array_len=2**32 - 1, max_map_len=2**32 - 1)
 
 
 def read_json(data: bytes, **options: Any) -> Any:

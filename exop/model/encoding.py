@@ -10,27 +10,38 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import io
 import uuid
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from functools import cache
 from pathlib import PurePath
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo
 
 import msgpack
 
 from exop.errors import NotStorable
 from exop.model import columns
-from exop.model.depth import DEPTH, check_nesting, deep_place, is_shallow
+from exop.model.depth import AROUND, DEPTH, TooDeep, deep_place, is_shallow
 from exop.model.items import Batch, Window
 from exop.model.named import name_of
 
 #: The extension that is the mark; older releases wrote one extension per tag, which held the packed content.
 MARK: Final = 64
+#: The bytes that begin a list or a table. Text, numbers and bytes hold them too: their count is a bound.
+_HEADERS: Final = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
+#: Bytes of which these are counted.
+_COUNTED: Final = 4096
+_READ: Final = 2**16
 #: Bytes; a packer whose buffer has grown beyond this is not kept.
 _LARGE: Final = 2**20
+
+
+K = TypeVar("K")
 
 
 class Tag(enum.IntEnum):
@@ -88,6 +99,61 @@ def encode(value: Any, *, levels: int = DEPTH) -> bytes:
     if len(data) <= _LARGE:
         _packers.append(packer)
     return data
+
+
+def encode_each(values: Mapping[K, Any], place: Callable[[K], str], *, levels: int = DEPTH) -> dict[K, bytes]:
+    """Write several values; *place* tells where one stands, for errors.
+
+    Raises:
+        NotStorable: as above.
+    """
+    found = {}
+    for key, value in values.items():
+        try:
+            found[key] = encode(value, levels=levels)
+        except NotStorable as problem:
+            raise NotStorable(**{**problem.facts, "place": place(key)}) from problem
+    return found
+
+
+def check_nesting(data: bytes, levels: int = DEPTH) -> None:
+    """Refuse msgpack that is nested more deeply than *levels*, or no msgpack; nothing is unpacked and nothing recurses.
+
+    Raises:
+        TooDeep: it is nested more deeply.
+        Exception: what msgpack raises for bytes that are cut off or damaged.
+    """
+    if len(data) <= levels:
+        return
+    if len(data) <= _COUNTED and len(data) - len(data.translate(None, _HEADERS)) <= levels:
+        return
+    # msgpack's own bound is a larger one: levels around the data take up the difference. The data is taken in parts,
+    # because it would be copied.
+    around, parts = [b"\x91" * (_own_bound() - levels)], io.BytesIO(data)
+    passing = _unpacker(SimpleNamespace(read=lambda size: around.pop() if around else parts.read(size)))
+    try:
+        passing.skip()
+    except msgpack.StackError:
+        raise TooDeep(levels) from None
+
+
+@cache
+def _own_bound() -> int:
+    """The levels that msgpack itself skips; the number differs between its releases."""
+    bound = 2 * (DEPTH + AROUND)
+    while True:
+        passing = _unpacker()
+        passing.feed(b"\x91" * (bound + 1) + b"\xc0")
+        try:
+            passing.skip()
+        except msgpack.StackError:
+            return bound
+        bound += 1
+
+
+def _unpacker(file: Any = None) -> Any:
+    # The longest list and table that there can be: the length is looked at by who decodes.
+    return msgpack.Unpacker(file, read_size=_READ, max_buffer_size=0, max_array_len=2**32 - 1, max_map_len=2**32 - 1)
 
 
 #: Packers that are free: one is used by one thread at a time, and not again by what it calls.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from exop.errors import NotStorable, StoredStateError
 from exop.model.decoding import decode, filled
-from exop.model.encoding import encode, fields_of
+from exop.model.encoding import encode
 from exop.model.fields import check_fields
 from exop.model.memento import Memento
 from exop.model.named import Declared, class_named, name_of
@@ -17,6 +19,10 @@ from exop.shown import RAISED, described, shown
 
 #: The form of what is written here.
 FORMAT: Final = 1
+#: By class: its version, what stands before the content of one of that version, and the names of the fields.
+_HEADS: Final[WeakKeyDictionary[type[Memento], tuple[int, bytes, Sequence[str]]]] = WeakKeyDictionary()
+#: How bytes of any length begin in msgpack: this, and their length in four bytes.
+_BYTES: Final = b"\xc6"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +46,13 @@ def pack(memento: Memento, place: str) -> bytes:
     """
     kind = type(memento)
     try:
-        body = encode(fields_of(memento))
-        return encode([FORMAT, name_of(kind), kind.__memento_version__, _shape(kind), body])
+        version, head, names = _HEADS.get(kind, (None, b"", ()))
+        if version != kind.__memento_version__:
+            version, names = kind.__memento_version__, tuple(_shape(kind))
+            head = encode([FORMAT, name_of(kind), version, _shape(kind), b""]).removesuffix(b"\xc4\x00")
+            _HEADS[kind] = version, head, names
+        body = encode({name: getattr(memento, name) for name in names})
+        return b"".join((head, _BYTES, len(body).to_bytes(4, "big"), body))
     except NotStorable as problem:
         raise NotStorable(**{**problem.facts, "place": place}) from problem
 

@@ -13,7 +13,8 @@ from typing import Any, TypeVar, cast
 import msgpack
 import msgspec
 
-from exop.model.depth import AROUND, DEPTH, check_nesting
+from exop.model.depth import AROUND, DEPTH
+from exop.model.encoding import check_nesting
 
 T = TypeVar("T")
 

@@ -140,16 +140,6 @@ class UserCall(Generic[T]):
         )
         return True
 
-    def _goes_on(self, component: Hooks, phase: str) -> None:
-        """Note what the call is at now.
-
-        Raises:
-            ComponentFailed: nothing waits for it any more.
-        """
-        if self.abandoned:
-            raise ComponentFailed(node=component.node.name, phase=phase, problem="it was given up before")
-        self.component, self.phase = component, phase
-
     def whereabouts(self) -> str:
         """Return the position of the call, for a message."""
         stack = self.stack().rstrip()
@@ -199,6 +189,23 @@ class UserCall(Generic[T]):
             logger("exop.runtime").info(f"{name}: {self.phase} has ended late", node=name)
 
 
+def turn_to(component: Hooks, phase: str) -> bool:
+    """Attribute the call that the calling thread is to this component of the same application from now on.
+
+    Returns `False` if the thread is no such call.
+
+    Raises:
+        ComponentFailed: the call was given up.
+    """
+    around: UserCall[Any] | None = getattr(_LOCAL, "call", None)
+    if around is None or around.component.application != component.application:
+        return False
+    if around.abandoned:
+        raise ComponentFailed(node=component.node.name, phase=phase, problem="it was given up before")
+    around.component, around.phase = component, phase
+    return True
+
+
 class UserCalls:
     """The calls of user code that are under way on one platform."""
 
@@ -234,9 +241,7 @@ class UserCalls:
         Raises:
             ComponentFailed: it has not returned within so many seconds.
         """
-        around: UserCall[Any] | None = getattr(_LOCAL, "call", None)
-        if around is not None and around.component.application == component.application:
-            around._goes_on(component, phase)
+        if turn_to(component, phase):
             return work()
         return self.begin(component, phase, work, late).result(seconds, interruptible=interruptible)
 

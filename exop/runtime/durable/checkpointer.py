@@ -220,10 +220,10 @@ class Checkpointer:
         with Pause(deployment, patience, outside=sources, refused=refused) as pause:
             for source in sources:  # a slow one is waited for first, while everything else goes on
                 pause.close([source])
-                if pause.wait(pause.parked, QUICK):
-                    pause.open(source)
-                else:
+                if not pause.wait(pause.parked, QUICK):
                     pause.wait_parked()
+                elif source is not sources[-1]:
+                    pause.open(source)
             pause.stop()
             for driver in deployment.drivers():
                 if driver.held_by is not None and not driver.filled and driver not in sources:
@@ -234,10 +234,9 @@ class Checkpointer:
 
     def _confirm(self, snapshot: Snapshot, retired: list[Path]) -> None:
         """It is committed: let go of what only the checkpoint before it had."""
-        for name, held in ties(snapshot).items():
-            tie = self._deployment.components[name].tie
-            if tie is not None:
-                tie.confirmed(held)
+        tied = {name: one.tie for name, one in self._deployment.components.items() if one.tie is not None}
+        for name, held in ties(snapshot).items() if tied else ():
+            tied[name].confirmed(held)
         for folder in retired:
             shutil.rmtree(folder, ignore_errors=True)
             self._deployment.retired.remove(folder)
@@ -265,10 +264,12 @@ class Checkpointer:
     def _note(self, trouble: str | None) -> None:
         """Log trouble when it begins, and when it is over; not with every checkpoint."""
         before, self.figures.trouble = self.figures.trouble, trouble
+        if trouble == before:
+            return
         log = logger("exop.checkpoints").bind(application=self._deployment.name)
-        if trouble is not None and trouble != before:
+        if trouble is not None:
             log.warning("no checkpoint was taken", problem=trouble)
-        elif trouble is None and before is not None:
+        else:
             log.info("checkpoints are taken again")
 
 

@@ -32,7 +32,7 @@ class Checkpoints:
             with self._database.transaction(name) as database:
                 known = self._written.pop(name, None)
                 changed = [key for key in sums if known is None or not _is_there(database, snapshot, key, sums, known)]
-                _replace(database, snapshot, sums, changed, fresh=known is None)
+                _replace(database, snapshot, sums, changed, known)
                 failpoint("checkpoint-writing")
         except StateError as problem:
             raise StateError(
@@ -108,14 +108,17 @@ def _is_there(
 
 
 def _replace(
-    database: sqlite3.Connection, snapshot: Snapshot, sums: dict[Key, int], changed: list[Key], *, fresh: bool
+    database: sqlite3.Connection,
+    snapshot: Snapshot,
+    sums: dict[Key, int],
+    changed: list[Key],
+    known: dict[Key, int] | None,
 ) -> None:
     run, name = database.execute, snapshot.application
-    if fresh:
+    if known is None:
         run("DELETE FROM parts WHERE application = ?", (name,))
     else:
-        stored = run("SELECT kind, name FROM parts WHERE application = ?", (name,)).fetchall()
-        gone = [(name, *key) for key in stored if key not in sums]
+        gone = [(name, *key) for key in known.keys() - sums.keys()]
         database.executemany("DELETE FROM parts WHERE application = ? AND kind = ? AND name = ?", gone)
     for kind, part in changed:
         row = (name, kind, part, sums[kind, part], snapshot.parts[kind, part])

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, TypeAlias
 
-from exop.errors import CheckpointError, NotStorable
+from exop.errors import CheckpointError
 from exop.model.depth import AROUND, DEPTH
-from exop.model.encoding import encode
+from exop.model.encoding import encode_each
 from exop.model.items import Window
 from exop.model.lifecycle import State
 from exop.model.stored import pack
+from exop.runtime.budget import turn_to
 from exop.runtime.channels.window import WindowChannel, port_of
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
@@ -20,7 +19,6 @@ from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.entry import NOWHERE
 from exop.runtime.metrics import counts_of
-from exop.runtime.pause import PATIENCE
 from exop.runtime.ports import BufferedOutput
 from exop.runtime.tied.durable import DurableTie
 from exop.runtime.unwind import Call
@@ -66,41 +64,35 @@ def capture(deployment: Deployment, topology: str) -> Snapshot:
         CheckpointError: work waits in front of a place that has no name.
     """
     failpoint("memento-before")
-    for component in deployment.components.values():
-        component.flush()
+    components, application = deployment.components, deployment.name
+    for component in components.values():
+        if hasattr(component.instance, "flush"):
+            component.flush()
     parts: dict[Key, bytes] = {}
-    for name, component in deployment.components.items():
+    held: dict[Key, Any] = {}
+    for name, component in components.items():
         if component.state is not None:
-            packed = partial(pack, component.state, f"{deployment.name}.{name}")
-            parts["memento", name] = component.user.run(component, CAPTURING, packed, PATIENCE)
-        _put(parts, ("node", name), lambda component=component: _node(deployment, component))  # type: ignore[misc]
+            turn_to(component, CAPTURING)
+            parts["memento", name] = pack(component.state, f"{application}.{name}")
+        held["node", name] = _node(component)
     failpoint("memento-after")
-    for name, channel in deployment.channels.items():
-        _put(parts, ("channel", name), lambda channel=channel: dict(channel.capture()))  # type: ignore[misc]
-    taken_care_of = {id(one) for c in deployment.components.values() for p in c.pulled.values() for one in p.earlier()}
+    held |= {("channel", name): dict(channel.capture()) for name, channel in deployment.channels.items()}
+    taken_care_of = {id(one) for c in components.values() for p in c.pulled.values() for one in p.earlier()}
     for place, queue in deployment.inserted.items():
         if id(queue) not in taken_care_of:
-            _put(parts, ("queue", place), lambda queue=queue: dict(queue.capture()))  # type: ignore[misc]
-    for name, merge in deployment.merges.items():
-        _put(parts, ("merge", name), merge.capture)
+            held["queue", place] = dict(queue.capture())
+    held |= {("merge", name): merge.capture() for name, merge in deployment.merges.items()}
     if deployment.inlets.waiting():
-        _put(parts, ("inlets", ""), lambda: _work(deployment))
-    return Snapshot(deployment.name, deployment.mesh.revision, topology, dict(deployment.reasons), parts)
+        held["inlets", ""] = _work(deployment)
+    parts |= encode_each(held, lambda key: f"{' '.join(key)}: what waits there", levels=DEPTH + AROUND)
+    return Snapshot(application, deployment.mesh.revision, topology, dict(deployment.reasons), parts)
 
 
-def _put(parts: dict[Key, bytes], key: Key, held: Callable[[], Any]) -> None:
-    """Encode one part; an error says where the value stands."""
-    try:
-        parts[key] = encode(held(), levels=DEPTH + AROUND)
-    except NotStorable as problem:
-        raise NotStorable(**{**problem.facts, "place": f"{' '.join(key)}: what waits there"}) from problem
-
-
-def _node(deployment: Deployment, component: Component) -> dict[str, Any]:
+def _node(component: Component) -> dict[str, Any]:
     """Return the platform's own data about one component, apart from its memento."""
     driver = component.driver
     held: dict[str, Any] = {
-        "over": component.status is State.ENDED,
+        "over": component.lifecycle.state is State.ENDED,
         "merge": component.merge.capture(),
         "ended": sorted(component.ended),
         "dead": component.trouble.dead.capture(),
