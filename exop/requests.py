@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING
 
-from exop.errors import NotStorable, PlanError
-from exop.model.fields import memento_of
+from exop.errors import PlanError
 from exop.model.memento import Memento
 from exop.model.mesh import Mesh
 from exop.runtime import repair
 from exop.runtime.deployment import Deployment
-from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.interrupts import uninterrupted
-from exop.runtime.pause import Pause
 from exop.wiring.plan import Plan, check_seconds
+from exop.wiring.successors import capture
 
 if TYPE_CHECKING:
     from exop.runtime.trouble import FailedItem
@@ -47,11 +44,13 @@ class Requests:
         _check_mesh("plan", mesh)
         return self._applications.plan(mesh)
 
-    def apply(self, mesh: Mesh, *, timeout: float | None = None) -> Mesh:
+    def apply(
+        self, mesh: Mesh, *, timeout: float | None = None, pause: float | None = None, stall: bool = False
+    ) -> Mesh:
         """Make *mesh* what runs: deploy a new application, or change the one that runs. Returns it with its revision.
 
         A change is given up when the drivers need longer than *timeout* seconds (10 by default) to come to their safe
-        points: a slet that hangs does not hold up the others.
+        points: a slet that hangs does not hold up the others. *pause* and *stall* as for `Plan.apply`.
 
         Raises:
             MeshError: the mesh cannot be, or *timeout* is no number of seconds; nothing has happened.
@@ -61,7 +60,8 @@ class Requests:
         self._check_running()
         _check_mesh("apply", mesh)
         check_seconds("apply", timeout)
-        return uninterrupted(self._applications.apply)(mesh, timeout)
+        check_seconds("apply", pause, setting="pause")
+        return uninterrupted(self._applications.apply)(mesh, timeout, pause, stall=stall)
 
     def mesh(self, application: str) -> Mesh:
         """The mesh of a running application, as it is now.
@@ -180,7 +180,7 @@ class Requests:
             MeshError: its slet keeps no memento.
             PlanError: a driver did not come to a safe point in time.
         """
-        return _memento_of(self.deployment(application), node)
+        return capture(self.deployment(application), node)
 
     def restore(self, application: str, node: str, memento: Memento) -> Mesh:
         """Let a node go on from another state; a change like any other. Returns the mesh that runs then.
@@ -203,49 +203,3 @@ def _check_mesh(place: str, given: object) -> None:
     if not isinstance(given, Mesh):
         told = f"{given!r:.80} ({type(given).__name__})"
         raise PlanError(f"{place} takes a mesh, as app.build() or platform.mesh(name) returns it, not {told}")
-
-
-def _memento_of(deployment: Deployment, node: str) -> Memento:
-    """A copy of a node's memento as it is between two items; also of one that is suspended on an item.
-
-    It is what a checkpoint would bring back: an object to which two fields refer becomes two.
-
-    Raises:
-        UnknownName: there is no such node.
-        MeshError: its slet keeps no memento.
-        PlanError: a driver did not come to a safe point in time.
-    """
-    kind = memento_of(f"{deployment.name}.{node}", deployment.mesh.node(node).slet)
-    # Imported lazily: only this needs the encoding.
-    from exop.model.decoding import decode, filled
-    from exop.model.encoding import encode, fields_of
-
-    def encoded(memento: Memento) -> bytes | Memento:
-        """A tenth of the time of a deep copy, during which the stream stands still."""
-        try:
-            return encode(fields_of(memento))
-        except NotStorable:
-            return memento.copied()
-
-    # What the encoding would bring back as something else is copied.
-    altered = any("bytearray" in str(one.type) for one in dataclasses.fields(kind))  # type: ignore[arg-type]
-    taken: list[bytes | Memento] = []
-    with deployment.changing:
-        component = deployment.components[node]
-        state = component.state
-        if state is None:  # a memento of a slet that keeps one is always there
-            raise AssertionError(f"{component.id} has no memento")
-
-        def take() -> None:
-            component.flush()
-            taken.append(state.copied() if altered else encoded(state))
-
-        outside = [component.driver] if isinstance(component.driver, SourceDriver) else []
-        with Pause(deployment, outside=outside) as pause:
-            pause.close()
-            pause.run(take)
-    (found,) = taken
-    if isinstance(found, Memento):
-        return found
-    made: Memento = filled(kind, decode(found))
-    return made

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from exop.cli.editing import DryRun, edit_node
-from exop.cli.edits import EDITS, NOW, PLAIN, How, Point, Timeout, check_how
+from exop.cli.edits import EDITS, NOW, PLAIN, UNBOUND, Bounds, How, Point, check_how
 from exop.cli.options import HERE, Json, Load, Params, Where
 from exop.cli.peers import the_platform
 from exop.cli.proving import AT_ONCE, Proof
@@ -28,7 +28,7 @@ def apply(
     params: Params = (),
     proof: Proof = AT_ONCE,
     dry_run: DryRun = False,
-    timeout: Timeout = None,
+    bounds: Bounds = UNBOUND,
     where: Where = HERE,
     load: Load = (),
     json: Json = False,
@@ -46,7 +46,7 @@ def apply(
     asked = proof.as_data()
     with the_platform(where) as platform:
         topology = _topology(app, parameters, params, load)
-        return _apply(platform, topology, dry_run=dry_run, json=json, timeout=timeout, proof=asked)
+        return _apply(platform, topology, dry_run=dry_run, json=json, bounds=bounds, proof=asked)
 
 
 def plan(
@@ -111,7 +111,7 @@ def _apply(
     *,
     dry_run: bool,
     json: bool,
-    timeout: float | None = None,
+    bounds: Bounds = UNBOUND,
     proof: dict[str, Any] | None = None,
 ) -> int:
     from exop.cli.outcome import code_is_there, show_and_make
@@ -121,7 +121,7 @@ def _apply(
     if running is not None and running["state"] != "finished":
         with code_is_there():
             planned = platform.plan_topology(topology, proof=proof)
-        return show_and_make(planned, dry_run=dry_run, json=json, timeout=timeout)
+        return show_and_make(planned, dry_run=dry_run, json=json, bounds=bounds)
     if dry_run:
         with code_is_there():
             _check(platform, topology)

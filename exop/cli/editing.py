@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from cyclopts import Parameter
 
-from exop.cli.edits import NOW, PLAIN, How, Point, find_edit, pointed_edit
+from exop.cli.edits import NOW, PLAIN, UNBOUND, Bounds, How, Point, find_edit, pointed_edit
 from exop.cli.options import HERE, Json, Where
 from exop.cli.peers import Found, find_application
 from exop.cli.proving import AT_ONCE, Proof
@@ -115,7 +115,7 @@ def edit_node(
     edit = find_edit(verb)(words, how) if point == NOW else pointed_edit(words, point)
     asked = proof.as_data()
     with find_application(target, where) as found:
-        return edit_found(found, edit, dry_run=dry_run, json=json, timeout=how.timeout, proof=asked)
+        return edit_found(found, edit, dry_run=dry_run, json=json, bounds=how.bounds, proof=asked)
 
 
 def edit_found(
@@ -124,7 +124,7 @@ def edit_found(
     *,
     dry_run: bool,
     json: bool,
-    timeout: float | None = None,
+    bounds: Bounds = UNBOUND,
     proof: dict[str, Any] | None = None,
 ) -> int:
     """Plan one edit of the node that was found, show it, and make it."""
@@ -137,7 +137,7 @@ def edit_found(
         with code_is_there():
             plan = found.platform.plan_edits(found.application, [{"node": found.node, **edit}], proof=proof)
         try:
-            return show_and_make(plan, dry_run=dry_run, json=json, timeout=timeout, again=left > 0)
+            return show_and_make(plan, dry_run=dry_run, json=json, bounds=bounds, again=left > 0)
         except StaleMesh:
             say(f"exop: {found.application} was changed meanwhile: the edit is planned again")
     raise AssertionError("the last try raises what it meets, or returns")

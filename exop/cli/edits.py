@@ -28,6 +28,29 @@ Timeout: TypeAlias = Annotated[
 
 @Parameter(name="*")
 @dataclass(frozen=True)
+class Bounds:
+    """What a change may take."""
+
+    timeout: Timeout = None
+    pause: Annotated[
+        float | None,
+        Parameter(
+            help="The hand-over of a state may stop the stream for so many seconds, tried on a copy before; 0.05.",
+            validator=check_seconds,
+        ),
+    ] = None
+    allow_stall: Annotated[bool, Parameter(help="Let it stop the stream for longer than --pause.")] = False
+
+    def as_data(self) -> Data:
+        """The bounds, as the change takes them."""
+        return {"timeout": self.timeout, "pause": self.pause, "stall": self.allow_stall}
+
+
+UNBOUND: Final = Bounds()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
 class How:
     """The options of a replacement."""
 
@@ -38,7 +61,7 @@ class How:
         Literal["log"] | None,
         Parameter(help="`log`: its state is made out of the log its input comes from."),
     ] = None
-    timeout: Timeout = None
+    bounds: Bounds = UNBOUND
 
 
 @Parameter(name="*")

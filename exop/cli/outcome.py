@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from exop.cli.beside import ProofView, proof_lines
+from exop.cli.edits import UNBOUND, Bounds
 from exop.cli.report import DONE, Failure, say
 from exop.cli.text import print_json
 from exop.errors import ExopError, StaleMesh, UnknownName
@@ -30,10 +31,8 @@ def code_is_there() -> Iterator[None]:
         raise
 
 
-def show_and_make(
-    plan: RemotePlan, *, dry_run: bool, json: bool, timeout: float | None = None, again: bool = False
-) -> int:
-    """Print *plan*, and make it unless it is only to be shown; *timeout* as for `Plan.apply`.
+def show_and_make(plan: RemotePlan, *, dry_run: bool, json: bool, bounds: Bounds = UNBOUND, again: bool = False) -> int:
+    """Print *plan*, and make it unless it is only to be shown; *bounds* as for `Plan.apply`.
 
     Raises:
         StaleMesh: another change was faster, and *again* says that the caller plans anew then.
@@ -47,7 +46,7 @@ def show_and_make(
         return DONE
     name, view = plan.planned.application, ProofView(plan)
     try:
-        changed = plan.carry_out(timeout, told=view.look)
+        changed = plan.carry_out(**bounds.as_data(), told=view.look)
     except KeyboardInterrupt:
         given_up = plan.planned.proven and plan.platform.abandon_proof(name)
         on = "the proof is given up, the old slet stays" if given_up else "the platform goes on with the change"

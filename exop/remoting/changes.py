@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -48,6 +48,8 @@ class Topology(Request, frozen=True):
     revision: int | None = 0
     marks: Annotated[dict[str, Marks], msgspec.Meta(max_length=1000)] = msgspec.field(default_factory=dict)
     timeout: Patience = None
+    pause: Patience = None
+    stall: bool = False
     proof: Proof | None = None
     folder: str = ""
 
@@ -66,6 +68,8 @@ class PlanNumber(Request, frozen=True):
 
     plan: str
     timeout: Patience = None
+    pause: Patience = None
+    stall: bool = False
     proof: Proof | None = None
 
 
@@ -92,6 +96,11 @@ class Proving(Request, frozen=True):
 MOST_HEAVY: Final = 2
 
 
+def bounds(request: Topology | PlanNumber) -> dict[str, Any]:
+    """The bounds of a change that is asked for, as `apply` takes them."""
+    return {"timeout": request.timeout, "pause": request.pause, "stall": request.stall}
+
+
 class ChangeOperations:
     """The operations by which one platform is changed."""
 
@@ -106,7 +115,7 @@ class ChangeOperations:
     def apply(self, request: Topology) -> CarriedOut:
         """Begin to make a mesh what runs; as for `carry_out`."""
         mesh = self._mesh(request)
-        number = self._tasks.begin(lambda: self._changed(self._platform.apply(mesh, timeout=request.timeout)))
+        number = self._tasks.begin(lambda: self._changed(self._platform.apply(mesh, **bounds(request))))
         return CarriedOut(number, self._tasks.result(number))
 
     @operation
@@ -126,7 +135,7 @@ class ChangeOperations:
         """Begin a change that was planned; what came of it is asked for by `outcome`, if it takes long."""
         shelf = self._heavy if request.plan in self._heavy else self._plans
         plan = proven(shelf.take(request.plan), request.proof)
-        number = self._tasks.begin(lambda: self._changed(plan.apply(timeout=request.timeout)))
+        number = self._tasks.begin(lambda: self._changed(plan.apply(**bounds(request))))
         return CarriedOut(number, self._tasks.result(number))
 
     @operation

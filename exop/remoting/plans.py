@@ -68,20 +68,30 @@ class RemotePlan:
 
         return {name: value for name, value in plain(self.planned).items() if name != "plan"}
 
-    def apply(self, *, shadow: Shadow | None = None, keep: float | None = None, timeout: float | None = None) -> Mesh:
+    def apply(
+        self,
+        *,
+        shadow: Shadow | None = None,
+        keep: float | None = None,
+        timeout: float | None = None,
+        pause: float | None = None,
+        stall: bool = False,
+    ) -> Mesh:
         """Make the change; returns the mesh that runs then.
 
         Args:
             shadow: Let the successors run beside the old ones first, and take over only if they do the same.
             keep: For so many seconds the predecessors run on behind; `rollback` lets one take over again.
             timeout: How many seconds the drivers have to come to their safe points, 10 by default.
+            pause: For how many seconds the hand-over of a state may stop the stream, 0.05 by default.
+            stall: Let it stop the stream for longer.
 
         Raises:
             StaleMesh: the application was changed after the plan was made.
             ShadowFailed: a successor was not proven; everything is as it was.
             PlanError: the change could not be made; everything is as it was.
         """
-        changed = self.carry_out(timeout, proof=as_proof(shadow, keep))
+        changed = self.carry_out(timeout, pause=pause, stall=stall, proof=as_proof(shadow, keep))
         if self.mesh is None:
             return self.platform.mesh(changed.application)
         return without_marks(self.mesh).at(changed.revision)
@@ -90,6 +100,8 @@ class RemotePlan:
         self,
         timeout: float | None = None,
         *,
+        pause: float | None = None,
+        stall: bool = False,
         proof: Mapping[str, Any] | None = None,
         told: Callable[[], object] | None = None,
     ) -> Changed:
@@ -100,7 +112,7 @@ class RemotePlan:
         Raises:
             StaleMesh, PlanError: as `apply`.
         """
-        return self.platform.carry_out(self.planned.plan, timeout, proof=proof, told=told)
+        return self.platform.carry_out(self.planned.plan, timeout, pause=pause, stall=stall, proof=proof, told=told)
 
 
 def as_proof(shadow: Shadow | None, keep: float | None) -> dict[str, Any] | None:

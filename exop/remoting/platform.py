@@ -134,15 +134,17 @@ class RemotePlatform:
         request = {"application": application, "edits": list(edits), "proof": proof, "folder": os.getcwd()}
         return self._planned("edit", request)
 
-    def apply(self, mesh: Mesh, *, timeout: float | None = None) -> Mesh:
+    def apply(self, mesh: Mesh, *, timeout: float | None = None, **bounds: Any) -> Mesh:
         """Make *mesh* what runs there; its slets are found by their identity, code does not travel.
+
+        *timeout*, and `pause` and `stall` among the *bounds*, as for `Plan.apply`.
 
         Raises:
             MeshError: the mesh cannot be, or code would have to travel; nothing has happened.
             PlanError: it could not be made to run; everything is as it was.
             StaleMesh: another change was applied meanwhile.
         """
-        request = {**as_topology(mesh, self._send), "timeout": timeout}
+        request = {**as_topology(mesh, self._send), "timeout": timeout, **bounds}
         return without_marks(mesh).at(self._carried_out("apply", request).revision)
 
     def apply_topology(self, toml: str, revision: int = 0, *, told: Callable[[], object] | None = None) -> str:
@@ -160,12 +162,10 @@ class RemotePlatform:
         *,
         proof: Mapping[str, Any] | None = None,
         told: Callable[[], object] | None = None,
+        **bounds: Any,
     ) -> Changed:
-        """Make the change that was planned under this number; *timeout* as for `Plan.apply`.
-
-        *told* is called from time to time until it ends.
-        """
-        return self._carried_out("carry_out", {"plan": plan, "timeout": timeout, "proof": proof}, told)
+        """Make the change that was planned under this number; *told* is called from time to time until it ends."""
+        return self._carried_out("carry_out", {"plan": plan, "timeout": timeout, "proof": proof, **bounds}, told)
 
     def rollback(self, application: str, node: str) -> Mesh:
         """Let the predecessor of a node, kept by `plan.apply(keep=…)`, take over again, as `Platform.rollback`."""

@@ -23,7 +23,7 @@ from exop.wiring.changes import Changes, finished
 from exop.wiring.channels import check_channels
 from exop.wiring.controller import WiringController
 from exop.wiring.deployer import Deployer
-from exop.wiring.durability import Durability
+from exop.wiring.durability import LEAVING, Durability
 from exop.wiring.lines import Aftermath, caught_up
 from exop.wiring.notes import notes
 from exop.wiring.plan import Plan, make_plan
@@ -113,7 +113,9 @@ class Applications:
         told = tuple(self.changes.beside.notes(plan))
         return dataclasses.replace(plan, remarks=lambda: (*remarks(), *told), carry_out=self.changes.carry_out)
 
-    def apply(self, mesh: Mesh, timeout: float | None = None) -> Mesh:
+    def apply(
+        self, mesh: Mesh, timeout: float | None = None, pause: float | None = None, *, stall: bool = False
+    ) -> Mesh:
         """Make *mesh* what runs: deploy a new application, or change the one that runs. Returns it with its revision.
 
         A change is given up when drivers need longer than *timeout* seconds to come to their safe points.
@@ -124,11 +126,11 @@ class Applications:
             StaleMesh: another change was applied meanwhile.
         """
         if self._runs(mesh.name):
-            return self.plan(mesh).apply(timeout=timeout)
+            return self.plan(mesh).apply(timeout=timeout, pause=pause, stall=stall)
         with self.changes.turn(mesh.name):
             known = self._running.get(mesh.name)
             if self._runs(mesh.name):
-                return self.plan(mesh).apply(timeout=timeout)
+                return self.plan(mesh).apply(timeout=timeout, pause=pause, stall=stall)
             if known is not None and mesh.revision:
                 raise finished(mesh.name)
             mesh = resolved(mesh, self._catalog.slets, durable=self.store is not None)
@@ -267,15 +269,15 @@ class Applications:
             self._closings += 1
         self._manager.user.give_up(phase="opening")
         for application in self.checkpoints.names():
-            self.checkpoints.last(application)
+            self.checkpoints.last(application, LEAVING)
         with self._turn:
             deployments = list(self._running.values())
             self._running.clear()
         with ExitStack() as all_of_them:  # an interrupt of one does not keep the others from being closed
             for deployment in reversed(deployments):
-                all_of_them.callback(self._undeploy, deployment)
+                all_of_them.callback(self._undeploy, deployment, LEAVING)
 
-    def _undeploy(self, deployment: Deployment, timeout: float = 5.0) -> bool:
+    def _undeploy(self, deployment: Deployment, timeout: float) -> bool:
         with deployment.changing:
             return self._deployer.undeploy(deployment, timeout)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -19,13 +20,15 @@ from exop.runtime.drivers.base import current_driver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.interrupts import held
 from exop.runtime.manager import ComponentManager
+from exop.runtime.pause import PATIENCE
 from exop.wiring.change import Change
 from exop.wiring.controller import WiringController
 from exop.wiring.lines import renewed
-from exop.wiring.plan import Plan
+from exop.wiring.plan import Plan, Step
 from exop.wiring.shadow.beside import Beside
 from exop.wiring.shadow.proof import Proof
 from exop.wiring.standby import Companions
+from exop.wiring.successors import capture, taken
 
 #: The applications that the caller, or the caller's caller, is changing.
 _CHANGING: Final[ContextVar[tuple[str, ...]]] = ContextVar("_CHANGING", default=())
@@ -75,6 +78,7 @@ class Changes:
             PlanError: it could not be made, and everything is as it was.
         """
         name = plan.after.name
+        plan = self._tried(plan)
         if plan.shadow is None or not plan:
             with ExitStack() as turn:
                 turn.enter_context(self.turns_of(name))
@@ -92,6 +96,28 @@ class Changes:
                     return self._make(plan, self.beside.companions(plan, proof))
         finally:
             self.beside.over(proof)
+
+    def _tried(self, plan: Plan) -> Plan:
+        """Try on copies how long it takes to hand over the states, while the stream runs; others may change it.
+
+        Raises:
+            PlanError: a state cannot be handed over, or would stop the stream for longer than the plan allows.
+        """
+        tried: dict[str, Step] = {}
+        for step in plan.steps if plan.shadow is None else ():
+            running = self._running.get(plan.after.name)
+            old = running.components.get(step.node)
+            if step.state is None or step.state.calls is None or old is None or old.state is None:
+                continue
+            seconds = PATIENCE if plan.timeout is None else plan.timeout
+            copy = capture(running, step.node, seconds)
+            begin = time.perf_counter()
+            taken(step.state, old, copy, seconds)
+            took = time.perf_counter() - begin
+            if took > plan.pause and not plan.stall:
+                raise _stalls(step, took)
+            tried[step.node] = dataclasses.replace(step, state=dataclasses.replace(step.state, took=took))
+        return dataclasses.replace(plan, steps=tuple(tried.get(step.node, step) for step in plan.steps))
 
     def rollback(self, application: str, node: str, planned: Callable[[Mesh], Plan]) -> Mesh:
         """Let a predecessor that was kept take over again, with its own, current state.
@@ -227,6 +253,15 @@ def finished(application: str) -> PlanError:
     return PlanError(
         f"{application} has finished: there is nothing to change any more; "
         f"to run it once more, apply a mesh that is newly built, or mesh.at(0)"
+    )
+
+
+def _stalls(step: Step, took: float) -> PlanError:
+    assert step.state is not None
+    return PlanError(
+        f"the change stops the stream for about {took:.2g} s: {step.state.calls} of {step.node}, as tried on a copy; "
+        f"nothing has happened; allow it (apply(stall=True), --allow-stall), or a longer pause (apply(pause=…), "
+        f"--pause), or replace {step.node} with lose_state=True"
     )
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from exop.runtime.durable.checkpointer import Checkpointer
     from exop.runtime.store import Store
 
+#: Seconds that an application has for its last checkpoint, and to leave, when the platform is closed.
+LEAVING = 5.0
 #: What a checkpoint may fail with: it is noted by the checkpointer, and shown by the status.
 UNTAKEN = (CheckpointError, ComponentFailed, NotStorable, StateError)
 
@@ -106,7 +108,7 @@ class Durability:
             return False
         return True
 
-    def last(self, application: str, seconds: float = 10.0) -> None:
+    def last(self, application: str, seconds: float) -> None:
         """Take the last one of an application, within so many seconds, and let nothing move after it."""
         taker = self.takers[application]
         self.stop(application)

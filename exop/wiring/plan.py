@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import TIMEOUT_MAX
-from typing import Literal
+from typing import Final, Literal
 
 from exop.errors import PlanError, SettingError
 from exop.model.diff import Difference, SettingChange, difference, setting_changes
@@ -16,6 +16,9 @@ from exop.model.notebook import as_text, picture_of
 from exop.model.shadow import Shadow, as_shadow
 from exop.model.slet import Slet
 from exop.runtime.interrupts import uninterrupted
+
+#: Seconds for which the hand-over of a state may stop the stream, by default.
+PAUSE: Final = 0.05
 
 Verb = Literal["add", "remove", "replace", "configure", "arm", "suspend", "resume", "rewire", "adjust"]
 
@@ -80,6 +83,8 @@ class Plan:
     changes: Difference
     remarks: Callable[[], tuple[str, ...]] = field(default=tuple, repr=False, compare=False)
     timeout: float | None = None
+    pause: float = PAUSE
+    stall: bool = False
     shadow: Shadow | None = None
     keep: float | None = None
     carry_out: Callable[[Plan], Mesh] | None = field(default=None, repr=False, compare=False)
@@ -131,14 +136,26 @@ class Plan:
         return replace(plan, remarks=lambda: (*self.notes, *more))
 
     @uninterrupted
-    def apply(self, *, shadow: Shadow | None = None, keep: float | None = None, timeout: float | None = None) -> Mesh:
+    def apply(
+        self,
+        *,
+        shadow: Shadow | None = None,
+        keep: float | None = None,
+        timeout: float | None = None,
+        pause: float | None = None,
+        stall: bool = False,
+    ) -> Mesh:
         """Make the change; returns the mesh that runs then.
 
         Args:
             shadow: Let the successors run beside the old ones first, and take over only if they do the same.
             keep: For so many seconds the predecessors run on behind; `platform.rollback` lets one take over again.
             timeout: How many seconds the drivers have to come to their safe points, 10 by default; then the change is
-                given up, and everything is as it was.
+                given up, and everything is as it was. Each slet has as many seconds to open, to hand over its state
+                and to close.
+            pause: For how many seconds the hand-over of a state may stop the stream, 0.05 by default. It is tried on a
+                copy before the stream is stopped; if that takes longer, the change is refused with the time it took.
+            stall: Let the hand-over of a state stop the stream for longer than *pause*.
 
         Raises:
             SettingError: *timeout* is no number of seconds; nothing has happened.
@@ -149,16 +166,18 @@ class Plan:
         if self.carry_out is None:
             raise PlanError("this plan belongs to no platform; make it with platform.plan(mesh)")
         check_seconds("apply", timeout)
+        check_seconds("apply", pause, setting="pause")
         plan = (
             self
             if shadow is None and keep is None
             else self.proven(self.shadow if shadow is None else shadow, self.keep if keep is None else keep)
         )
-        return self.carry_out(plan if timeout is None else replace(plan, timeout=timeout))
+        plan = plan if timeout is None else replace(plan, timeout=timeout)
+        return self.carry_out(replace(plan, pause=plan.pause if pause is None else pause, stall=plan.stall or stall))
 
 
-def check_seconds(place: str, timeout: object, least: float = 0.0) -> None:
-    """Refuse what is no time-out; `None` is one.
+def check_seconds(place: str, timeout: object, least: float = 0.0, setting: str = "timeout") -> None:
+    """Refuse what is no number of seconds; `None` is one.
 
     Raises:
         SettingError: it is no number, or none that a thread can wait for.
@@ -167,7 +186,7 @@ def check_seconds(place: str, timeout: object, least: float = 0.0) -> None:
     if timeout is None or (number is not None and least <= number <= TIMEOUT_MAX):
         return
     problem = f"{timeout!r} ({type(timeout).__name__}) is no number of seconds from 0 to {TIMEOUT_MAX:.0f}"
-    raise SettingError(place=place, setting="timeout", problem=problem)
+    raise SettingError(place=place, setting=setting, problem=problem)
 
 
 def make_plan(before: Mesh, after: Mesh) -> Plan:

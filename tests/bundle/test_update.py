@@ -154,12 +154,10 @@ def test_all_applications_or_none(platform: Platform, tmp_path: Path):
         runs_on(one, 2)
 
 
-OPENING = """
-from exop import Memento, Slet, input_port
-
-class Seen(Memento):
-    last: object = None
-    by_mood: object = None
+OPENING = (
+    CHECKING.partition("@slet")[0]
+    + """
+from exop import Slet, input_port
 
 class AddUp(Slet, name="add_up"):
     seen: Seen
@@ -171,6 +169,7 @@ class AddUp(Slet, name="add_up"):
     def number(self, number: int) -> tuple[int, int]:
         return number, 0
 """
+)
 BROKEN = {
     "a port": (CHECKING.replace("(number: int,", "(item: int,").replace("number ", "item "), MeshError, "no port"),
     "a slet": (CHECKING.replace("def add_up", "def more"), BundleError, "offers no slet 'add_up', which one.sum runs"),

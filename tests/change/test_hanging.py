@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from exop import Memento, Platform, Slet, hookimpl, input_port
-from exop.errors import CheckpointError, ComponentFailed
+from exop import Memento, Platform, Slet, hookimpl, input_port, slet
+from exop.errors import CheckpointError, ComponentFailed, PlanError
 from exop.hooks import Plugins
 from tests.change.tools import chain, changed, endless, grows, in_thread, plain, plain_too, whole, writing
 from tests.rig import PATIENCE, eventually
@@ -181,3 +181,91 @@ def test_a_sink_that_hangs_in_a_checkpoint_is_suspended_until_it_is_replaced(sin
             GATE.set()
         platform.remove("app")
         whole(successor.instance.seen.items)
+
+
+class Old(Memento):
+    """The state of before."""
+
+    total: int = 0
+
+
+class New(Memento):
+    """The state that it becomes."""
+
+    total: int = 0
+
+    @classmethod
+    def upgrade(cls, old: Old) -> "New":
+        """Hang while the gate is closed, unless it is not the first one."""
+        UPGRADES.append(threading.current_thread().name)
+        if len(UPGRADES) in HANGING:
+            GATE.wait(PATIENCE)
+        return cls(total=old.total)
+
+
+UPGRADES: list[str] = []
+#: Which calls of `upgrade` hang.
+HANGING: set[int] = set()
+
+
+@slet
+def adding(x: int, kept: Old) -> int:
+    """Pass on, and add up."""
+    kept.total += x
+    return x
+
+
+@slet
+def adding_too(x: int, kept: New) -> int:
+    """The same with another state."""
+    kept.total += x
+    return x
+
+
+def upgraded(platform: Platform, **bounds: Any) -> None:
+    """Replace the slet by the one that upgrades the state."""
+    platform.plan(platform.mesh("app").replace("b", adding_too)).apply(**bounds)
+
+
+@pytest.fixture
+def upgrading():
+    """No upgrade hangs, and the gate is closed; it is opened afterwards."""
+    UPGRADES.clear()
+    HANGING.clear()
+    GATE.clear()
+    yield
+    GATE.set()
+
+
+@pytest.mark.parametrize("call", [1, 2], ids=["tried on a copy", "in the cut"])
+def test_an_upgrade_that_hangs_fails_its_change_and_the_old_slet_runs_on(call, upgrading):
+    """It is given up after the time-out, and the old state is as it was; what it makes later is dropped."""
+    HANGING.add(call)
+    seen: list[int] = []
+    with Platform() as platform:
+        platform.apply(chain("app", endless, adding, writing(seen)).build())
+        grows(seen, 10)
+        with pytest.raises(ComponentFailed, match="b failed while taking over the state: it has not returned"):
+            upgraded(platform, timeout=SHORT)
+        grows(seen, 10)
+        assert platform.mesh("app").node("b").slet.name == "adding"
+        (call,) = platform.status("app")["calls"]
+        assert (call["node"], call["phase"]) == ("b", "taking over the state")
+        upgraded(platform)
+        grows(seen, 10)
+        assert platform.deployment("app").components["b"].state.total >= sum(seen) - seen[-1]
+    whole(seen)
+
+
+def test_an_upgrade_that_takes_longer_than_the_pause_needs_consent(upgrading):
+    """The error states the time that it takes, and nothing has happened; allowed, the change is made."""
+    seen: list[int] = []
+    with Platform() as platform:
+        platform.apply(chain("app", endless, adding, writing(seen)).build())
+        with pytest.raises(PlanError, match=r"stops the stream for about .* s: New.upgrade of b, .*--allow-stall"):
+            upgraded(platform, pause=0.0)
+        assert platform.mesh("app").revision == 1
+        upgraded(platform, pause=0.0, stall=True)
+        assert platform.mesh("app").node("b").slet.name == "adding_too"
+        grows(seen, 10)
+    whole(seen)

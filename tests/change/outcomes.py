@@ -1,0 +1,187 @@
+"""An application in which the code of a slet hangs or raises at any point, and the changes that are made to it."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from exop import Memento, Platform, Slet, hookimpl, input_port, slet
+from exop.errors import ExopError
+from exop.hooks import Plugins
+from exop.model.mesh import Mesh, Node
+from exop.model.slet import spec_of
+from tests.change.tools import chain, endless, plain, plain_too
+from tests.rig import PATIENCE, eventually
+
+#: So long a change waits for the code of a slet, in seconds.
+SHORT = 0.5
+POINTS = ("enter", "exit", "item", "upgrade", "memento", "commit", "listener", "metrics")
+MODES = ("hangs", "raises")
+
+
+@dataclass
+class Trouble:
+    """The point at which the code of the slet hangs or raises now, if there is one."""
+
+    at: str = ""
+    mode: str = ""
+    gate: threading.Event = field(default_factory=threading.Event)
+    met: threading.Event = field(default_factory=threading.Event)
+
+    def meet(self, at: str) -> None:
+        """Hang or raise, if that is the point."""
+        if at == self.at:
+            self.met.set()
+            if self.mode == "raises":
+                raise ValueError(f"trouble in {at}")
+            self.gate.wait(PATIENCE)
+
+    def begin(self, at: str, mode: str) -> None:
+        """From now on."""
+        self.gate.clear()
+        self.met.clear()
+        self.at, self.mode = at, mode
+
+    def end(self) -> None:
+        """No more; what hangs goes on."""
+        self.at = ""
+        self.gate.set()
+
+
+TROUBLE = Trouble()
+
+
+class Total(Memento):
+    """The state of before."""
+
+    total: int = 0
+
+
+class Sums(Memento):
+    """The state that it becomes."""
+
+    total: int = 0
+
+    @classmethod
+    def upgrade(cls, old: Total) -> "Sums":
+        """Take it over."""
+        TROUBLE.meet("upgrade")
+        return cls(total=old.total)
+
+
+class Bad(Slet):
+    """A slet in whose code there may be trouble."""
+
+    kept: Total
+    step: int = 1
+
+    def __enter__(self) -> "Bad":
+        TROUBLE.meet("enter")
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        TROUBLE.meet("exit")
+
+    @input_port
+    def x(self, x: int) -> int:
+        """Pass on."""
+        TROUBLE.meet("item")
+        return x
+
+    def flush(self) -> None:
+        """The memento is taken next."""
+        TROUBLE.meet("memento")
+
+    def commit_checkpoint(self, number: int) -> None:
+        """A checkpoint is committed."""
+        TROUBLE.meet("commit")
+
+    def metrics(self) -> dict[str, int | float | str]:
+        """Figures."""
+        TROUBLE.meet("metrics")
+        return {"total": self.kept.total}
+
+
+class BadToo(Bad):
+    """Its successor, with another state."""
+
+    kept: Sums  # type: ignore[assignment]
+
+
+SEEN: list[int] = []
+
+
+@slet
+def write(x: int) -> None:
+    """Write down what arrives."""
+    SEEN.append(x)
+
+
+class Offered:
+    """The plugin of these slets."""
+
+    @staticmethod
+    @hookimpl
+    def register_slets() -> list[Any]:
+        """All of them."""
+        return [endless, plain, plain_too, write, Bad, BadToo]
+
+
+def running(state: Path) -> Platform:
+    """A platform on which the application runs."""
+    plugins = Plugins()
+    plugins.register("outcomes", Offered())
+    platform = Platform(state=state, control=False, plugins=plugins).start()
+    app = chain("app", endless, Bad, plain, write)
+    app.durable(every=3600)
+    SEEN.clear()
+    platform.apply(app.build())
+    platform.checkpoint("app")
+    return platform
+
+
+def _edited(edit: Callable[[Mesh], Mesh]) -> Callable[[Platform], object]:
+    return lambda platform: platform.apply(edit(platform.mesh("app")), timeout=SHORT)
+
+
+def _resumed(platform: Platform) -> None:
+    platform.apply(platform.mesh("app").suspend("c"), timeout=SHORT)
+    platform.apply(platform.mesh("app").resume("c"), timeout=SHORT)
+
+
+#: What is done to the application while there is trouble in its node `b`.
+CHANGES: dict[str, Callable[[Platform], object]] = {
+    "replace": _edited(lambda mesh: mesh.replace("b", BadToo)),
+    "add": _edited(lambda mesh: mesh.add(Node("e", spec_of(BadToo), ports={"x": mesh.node("b").ports["out"]}))),
+    "remove": _edited(lambda mesh: mesh.rewire("c", x=mesh.node("a").ports["out"]).remove("b")),
+    "rewire": _edited(lambda mesh: mesh.rewire("c", x=mesh.node("a").ports["out"])),
+    "configure": _edited(lambda mesh: mesh.configure("b", step=2)),
+    "suspend, resume": _resumed,
+    "checkpoint": lambda platform: platform._applications.checkpoints.takers["app"].take(SHORT),
+    "remove all": lambda platform: platform.remove("app", timeout=SHORT),
+    "close": lambda platform: platform.close(),
+}
+
+
+def outcome(platform: Platform, at: str, mode: str, change: str) -> str:
+    """Carry out a change while there is trouble; return what becomes of it, in words."""
+    if at == "listener":
+        platform.registry.listen(None, lambda event: TROUBLE.meet("listener"))
+    TROUBLE.begin(at, mode)
+    component = platform.deployment("app").components["b"]
+    if at == "item":
+        assert TROUBLE.met.wait(PATIENCE)
+        if mode == "raises":
+            eventually(lambda: component.status == "failed")
+    if at == "metrics":
+        platform.status("app")
+    try:
+        CHANGES[change](platform)
+    except ExopError:
+        found = "refused"
+    else:
+        found = "made"
+    stuck = component.status == "failed" and at != "item"
+    given_up = any(call["given_up"] for call in platform.components.user.plain())
+    return found + (", suspended" if stuck else "") + (", given up" if given_up else "")

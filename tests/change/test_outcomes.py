@@ -1,0 +1,61 @@
+"""The table of outcomes on the page about changes: code of a slet hangs or raises at every point, in every change."""
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from tests.change.outcomes import CHANGES, MODES, POINTS, SEEN, SHORT, TROUBLE, outcome, running
+
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "change.md"
+
+
+def rows() -> Iterator[list[str]]:
+    """The rows of the table, its head first."""
+    lines = iter(PAGE.read_text().splitlines())
+    found = (line for line in lines if line.startswith("| code of the slet |"))
+    for line in [next(found), *lines]:
+        if not line.startswith("|"):
+            return
+        if not line.startswith("|---"):
+            yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+HEAD, *TABLE = rows()
+#: Changes that take away what a suspended slet is suspended on: that item goes with it.
+TAKEN_AWAY = ("remove", "rewire")
+
+
+def test_the_page_has_every_point_and_every_change():
+    """Its rows are all the points, hanging and raising; its columns are all the changes."""
+    assert HEAD[1:] == list(CHANGES)
+    assert [row[0] for row in TABLE] == [" ".join(row) for row in product(POINTS, MODES)]
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """What hangs is waited for only briefly."""
+    for module in ("runtime.durable.checkpointer", "runtime.durable.parties"):
+        monkeypatch.setattr(f"exop.{module}.PATIENCE", SHORT)
+    monkeypatch.setattr("exop.runtime.durable.checkpointer.COMMITTING", SHORT)
+    monkeypatch.setattr("exop.wiring.applications.LEAVING", SHORT)
+    monkeypatch.setattr("exop.registry.delivery.PATIENCE", SHORT)
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row[0])
+def test_the_outcome_of_every_change(row, impatient, tmp_path):
+    """It is that of the page, and no item is lost, doubled or reordered."""
+    found = [row[0]]
+    for number, change in enumerate(CHANGES):
+        platform = running(tmp_path / str(number))
+        try:
+            found.append(outcome(platform, *row[0].split(), change))
+        finally:
+            TROUBLE.end()
+            platform.close()
+        missing = set(range(1, SEEN[-1] + 1)) - set(SEEN)
+        assert len(missing) <= (row[0] == "item raises" and change in TAKEN_AWAY)
+        assert sorted(SEEN) == SEEN
+        assert len(set(SEEN)) == len(SEEN)
+    assert found == row
