@@ -11,11 +11,12 @@ from exop.errors import ExopError
 from exop.hooks import Plugins
 from exop.model.mesh import Mesh, Node
 from exop.model.slet import spec_of
-from tests.change.tools import chain, endless, plain, plain_too
+from exop.runtime.budget import UserCall
+from tests.change.tools import chain, endless, grows, plain, plain_too
 from tests.rig import PATIENCE, eventually
 
-#: So long a change waits for the code of a slet, in seconds.
-SHORT = 0.5
+#: So long a change waits for an item that hangs, in seconds; and for a listener.
+SHORT = 0.3
 POINTS = ("enter", "exit", "item", "upgrade", "memento", "commit", "listener", "metrics")
 MODES = ("hangs", "raises")
 
@@ -28,10 +29,13 @@ class Trouble:
     mode: str = ""
     gate: threading.Event = field(default_factory=threading.Event)
     met: threading.Event = field(default_factory=threading.Event)
+    hanging: set[threading.Thread] = field(default_factory=set)
 
     def meet(self, at: str) -> None:
         """Hang or raise, if that is the point."""
         if at == self.at:
+            if self.mode == "hangs":
+                self.hanging.add(threading.current_thread())
             self.met.set()
             if self.mode == "raises":
                 raise ValueError(f"trouble in {at}")
@@ -41,7 +45,18 @@ class Trouble:
         """From now on."""
         self.gate.clear()
         self.met.clear()
+        self.hanging.clear()
         self.at, self.mode = at, mode
+
+    @property
+    def patience(self) -> float:
+        """How long a change waits, in seconds: briefly only for an item that hangs, of which it cannot know."""
+        return SHORT if (self.at, self.mode) == ("item", "hangs") else PATIENCE
+
+    def wait(self, call: UserCall[Any]) -> bool:
+        """Wait for a call of user code instead of `UserCall.wait`: its time is over as soon as it hangs, not before."""
+        eventually(lambda: _WAIT(call, 0.01) or call.abandoned or call._thread in self.hanging, "the end of a call")
+        return call.over
 
     def end(self) -> None:
         """No more; what hangs goes on."""
@@ -49,6 +64,7 @@ class Trouble:
         self.gate.set()
 
 
+_WAIT = UserCall.wait
 TROUBLE = Trouble()
 
 
@@ -138,16 +154,17 @@ def running(state: Path) -> Platform:
     SEEN.clear()
     platform.apply(app.build())
     platform.checkpoint("app")
+    grows(SEEN, 1)
     return platform
 
 
 def _edited(edit: Callable[[Mesh], Mesh]) -> Callable[[Platform], object]:
-    return lambda platform: platform.apply(edit(platform.mesh("app")), timeout=SHORT)
+    return lambda platform: platform.apply(edit(platform.mesh("app")), timeout=TROUBLE.patience, stall=True)
 
 
 def _resumed(platform: Platform) -> None:
-    platform.apply(platform.mesh("app").suspend("c"), timeout=SHORT)
-    platform.apply(platform.mesh("app").resume("c"), timeout=SHORT)
+    platform.apply(platform.mesh("app").suspend("c"), timeout=TROUBLE.patience)
+    platform.apply(platform.mesh("app").resume("c"), timeout=TROUBLE.patience)
 
 
 #: What is done to the application while there is trouble in its node `b`.
@@ -158,8 +175,8 @@ CHANGES: dict[str, Callable[[Platform], object]] = {
     "rewire": _edited(lambda mesh: mesh.rewire("c", x=mesh.node("a").ports["out"])),
     "configure": _edited(lambda mesh: mesh.configure("b", step=2)),
     "suspend, resume": _resumed,
-    "checkpoint": lambda platform: platform._applications.checkpoints.takers["app"].take(SHORT),
-    "remove all": lambda platform: platform.remove("app", timeout=SHORT),
+    "checkpoint": lambda platform: platform._applications.checkpoints.takers["app"].take(TROUBLE.patience),
+    "remove all": lambda platform: platform.remove("app", timeout=TROUBLE.patience),
     "close": lambda platform: platform.close(),
 }
 

@@ -224,7 +224,7 @@ def adding_too(x: int, kept: New) -> int:
 
 def upgraded(platform: Platform, **bounds: Any) -> None:
     """Replace the slet by the one that upgrades the state."""
-    platform.plan(platform.mesh("app").replace("b", adding_too)).apply(**bounds)
+    platform.plan(platform.mesh("app").replace("b", adding_too)).apply(**{"pause": PATIENCE, **bounds})
 
 
 @pytest.fixture
@@ -246,7 +246,7 @@ def test_an_upgrade_that_hangs_fails_its_change_and_the_old_slet_runs_on(call, u
         platform.apply(chain("app", endless, adding, writing(seen)).build())
         grows(seen, 10)
         with pytest.raises(ComponentFailed, match="b failed while taking over the state: it has not returned"):
-            upgraded(platform, timeout=SHORT)
+            upgraded(platform, timeout=3 * SHORT)
         grows(seen, 10)
         assert platform.mesh("app").node("b").slet.name == "adding"
         (call,) = platform.status("app")["calls"]

@@ -96,7 +96,7 @@ def test_while_everything_stands_still(platform):
 
     platform.apply(chain("app", endless, before, writing(seen)).build())
     with pytest.raises(KeyboardInterrupt):
-        changed(platform, "app", lambda mesh: mesh.replace("b", after))
+        platform.apply(platform.mesh("app").replace("b", after), pause=PATIENCE)
     assert platform.mesh("app").revision == 2
     assert isinstance(platform.deployment("app").components["b"].state, New)
     grows(seen)

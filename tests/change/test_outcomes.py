@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from exop.runtime.budget import UserCall
 from tests.change.outcomes import CHANGES, MODES, POINTS, SEEN, SHORT, TROUBLE, outcome, running
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "change.md"
@@ -34,13 +35,13 @@ def test_the_page_has_every_point_and_every_change():
 
 
 @pytest.fixture
-def impatient(monkeypatch):
-    """What hangs is waited for only briefly."""
-    for module in ("runtime.durable.checkpointer", "runtime.durable.parties"):
-        monkeypatch.setattr(f"exop.{module}.PATIENCE", SHORT)
-    monkeypatch.setattr("exop.runtime.durable.checkpointer.COMMITTING", SHORT)
-    monkeypatch.setattr("exop.wiring.applications.LEAVING", SHORT)
-    monkeypatch.setattr("exop.registry.delivery.PATIENCE", SHORT)
+def impatient(monkeypatch, row):
+    """A call has the time that it needs until it hangs; what is no call is waited for only briefly where it hangs."""
+    monkeypatch.setattr(UserCall, "wait", lambda call, *_, **__: TROUBLE.wait(call))
+    if row[0] == "item hangs":
+        monkeypatch.setattr("exop.wiring.applications.LEAVING", SHORT)
+    if row[0] == "listener hangs":
+        monkeypatch.setattr("exop.registry.delivery.PATIENCE", SHORT)
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row[0])
