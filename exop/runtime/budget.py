@@ -245,9 +245,9 @@ class UserCalls:
             return work()
         return self.begin(component, phase, work, late).result(seconds, interruptible=interruptible)
 
-    def abandoned(self, component: Hooks) -> list[UserCall[Any]]:
-        """Return the calls of a component that were given up and have not returned."""
-        return [one for one in self._calls.copy() if one.abandoned and one.component is component]
+    def abandoned(self, *components: Hooks) -> list[UserCall[Any]]:
+        """Return the calls of these components that were given up and have not returned."""
+        return [one for one in self._calls.copy() if one.abandoned and one.component in components]
 
     def give_up(self, application: str | None = None, phase: str | None = None) -> None:
         """Abandon the calls of an application that is removed, or of all; with *phase* those in that phase."""

@@ -40,6 +40,7 @@ class Deployment:
     """The running form of one mesh.
 
     Attributes:
+        name: That of the application.
         inserted: Queues that the wiring has put where drivers would meet, by the place where they stand.
         reasons: Why each of them is there.
         places: What is compiled at each place.
@@ -59,7 +60,7 @@ class Deployment:
     """
 
     def __init__(self, mesh: Mesh) -> None:
-        self.mesh = mesh
+        self.mesh, self.name = mesh, mesh.name
         self._components: dict[str, Component] = {}
         self._attended = Attended()
         self.channels: dict[str, Channel] = {}
@@ -85,11 +86,6 @@ class Deployment:
         self._watchdog, self._visibility = Watchdog(), Visibility()
         self.changing = threading.RLock()
         self.parking = threading.Lock()
-
-    @property
-    def name(self) -> str:
-        """The application's name."""
-        return self.mesh.name
 
     @property
     def components(self) -> dict[str, Component]:

@@ -14,7 +14,7 @@ import functools
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -77,13 +77,14 @@ def check_interrupt() -> None:
         raise KeyboardInterrupt
 
 
-@contextmanager
-def woken(wake: Callable[[], None]) -> Iterator[None]:
+def woken(wake: Callable[[], None]) -> AbstractContextManager[None]:
     """Call *wake* when an interrupt asks the change to give up; the calling thread carries it out."""
     request: _Request | None = getattr(_LOCAL, "request", None)
-    if request is None:
-        yield
-        return
+    return nullcontext() if request is None else _watched(request, wake)
+
+
+@contextmanager
+def _watched(request: _Request, wake: Callable[[], None]) -> Iterator[None]:
     request.watchers.append(wake)
     try:
         yield

@@ -201,13 +201,8 @@ class ComponentMetrics:
         times = sorted(self.singles)  # a copy: its driver adds to it meanwhile
         return round(self.busy + (times[len(times) // 2] * singles if times else 0.0), 6)
 
-    def capture(self, counts: Counts) -> dict[str, Any]:
-        """The counts as plain data, for a checkpoint; `restore` takes it back."""
-        items = [[direction, port, count] for (direction, port), count in counts.items()]
-        return {"items": items, "batches": self.batches, "errors": self.errors, "skipped": self.skipped}
-
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Go on from the counts of a checkpoint; one of an earlier release has none."""
+        """Go on from what `figures_of` gave for a checkpoint; one of an earlier release has none."""
         self.before = {(direction, port): count for direction, port, count in held.get("items", ())}
         self.batches, self.errors, self.skipped = (held.get(name, 0) for name in ("batches", "errors", "skipped"))
         self.recovered = total(self.before, "in"), total(self.before, "out")
@@ -220,6 +215,13 @@ def counts_of(component: Component) -> Counts:
         for key, items in counted_by(component).items():
             found[key] = found.get(key, 0) + items
         return found
+
+
+def figures_of(component: Component) -> dict[str, Any]:
+    """The counts as plain data, for a checkpoint; `ComponentMetrics.restore` takes it back."""
+    metrics, counts = component.metrics, counts_of(component)
+    items = [[direction, port, count] for (direction, port), count in counts.items()]
+    return {"items": items, "batches": metrics.batches, "errors": metrics.errors, "skipped": metrics.skipped}
 
 
 def counted_by(component: Component) -> Counts:

@@ -16,6 +16,7 @@ from typing import Self
 from exop.errors import ExopError, PlanError
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, current_driver
+from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.inside import whereabouts
 from exop.runtime.interrupts import acquire, asked_to_give_up, check_interrupt, woken
 
@@ -51,14 +52,14 @@ class Pause:
         timeout: float = PATIENCE,
         *,
         drivers: Iterable[Driver] | None = None,
-        outside: Iterable[Driver] = (),
+        outside: Iterable[SourceDriver] = (),
         refused: Callable[[str, str], ExopError] = _refused,
     ) -> None:
         self.seconds = 0.0
         self.deployment = deployment
         self.timeout = timeout
         self._drivers = None if drivers is None else list(drivers)
-        self._outside = {id(driver) for driver in outside}
+        self._outside = set(outside)
         self._refused = refused
         self._closed: dict[Driver, None] = {}
         self._unparked: list[Driver] = []
@@ -161,11 +162,13 @@ class Pause:
         Raises:
             KeyboardInterrupt: an interrupt asks the change to give up.
         """
-        if not ready():
+        found = ready()
+        if not found:
             with woken(self.wake), self._news:
                 self._news.wait_for(lambda: ready() or asked_to_give_up(), self.timeout if timeout is None else timeout)
+                found = ready()
         check_interrupt()
-        return ready()
+        return found
 
     def run(self, *actions: Callable[[], None]) -> None:
         """Do *actions* as soon as all that were closed are parked, in the thread of the last one; then let them go.
@@ -236,7 +239,7 @@ class Pause:
 
     def _late(self, driver: Driver) -> bool:
         """Whether a driver that was closed has not come to its safe point yet."""
-        return driver.busy or (id(driver) in self._outside and not driver.outside)
+        return driver.busy or (isinstance(driver, SourceDriver) and driver in self._outside and not driver.outside)
 
     def _too_late(self) -> ExopError:
         late = [driver for driver in self._closed if self._late(driver)]

@@ -151,6 +151,7 @@ class DeadLetters:
     """The items of one node that were set aside, the newest ones: beyond the bound the oldest goes, and is counted.
 
     Attributes:
+        letters: Those that are kept, in order.
         dropped: So many have gone.
         heavy: The memento is too large to be kept with every item.
     """
@@ -158,24 +159,24 @@ class DeadLetters:
     def __init__(self) -> None:
         self.dropped = 0
         self.heavy = False
-        self._letters: list[FailedItem] = []  # most have none: a deque is ten times as large
+        self.letters: list[FailedItem] = []  # most have none: a deque is ten times as large
 
     def __len__(self) -> int:
-        return len(self._letters)
+        return len(self.letters)
 
     def __iter__(self) -> Iterator[FailedItem]:
-        return iter(list(self._letters))
+        return iter(list(self.letters))
 
     def add(self, letter: FailedItem, most: int) -> None:
         """Keep one more, and no more than *most*."""
-        self._letters.append(letter)
-        while len(self._letters) > most:
-            self._letters.pop(0)
+        self.letters.append(letter)
+        while len(self.letters) > most:
+            self.letters.pop(0)
             self.dropped += 1
 
     def take(self) -> list[FailedItem]:
         """Take out what there is, in order."""
-        return [self._letters.pop(0) for _ in range(len(self._letters))]
+        return [self.letters.pop(0) for _ in range(len(self.letters))]
 
     def capture(self) -> dict[str, Any]:
         """All of them, as plain data; `restore` takes it back."""
@@ -183,7 +184,7 @@ class DeadLetters:
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Keep these again."""
-        self._letters.extend(FailedItem(**one) for one in held["letters"])
+        self.letters.extend(FailedItem(**one) for one in held["letters"])
         self.dropped += held["dropped"]
 
 

@@ -185,11 +185,6 @@ class Driver:
             self.attention = True
         self.notify()
 
-    @property
-    def outside(self) -> bool:
-        """Closed, it waits outside of the slet that it iterates: the slet's memento is what has been sent."""
-        return self.parked or self.held_by is not None
-
     def measure_next(self) -> None:
         """Ask the driver to take the instrumented way for its next item."""
         with self._flags:

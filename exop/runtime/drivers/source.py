@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Literal
 
 from exop.model.items import CONTROL, EndOfStream
@@ -61,7 +62,7 @@ class SourceDriver(ThreadDriver):
         self._batches = form == "batches"
         self._plain = form == "items" and flush is None
         self._pulls = pulls
-        self.flow = Flow(lambda: self.count)
+        self.flow = Flow(partial(getattr, self, "count"))
 
     def run(self) -> None:
         """Iterate until the source ends, or is asked to end; then send the end of the stream."""
@@ -191,8 +192,10 @@ class SourceDriver(ThreadDriver):
 
     @property
     def outside(self) -> bool:
-        """Closed, it waits outside of the slet that it iterates, has left, or has not begun."""
-        return super().outside or not self.alive
+        """Closed, it waits outside of the slet that it iterates, has left, or has not begun: what it has is sent."""
+        return (
+            self.parked or self.held_by is not None or self.left or self._thread is None or not self._thread.is_alive()
+        )
 
     def _send(self, item: Any, *, probe: bool) -> None:
         """Send what the source yielded, behind what it pushed to further ports before."""

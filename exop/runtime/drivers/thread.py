@@ -45,11 +45,6 @@ class ThreadDriver(Driver):
             self._thread.join(timeout)
         return not self.alive
 
-    @property
-    def outside(self) -> bool:
-        """Closed, it waits outside of the slet that it iterates, or has left."""
-        return super().outside or self.left
-
     def prompt(self) -> None:
         """Make the driver look into its inlets; one whose own work is over comes back for that."""
         super().prompt()

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from exop.errors import CheckpointError, ComponentFailed, NotCommitted
 from exop.runtime.budget import UserCall
+from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable.failpoints import failpoint
@@ -57,7 +58,7 @@ def sync(deployment: Deployment) -> None:
     for component in deployment.components.values():
         if component.tie is not None:
             component.tie.sync()
-    for channel in deployment.channels.values():
+    for channel in _kept(deployment, "sync"):
         channel.sync()
 
 
@@ -73,7 +74,7 @@ def commit(deployment: Deployment, number: int) -> list[tuple[Component, UserCal
         component.committing = component.user.begin(component, "committing a checkpoint", work)
         begun.append((component, component.committing))
     failed: NotCommitted | None = None
-    for channel in deployment.channels.values():
+    for channel in _kept(deployment, "committed"):
         try:
             channel.committed()
         except RAISED as problem:
@@ -102,10 +103,16 @@ def committed(deployment: Deployment, begun: Iterable[tuple[Component, UserCall[
         raise failed
 
 
-def given_up(deployment: Deployment) -> Iterator[UserCall[Any]]:
+def given_up(deployment: Deployment) -> list[UserCall[Any]]:
     """The calls of an application's slets that were given up and have not returned: they hold checkpoints up."""
-    for component in deployment.components.values():
-        yield from component.user.abandoned(component)
+    components = [*deployment.components.values()]
+    return [call for user in {one.user for one in components} for call in user.abandoned(*components)]
+
+
+def _kept(deployment: Deployment, name: str) -> list[Channel]:
+    """The channels whose kind has this method for itself."""
+    plain = getattr(Channel, name)
+    return [one for one in deployment.channels.values() if getattr(type(one), name) is not plain]
 
 
 def _not_committed(deployment: Deployment, node: str, problem: BaseException) -> NotCommitted:

@@ -85,7 +85,8 @@ def _node(deployment: Deployment, component: Component, held: dict[str, Any]) ->
     component.over = held["over"]
     component.merge.restore(held["merge"])
     component.ended.update(held["ended"])
-    component.trouble.dead.restore(held["dead"])
+    if "dead" in held:
+        component.trouble.dead.restore(held["dead"])
     component.metrics.restore(held.get("figures", {}))
     for name, pending in held["pending"].items():
         output = component.outputs.get(name)

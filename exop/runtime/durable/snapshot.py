@@ -18,7 +18,7 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.entry import NOWHERE
-from exop.runtime.metrics import counts_of
+from exop.runtime.metrics import figures_of
 from exop.runtime.ports import BufferedOutput
 from exop.runtime.tied.durable import DurableTie
 from exop.runtime.unwind import Call
@@ -95,13 +95,14 @@ def _node(component: Component) -> dict[str, Any]:
         "over": component.lifecycle.state is State.ENDED,
         "merge": component.merge.capture(),
         "ended": sorted(component.ended),
-        "dead": component.trouble.dead.capture(),
-        "figures": component.metrics.capture(counts_of(component)),
+        "figures": figures_of(component),
         "pulled": {name: port.capture() for name, port in component.pulled.items()},
         "pending": {
             name: output.capture() for name, output in component.outputs.items() if isinstance(output, BufferedOutput)
         },
     }
+    if component.trouble.dead.letters or component.trouble.dead.dropped:
+        held["dead"] = component.trouble.dead.capture()
     if isinstance(driver, SourceDriver):
         held["hand"] = driver.hand
     if isinstance(component.tie, DurableTie):

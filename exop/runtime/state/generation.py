@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import errno
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from exop.errors import StateError
 from exop.runtime.log.files import DISK, File
@@ -16,8 +15,7 @@ NAME: Final = "generation"
 _WRITTEN, _COMMITTED = "written", "committed"
 
 
-@dataclass(frozen=True)
-class Generation:
+class Generation(NamedTuple):
     """A transaction of the database.
 
     Attributes:

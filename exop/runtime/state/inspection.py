@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -72,7 +72,7 @@ def inspect(directory: Path) -> Inspected | None:
     if noted is None:
         raise _lost(path, f"{directory / 'generation'}, which tells whether it is the newest, is missing", accept=True)
     before = found.generation.number == noted.number - 1 and not noted.committed
-    if found.generation != replace(noted, committed=True) and not before:
+    if found.generation != noted._replace(committed=True) and not before:
         problem = f"{noted_as(noted)}, and the database holds the generation {found.generation.number}"
         raise _lost(path, problem, accept=True)
     return found

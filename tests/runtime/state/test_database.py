@@ -6,7 +6,6 @@ import shutil
 import sqlite3
 import zlib
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -326,7 +325,7 @@ def second(directory: Path) -> None:
         generation = advance(database)
         database.execute("UPDATE applications SET topology = 'otter' WHERE name = 'hurt'")
     noted = GenerationFile(directory)
-    noted.write(replace(generation, committed=True))
+    noted.write(generation._replace(committed=True))
     noted.close()
 
 
