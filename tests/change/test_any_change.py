@@ -303,6 +303,7 @@ def run(platform: Platform, name: str, chance: random.Random, *, more: bool = Fa
     try:
         for _ in range(chance.randint(1, 8)):
             changes.one()
+            found += books.check(deployment)
         heal(platform, name)
         found += books.check(deployment) + wrong_figures(made, deployment) + verdict(made) + changes.wrong()
         return [*found, *changes.trace] if found else []

@@ -170,7 +170,7 @@ def test_a_port_can_be_connected_elsewhere_while_the_stream_runs(rig):
 
 
 def test_what_waits_in_front_of_a_port_goes_with_it(rig):
-    """A port that is connected elsewhere first gets what its own inserted queue holds: it was sent to it."""
+    """A port that is connected elsewhere first gets what its own inserted queue holds; none of it counts as dropped."""
     seen, gate = [], Gate()
 
     class Slow(Two):
@@ -194,12 +194,14 @@ def test_what_waits_in_front_of_a_port_goes_with_it(rig):
     app.add("slow", Slow, left=app.output("a"), right=app.output("b"))
     deployment = rig.deploy(app)
     gate.somebody_waits()
-    eventually(lambda: deployment.inserted["a -> slow.left"].depth == 50)
+    before = deployment.inserted["a -> slow.left"]
+    eventually(lambda: before.depth == 50)
     rig.wiring.connect(deployment.components["slow"], "left", "c")
     gate.open()
     rig.wiring.settle(deployment, timeout=PATIENCE)
     assert deployment.wait(PATIENCE)
     assert [one for one in seen if isinstance(one, int)] == list(range(50))
+    assert before.metrics()["dropped"] == 0
 
 
 def test_a_consumer_that_comes_after_the_end_is_told_so(rig):

@@ -35,6 +35,7 @@ class Buffered(Channel):
         worker: The driver that takes the entries; the channel wakes it when it sleeps.
         deliver: The way into the consumers, for a driver that drains the channel.
         left: The only one who took items has ended: nothing is kept any more.
+        dropped: Items that came when, or waited until, the only consumer had ended.
         waits: For how many seconds measured items have waited.
         alarm: Called when the channel is in trouble.
     """
@@ -51,6 +52,7 @@ class Buffered(Channel):
         self.worker: Driver | None = None
         self.deliver: Entry = NOWHERE
         self.left = False
+        self.dropped = 0
         self.waits: deque[float] = deque(maxlen=512)
         self.alarm: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
@@ -82,8 +84,8 @@ class Buffered(Channel):
         """Put entries, as `capture` gives them, before those that wait; called while nothing is in flight."""
 
     @abstractmethod
-    def clear(self) -> None:
-        """Forget what waits."""
+    def clear(self) -> int:
+        """Forget what waits; return how many items that were."""
 
     @property
     def overfull(self) -> bool:
@@ -93,7 +95,7 @@ class Buffered(Channel):
     def leave(self) -> None:
         """Drop the items that wait, and those that come: the consumer has ended."""
         self.left = True
-        self.clear()
+        self.dropped += self.clear()
         self._let_in()
 
     def keeps_out(self, driver: Driver, size: int = 1) -> bool:
@@ -129,7 +131,7 @@ class Buffered(Channel):
         """Make the pusher wait until there is room: here, or at its next safe point, if it is a worker."""
         driver = current_driver()
         if self.left:
-            self.clear()
+            self.dropped += self.clear()
         elif driver is None:
             self._wait_outside(size)
         elif driver is self.worker:

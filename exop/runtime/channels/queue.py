@@ -25,7 +25,6 @@ class QueueChannel(Buffered):
 
     Attributes:
         taken: Items that were delivered, or taken by a port that pulls.
-        dropped: Items that came when, or waited until, the only consumer had ended.
     """
 
     kind: ClassVar[str] = "queue"
@@ -33,7 +32,7 @@ class QueueChannel(Buffered):
     def __init__(self, name: str, *, capacity: int = 1024) -> None:
         super().__init__(name, capacity=capacity)
         self.entries: deque[Any] = deque()
-        self.taken = self.dropped = self.marks = 0
+        self.taken = self.marks = 0
         self.flow = Flow(lambda: self.taken - self._apart)
         self._apart = 0  # of those taken, the ones that the next place counts: in batches; or before a recovery
         self._extra = 0
@@ -267,15 +266,16 @@ class QueueChannel(Buffered):
         with self._lock:
             self._extra -= items
 
-    def clear(self) -> None:
-        """Drop what waits."""
+    def clear(self) -> int:
+        """Forget what waits; return how many items that were."""
+        cleared = 0
         try:
             while True:
                 size = items_of(self.entries.popleft())
                 self._lighten(max(size, 1) - 1)
-                self.dropped += size
+                cleared += size
         except IndexError:
-            return
+            return cleared
 
 
 def _moments() -> tuple[float, float]:
