@@ -123,7 +123,10 @@ class Slet:
         """
 
     def proceed(self) -> None:
-        """Go on after `quiesce`: the change for which it was called was not made."""
+        """Go on after `quiesce`: the change for which it was called was not made.
+
+        Called once more when that call of `quiesce` was given up and returns later.
+        """
 
     def committed(self) -> Committed | None:
         """How far the engine has come by its own account: for slets with a `Tie`, whose account is taken otherwise."""

@@ -46,7 +46,9 @@ class Hooks:
     computed: float
     committing: UserCall[Any] | None = None
     _open: bool
+    _stopped_by: object = None
     _turn: threading.RLock
+    _going_on: threading.Lock
 
     def on(self, event: Event) -> None:
         """Take a life-cycle event."""
@@ -161,19 +163,42 @@ class Hooks:
         if self.committing is not None and not self.committing.wait(seconds):
             self.committing.abandon()
 
-    def quiesce(self) -> None:
-        """Let a slet with a driver of its own put out what it was given."""
-        if self.instance is not None:
-            self.instance.quiesce()
-        if self.tie is not None:
-            self.tie.settle()
+    def stopping(self, *, then_proceed: bool = False) -> Callable[[], None]:
+        """Return what lets a slet with a driver of its own put out what it was given, to be called in any thread.
+
+        `proceed` overtakes that: it does nothing if it begins later, and lets the slet go on if it returns later.
+        With *then_proceed* it lets the slet go on in any case, unless that is about to stop once more.
+        """
+        self._stopped_by = stop = object()
+
+        def quiesce() -> None:
+            if self._going_on.acquire(timeout=CLOSING):  # behind an earlier one that returns late
+                self._going_on.release()
+            if self._stopped_by is not stop:
+                return
+            try:
+                if self.instance is not None:
+                    self.instance.quiesce()
+                if self.tie is not None:
+                    self.tie.settle()
+            finally:
+                with self._going_on:
+                    told_on = self._stopped_by is None or (then_proceed and self._stopped_by is stop)
+                    if told_on and self._open:
+                        self._go_on()
+
+        return quiesce
 
     def proceed(self) -> None:
         """Let it go on: it was not replaced after all."""
+        self._stopped_by = None
+        self.user.run(self, "going on", self._go_on, CLOSING)
+
+    def _go_on(self) -> None:
         if self.tie is not None:
             self.tie.release()
         if self._defines("proceed"):
-            self.user.run(self, "going on", self.instance.proceed, CLOSING)
+            self.instance.proceed()
 
 
 def close_all(components: Iterable[Component], timeout: float) -> bool:

@@ -99,7 +99,7 @@ class Component(Hooks):
         self.user = user or UserCalls()
         self._changed = changed
         self._open = self._shut = False
-        self._turn = threading.RLock()
+        self._turn, self._going_on = threading.RLock(), threading.Lock()
         self._ended_ports: set[str] = set()
         make_parts(self, engines)
         self.expect()

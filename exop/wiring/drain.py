@@ -192,11 +192,6 @@ def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed:
         PlanError: it does not in time, or waits for a slet that has to be repaired or resumed first.
     """
 
-    def put_out() -> None:
-        component.quiesce()
-        if then_proceed:
-            component.proceed()
-
     def stuck() -> bool:
         """Whether it waits for a slet to be repaired or resumed, which cannot happen before the change is over."""
         helpless = [one for one in pause.deployment.components.values() if one.status in HELPLESS]
@@ -208,6 +203,7 @@ def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed:
         driver.open()
     driver.wake()
     pause.watch(driver)
+    put_out = component.stopping(then_proceed=then_proceed)
     call = component.user.begin(component, "putting out what it was given", put_out, news=pause.wake)
     try:
         pause.wait(lambda: call.over or stuck())

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from exop import Memento, Platform, Slet, hookimpl, input_port, slet
+from exop import Memento, OutputPort, Platform, Slet, hookimpl, input_port, slet
 from exop.errors import CheckpointError, ComponentFailed, PlanError
 from exop.hooks import Plugins
 from tests.change.tools import chain, changed, endless, grows, in_thread, plain, plain_too, whole, writing
@@ -93,6 +93,55 @@ def test_a_slet_that_hangs_while_it_closes_is_closed_all_the_same(end):
         (call,) = platform.components.user.plain()
         assert (call["node"], call["phase"], call["given_up"]) == ("b", "closing", True)
     whole(seen)
+
+
+class Engine(Slet, own_driver=True):
+    """Notes what it is told."""
+
+    out: OutputPort[int]
+
+    def __enter__(self) -> "Engine":
+        self.told: list[str] = []
+        return self
+
+    def quiesce(self) -> None:
+        """Hang, and stop only then."""
+        GATE.wait(PATIENCE)
+        self.told.append("quiesce")
+
+    def proceed(self) -> None:
+        """Go on."""
+        self.told.append("proceed")
+
+
+def test_an_engine_that_stops_late_goes_on():
+    """The change that has asked it to stop was refused meanwhile: its call of `quiesce` has the last word no more."""
+    GATE.clear()
+    with Platform() as platform:
+        platform.apply(chain("app", Engine, writing([])).build())
+        component = platform.deployment("app").components["a"]
+        try:
+            with pytest.raises(PlanError, match="has not put out what it was given"):
+                platform.plan(platform.mesh("app").replace("a", endless, lose_state=True)).apply(timeout=SHORT)
+            assert component.instance.told == ["proceed"]
+        finally:
+            GATE.set()
+        eventually(lambda: component.instance.told == ["proceed", "quiesce", "proceed"])
+
+
+def test_an_engine_that_was_told_to_go_on_is_not_stopped_by_an_earlier_call():
+    """The thread of the call may begin so late that the change is undone before; the next change stops the engine."""
+    with Platform() as platform:
+        platform.apply(chain("app", Engine, writing([])).build())
+        component = platform.deployment("app").components["a"]
+        stop = component.stopping()
+        component.proceed()
+        stop()
+        assert component.instance.told == ["proceed"]
+        again = component.stopping()
+        stop()
+        again()
+        assert component.instance.told == ["proceed", "quiesce"]
 
 
 class Seen(Memento):
