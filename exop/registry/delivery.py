@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -104,11 +105,9 @@ class Delivery:
     def _dispatch(self) -> None:
         """Let a dispatcher be there; the lock is held."""
         if self._dispatcher is None:
-            self._dispatcher = threading.Thread(target=self._deliver, name="exop listeners", daemon=True)
-            self._dispatcher.start()
+            self._dispatcher = _started(self._deliver, "exop listeners")
             if self._watcher is None:
-                self._watcher = threading.Thread(target=self._watch, name="exop listeners watched", daemon=True)
-                self._watcher.start()
+                self._watcher = _started(self._watch, "exop listeners watched")
         elif len(self._waiting) == 1:
             self._news.notify_all()
 
@@ -137,6 +136,7 @@ class Delivery:
                 self._waiting.extendleft((listener, missed) for missed in reversed(call.behind))
                 if self._waiting:
                     self._dispatch()
+                    self._news.notify_all()
             _log.info("a listener goes on after %.1f s", time.monotonic() - call.since)
             return
 
@@ -157,13 +157,19 @@ class Delivery:
             _log.warning("a listener hangs, and is left behind until it returns; the others go on: %s", told)
 
     def _leave(self, call: _Call) -> None:
+        self._dispatcher = _started(self._deliver, "exop listeners")  # first of all: this may fail
         self._left[call.listener], self._call = call, None
         for listener, event in self._waiting:
             if listener is call.listener:
                 call.behind.append(event)
         self._waiting = deque(one for one in self._waiting if one[0] is not call.listener)
-        self._dispatcher = threading.Thread(target=self._deliver, name="exop listeners", daemon=True)
-        self._dispatcher.start()
+
+
+def _started(run: Callable[[], None], name: str) -> threading.Thread:
+    """Start a thread, or raise: one that did not start is never noted as the dispatcher."""
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread
 
 
 class _Mark:

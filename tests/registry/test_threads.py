@@ -191,3 +191,42 @@ def test_a_listener_that_hangs_is_left_behind(monkeypatch, caplog):
     assert not registry.settle(WAIT)
     go_on.set()
     eventually(lambda: told == ["a", "b", "c"] and not registry.hanging())
+
+
+def test_a_listener_that_returns_hears_at_once_what_it_has_missed(monkeypatch):
+    """The dispatcher that waits for events is woken for those that were kept, however many they are."""
+    monkeypatch.setattr(delivery, "PATIENCE", 0.05)
+    monkeypatch.setattr(delivery, "LINGER", 10 * WAIT)
+    registry, hang, heard, others = ServiceRegistry(), threading.Event(), [], []
+
+    def hear(event):
+        heard.append(event)
+        hang.wait(WAIT)
+
+    registry.listen(None, hear)
+    registry.listen(None, others.append)
+    for number in range(3):
+        registry.register("X", None, {"number": number})
+    eventually(lambda: len(others) == 3, "the events of the other listener")
+    hang.set()
+    eventually(lambda: len(heard) == 3, "what the listener has missed")
+    monkeypatch.setattr(delivery, "LINGER", 0.0)
+    registry.register("X", None)  # the dispatcher leaves behind this event
+
+
+def test_events_are_delivered_after_the_system_had_no_more_threads(monkeypatch):
+    """A dispatcher that could not be started is not waited for: the next change starts one, and no event is lost."""
+    registry, heard = ServiceRegistry(), []
+    registry.listen(None, heard.append)
+    registry.settle(WAIT)
+    eventually(lambda: not [one for one in threading.enumerate() if one.name == "exop listeners"])
+
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="start new thread"):
+            registry.register("X", None)
+    registry.register("X", None)
+    eventually(lambda: len(heard) == 2, "both events")

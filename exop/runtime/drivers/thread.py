@@ -49,12 +49,11 @@ class ThreadDriver(Driver):
         """Make the driver look into its inlets; one whose own work is over comes back for that."""
         super().prompt()
         with self._flags:
-            back, self.left = self.left and not self.halting, False
-        if back:
-            self._thread = threading.Thread(
-                target=self._main, args=(self._come_back,), name=f"exop {self.name} (back)", daemon=True
-            )
-            self._thread.start()
+            if self.left and not self.halting:
+                name, before = f"exop {self.name} (back)", self._thread
+                thread = threading.Thread(target=self._main, args=(self._come_back, before), name=name, daemon=True)
+                thread.start()
+                self._thread, self.left = thread, False
 
     def run(self) -> None:
         """Push until there is nothing more to push."""
@@ -63,16 +62,18 @@ class ThreadDriver(Driver):
     def _come_back(self) -> None:
         """All that is left to do is what others have left."""
 
-    def _main(self, run: Callable[[], None] | None = None) -> None:
+    def _main(self, run: Callable[[], None] | None = None, before: threading.Thread | None = None) -> None:
+        if before is not None:
+            before.join()  # one thread at a time runs a driver, and notes that it rests
         be_driver(self)
         try:
-            self._keep_running(run or self.run)
+            self._keep_running(run or self.run)  # `_leave` has set `left`; a prompt since then has reset it
         except Halted:
-            return
+            self.left = True
         except BaseException as error:  # noqa: BLE001 (a defect, where nothing can be resumed any more)
             self._note_crash(error)
-        finally:
             self.left = True
+        finally:
             self.rest()
             self.told()
 

@@ -92,7 +92,9 @@ class Worker(ThreadDriver):
         """Make the worker look into its inlets; one that has left comes back for that."""
         Driver.prompt(self)
         with self._flags:
-            back, self.left = self.left and not self.halting, False
+            back = self.left and not self.halting
+            if back:
+                self.left = False
         if back:
             self._pool.enlist()
             self.notify()

@@ -415,3 +415,26 @@ def holding(driver, log, ready):
     unwound = Unwind("held", ready, Work(log.entry, "push", 1))
     unwound.then(log.entry, "push", [2])
     driver.unwound(unwound)
+
+
+def test_a_driver_that_is_prompted_while_it_leaves_comes_back_behind_its_former_thread():
+    """One thread at a time runs a driver: the second one begins when the first one has noted that it rests."""
+    threads, found = [], []
+
+    class Leaving(Runs):
+        def _leave(self):
+            leaves = super()._leave()
+            if not threads:
+                threads.append(threading.current_thread())
+                self.prompt()
+            return leaves
+
+        def _come_back(self):
+            found.append((threads[0].is_alive(), self.left))
+
+    driver = Leaving(lambda _: None)
+    driver.start()
+    eventually(lambda: found)
+    finished(driver)
+    assert found == [(False, False)]
+    assert driver.left

@@ -124,3 +124,13 @@ def test_who_watches_for_idleness_is_asked_when_everything_is_empty(worker):
     worker.serve((queue,))
     worker.start()
     eventually(lambda: done == [(True, 0)])
+
+
+def test_work_that_comes_for_a_halted_worker_does_not_bring_it_back(worker):
+    """A worker that was halted has left for good: it is not counted among those that live, nor waited for."""
+    worker.start()
+    worker.halt()
+    assert worker.join(PATIENCE)
+    worker.prompt()
+    assert not worker.alive
+    assert worker.join(PATIENCE)
