@@ -62,7 +62,7 @@ def change_together(applications: Applications, plans: Sequence[Plan]) -> list[M
 
 
 class _Together:
-    """The machines of one plan in one process: carries out their actions and gives them what becomes of these."""
+    """Carries out the actions of the state machines of one plan, and reports the results to them."""
 
     def __init__(self, changes: Mapping[str, Change], applications: Applications) -> None:
         self._changes = changes
@@ -79,7 +79,7 @@ class _Together:
         self._until = math.inf
 
     def carry_out(self) -> None:
-        """Make all changes; returns when all of them are made, and what they replace is closed.
+        """Make all changes; returns when all of them are made.
 
         Raises:
             PlanError: one could not be made, and everything is as it was.
@@ -194,7 +194,7 @@ class _Steps(threading.Thread):
         self._work = delegated(self._do_all)
 
     def run(self) -> None:
-        """Do what is given, until the change is made or undone; then close what it leaves behind."""
+        """Do the given steps until the change is made or undone; then let the old slets leave."""
         self._work()
 
     def _do_all(self) -> None:

@@ -31,7 +31,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Hearing(Protocol):
-    """What events are delivered to."""
+    """A receiver of events."""
 
     def tell(self, event: Any, /) -> None:
         """Take one event."""
@@ -103,7 +103,7 @@ class Delivery:
         return mark.reached.wait(timeout) and not self._left
 
     def _dispatch(self) -> None:
-        """Let a dispatcher be there; the lock is held."""
+        """Start a dispatcher unless there is one, or wake it; the lock is held."""
         if self._dispatcher is None:
             self._dispatcher = _started(self._deliver, "exop listeners")
             if self._watcher is None:

@@ -256,8 +256,9 @@ class Deployment:
         one, components = self._not_ended, self.components
         if one is not None and one.status not in states and components.get(one.node.name) is one:
             return False
-        self._not_ended = next((one for one in reversed(components.values()) if one.status not in states), None)
-        return self._not_ended is None
+        found = next((one for one in reversed(components.values()) if one.status not in states), None)
+        self._not_ended = found  # several threads write it, for different states: a hint, and not the answer
+        return found is None
 
     def tell(self) -> None:
         """Wake those who wait for the application."""

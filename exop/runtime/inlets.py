@@ -1,7 +1,7 @@
 """Inlets: unfinished work in front of the place where it goes on, done by the driver that runs that place.
 
-The running stream passes the inlets by: compiled code calls what follows it directly. An inlet fills when a driver goes
-back to its safe point with calls still to be made, or when another thread has something for the place. A driver enters
+The running stream bypasses the inlets: compiled code calls what follows it directly. An inlet fills when a driver goes
+back to its safe point with calls still to be made, or when another thread posts work for the place. A driver enters
 compiled code from its loop only while all inlets that it runs are empty, so work in front is always the oldest.
 """
 

@@ -129,8 +129,8 @@ class ComponentMetrics:
     Attributes:
         own: The figures that the slet reports of itself.
         tallies: By input port that is pushed to.
-        before: Items counted by predecessors, or before a recovery; less those that the component has processed apart,
-            as a follower or for a replay.
+        before: Items counted by predecessors, or before a recovery, minus those that the component has processed as a
+            follower or in a replay.
         recovered: Of those, the items in and out that a checkpoint has brought.
         batches, errors, skipped: Calls with a batch, exceptions, items left out because of one.
         last_error: The class and text of the last exception.

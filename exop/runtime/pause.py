@@ -1,4 +1,4 @@
-"""The one way to hold drivers of an application still while something is done.
+"""The only way to park drivers of an application while something is done.
 
 The driver that parks last may do that in its own thread (`run`), and goes on at once: handing the interpreter to the
 thread that changes the mesh, and back, would cost the stream two waits for the interpreter's lock, which other busy

@@ -130,7 +130,7 @@ class Change(Participant):
         _undo(self._undo_cut, error)  # before anything moves again
         self._pause.end()
         _undo(self._undo, error)
-        self._speak()
+        self._unmute()
 
     def _leaving(self) -> list[Component]:
         return [self.deployment.components[s.node] for s in self.plan.steps if s.verb in ("replace", "remove")]
@@ -235,7 +235,7 @@ class Change(Participant):
         steps = {step.node: [one for one in self.plan.steps if one.node == step.node] for step in self.plan.steps}
         for name in [name for name in steps if name in self.plan.after.nodes]:
             if name in self._successors.made:
-                self._hush(self._successors.made[name])
+                self._mute(self._successors.made[name])
                 now[name] = self._successors.succeed(steps[name][0], components.get(name))
                 self.beside.keep(components.get(name), now[name], self._undo_cut)
             else:
@@ -246,7 +246,7 @@ class Change(Participant):
 
     def _alter(self, component: Component, steps: list[Step]) -> None:
         """Give a component that stays its new settings; it goes on with the item on which it was suspended."""
-        self._hush(component)
+        self._mute(component)
         self._undo_cut.append(_remembered(component))
         after = steps[0].after
         if after is not None:
@@ -257,12 +257,12 @@ class Change(Participant):
             elif step.verb == "resume" or (step.verb in ("configure", "adjust") and component.status is State.FAILED):
                 component.resume()
 
-    def _hush(self, component: Component) -> None:
+    def _mute(self, component: Component) -> None:
         component.muted = True
         self._muted.append(component)
 
-    def _speak(self) -> None:
-        """Tell what the components have become; those that were not changed after all, too: their end may have come."""
+    def _unmute(self) -> None:
+        """Announce the states of the components, also of those that were not changed after all: one may have ended."""
         for component in self._muted:
             component.announce()
 
@@ -307,7 +307,7 @@ class Change(Participant):
         for component in self._successors.made.values():
             component.begin()
         self.deployment.settle_workers(self.timeout)
-        self._speak()
+        self._unmute()
         self._leavers = Leavers(self.deployment, self.manager, filterfalse(self.beside.stays, self._old))
         for channel in self._removed:
             self.manager.destroy_channel(self.deployment.name, channel)

@@ -1,4 +1,4 @@
-"""The assignment of drivers: where drivers would meet in one slet, a queue is put between (design §5 rule 3)."""
+"""The assignment of drivers: where drivers would meet in one slet, they share a worker, or a queue is inserted."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class _Workers:
 
 
 class _Reach:
-    """One walk downstream: whoever calls a slet was looked at before it; drivers that meet in it are parted there.
+    """One walk downstream: it reaches a slet after all of its callers, and separates drivers that meet in it.
 
     A walk is not complete when a queue was inserted in front of a channel of which something was run already.
     """

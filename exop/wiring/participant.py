@@ -56,7 +56,7 @@ class Participant(ABC):
         return self.phase is Phase.COMMITTED
 
     def prepare(self) -> None:
-        """Make and open what is new, while the old works; this may take as long as it likes.
+        """Make and open the successors while the old slets work; this may take minutes.
 
         Raises:
             PlanError: something could not be made or opened; everything is as it was.
@@ -64,7 +64,7 @@ class Participant(ABC):
         self._step(Phase.NEW, self._prepare, Phase.PREPARED)
 
     def stage(self) -> None:
-        """Connect what is new, and empty what goes; the stream runs, but upstream of what is emptied it waits.
+        """Connect the successors, and empty the queues that go; the stream runs, and waits upstream of those only.
 
         Raises:
             PlanError: something could not be emptied in time; everything is as it was.
@@ -93,14 +93,14 @@ class Participant(ABC):
         self._step(Phase.HELD, self._commit, Phase.COMMITTED)
 
     def finish(self) -> None:
-        """Close what is old; the new mesh runs, and this may take as long as it likes."""
+        """Let the old slets leave and the new ones begin: the new mesh runs."""
         with self._turn:
             if self.made and not self._finished:
                 self._finished = True
                 self._finish()
 
     def abort(self, error: BaseException | None = None) -> None:
-        """Undo what was done, in reverse: the old mesh runs on. What goes wrong with that is noted on *error*.
+        """Undo what was done, in reverse: the old mesh runs on. An undo step that fails is noted on *error*.
 
         Raises:
             PlanError: it is committed.

@@ -3,6 +3,7 @@
 import itertools
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from exop.errors import ComponentFailed, MeshError, PlanError
 from exop.model.lifecycle import State
 from exop.runtime import failure
 from exop.runtime.channels import buffered as module
+from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.pool import POOL
 from exop.stock.slets import count_up
 from tests.rig import PATIENCE, Gate, collector, eventually, same, threads_leave
@@ -466,3 +468,24 @@ def test_idle_applications_of_many_queues_have_few_threads():
         eventually(lambda: seen == [1, 1, 1])
         eventually(lambda: len({*threading.enumerate()} - before) + 1 <= 3 + POOL.size + 4)
         gate.open()
+
+
+def test_an_application_whose_end_two_threads_look_for_is_over_only_when_all_have_ended():
+    """What one thread notes while another one looks does not answer the other's question."""
+
+    class Overwritten(Deployment):
+        """Whatever it notes, another thread has found in the meantime that nothing runs any more."""
+
+        _not_ended = property(lambda self: None, lambda self, _: None)
+
+    found = []
+    one = SimpleNamespace(status=State.STOPPED)
+    deployment = Overwritten.__new__(Overwritten)
+    deployment._components, deployment.finished = {"one": one}, threading.Event()
+    deployment.over = lambda: found.append(one.status)
+    deployment.check_finished()
+    assert found == []
+    assert deployment.finished.is_set()
+    one.status = State.ENDED
+    deployment.check_finished()
+    assert found == [State.ENDED]

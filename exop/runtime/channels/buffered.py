@@ -15,7 +15,7 @@ from exop.runtime.entry import NOWHERE, Entry
 
 #: So many entries beyond its capacity may such a channel hold because a driver would wait for itself.
 SPILL = 1_000_000
-#: Held while it is found out whether drivers would wait for room in a circle.
+#: Held while a driver checks whether drivers would wait for room in a circle, and notes that it waits.
 _WAITING = threading.Lock()
 
 
@@ -34,7 +34,7 @@ class Buffered(Channel):
         entries: What waits, in order.
         worker: The driver that takes the entries; the channel wakes it when it sleeps.
         deliver: The way into the consumers, for a driver that drains the channel.
-        left: The only one who took items has ended: nothing is kept any more.
+        left: The only consumer has ended: no item is kept any more.
         dropped: Items that came when, or waited until, the only consumer had ended.
         waits: For how many seconds measured items have waited.
         alarm: Called when the channel is in trouble.
@@ -165,7 +165,7 @@ class Buffered(Channel):
                 wake()
 
     def _spill(self, driver: Driver) -> None:
-        """A driver never waits for itself: it exceeds the capacity, up to a bound."""
+        """Let *driver*, which would wait for itself, exceed the capacity, up to a bound."""
         if len(self.entries) > SPILL + self.capacity:
             self.trouble = f"the cycle through the queue {self.name!r} makes more items than it takes"
             self.alarm()

@@ -31,8 +31,8 @@ class Yielded(BaseException):
 class Worker(ThreadDriver):
     """Drains one or more queues, the one farthest downstream first, one entry at a time.
 
-    Queues share a worker when what is behind them meets in one slet, which one driver at a time may run. A queue that
-    its own worker has filled beyond its capacity is drained before anything further upstream is touched.
+    Queues share a worker when they lead into one slet, which one driver at a time may run, or lie on one cycle. A queue
+    that its own worker has filled beyond its capacity is drained before anything further upstream is touched.
 
     An idle or closed worker has no thread: closing and opening it sets flags.
 
@@ -76,7 +76,7 @@ class Worker(ThreadDriver):
         return current_driver() is not self and self._watched(lambda: not self.alive, timeout)
 
     def notify(self) -> None:
-        """Make it look at its flags, its queues, and what it waits for."""
+        """Schedule a turn: the worker looks at its flags, its queues, and the condition for which it waits."""
         super().notify()
         if self.alive:
             self._pool.schedule(self)
@@ -184,7 +184,7 @@ class Worker(ThreadDriver):
             self.rest_idly()
         self.rest()
         self.sleeping = True
-        # Read after `sleeping` was set: who adds something wakes the worker from then on.
+        # Read after `sleeping` was set: from then on, a thread that adds something wakes the worker.
         if self.empty and not (self.halting or self.ending or self.retired or self.filled):
             return False
         self.sleeping = False
