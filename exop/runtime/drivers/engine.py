@@ -37,7 +37,7 @@ class EngineDriver(Driver):
         self._hand: Pending | None = None
         self._finish = finish
         self._started = False
-        self._over = False
+        self._over = self._prompted = False
         self.close()
 
     def begin(self) -> None:
@@ -89,11 +89,16 @@ class EngineDriver(Driver):
     def prompt(self) -> None:
         """Make the driver look into its inlets; the slet's own threads may not push for a long time."""
         super().prompt()
-        threading.Thread(target=self._do_given, name=f"exop {self.name} (given)", daemon=True).start()
+        with self._flags:
+            if not self._prompted:
+                threading.Thread(target=self._do_given, name=f"exop {self.name} (given)", daemon=True).start()
+                self._prompted = True
 
     def _do_given(self) -> None:
         try:
             with self._turn, acting_as(self):
+                with self._flags:
+                    self._prompted = False  # before it looks: work that comes later has a thread of its own
                 self.busy = True
                 try:
                     self.stand_by()

@@ -10,8 +10,9 @@ from exop import Application, Batch, EndOfStream, InputPort, OutputPort, Punctua
 from exop.errors import ChannelClosed, ComponentFailed
 from exop.model.lifecycle import State
 from exop.runtime.drivers.base import Halted
+from exop.runtime.drivers.engine import EngineDriver
 from exop.stock.slets import count_up
-from tests.rig import PATIENCE, Gate, collector, eventually, parked
+from tests.rig import PATIENCE, Gate, collector, eventually, parked, threads_leave
 
 
 class Engine(Slet, own_driver=True):
@@ -380,3 +381,25 @@ def test_a_suspended_engine_pushes_nothing(rig):
     assert len(seen) == before
     rig.manager.resume(engine)
     eventually(lambda: len(seen) > before)
+
+
+def test_much_work_that_comes_for_an_engine_at_once_takes_one_thread():
+    """Work that is posted while a thread waits for its turn is done by that one; later work has a thread of its own."""
+    looked = []
+
+    class Looking(EngineDriver):
+        def stand_by(self):
+            looked.append(threading.current_thread())
+            super().stand_by()
+
+    with threads_leave():
+        driver = Looking("crowded", lambda: None)
+        driver.begin()
+        with driver._turn:
+            for _ in range(50):
+                driver.prompt()
+            waiting = [one for one in threading.enumerate() if one.name == "exop crowded (given)"]
+            assert len(waiting) == 1
+        eventually(lambda: looked == waiting)
+        driver.prompt()
+        eventually(lambda: len(looked) == 2)
