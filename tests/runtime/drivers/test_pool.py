@@ -32,11 +32,6 @@ def serving():
         yield serve
 
 
-def names():
-    """The threads of the pool."""
-    return [one.name for one in threading.enumerate() if one.name == "exop worker"]
-
-
 def test_more_workers_wait_in_user_code_than_threads_are_kept(serving):
     """64 slets that wait for each other get through: a worker that stays in one call has its slot taken."""
     pool = Pool(2)
@@ -46,7 +41,7 @@ def test_more_workers_wait_in_user_code_than_threads_are_kept(serving):
         entry.push(1)
     eventually(lambda: all(log.seen == [1] for _, _, log in served))
     assert not barrier.broken
-    eventually(lambda: len(names()) <= 2, "the end of the threads beyond the base")
+    eventually(lambda: len(pool._seats) <= 2, "the end of the threads beyond the base")
 
 
 def test_threads_come_and_go_as_often_as_needed(serving):
@@ -57,7 +52,7 @@ def test_threads_come_and_go_as_often_as_needed(serving):
         for _, entry, _ in served:
             entry.push(number)
         eventually(lambda number=number: all(len(log.seen) == number + 1 for _, _, log in served))
-        eventually(lambda: len(names()) <= 1, "the end of the threads beyond the base")
+        eventually(lambda: len(pool._seats) <= 1, "the end of the threads beyond the base")
 
 
 def test_workers_that_hang_hold_up_no_other_one(serving):
@@ -193,7 +188,7 @@ def test_workers_wait_for_room_without_a_thread(serving):
     pushing = threading.Thread(target=lambda: [at.push(number) for number in range(100)], daemon=True)
     pushing.start()
     eventually(lambda: all(one.waits_at is not None and not one.busy for one in row[1:]))
-    eventually(lambda: len(names()) <= 3)
+    eventually(lambda: len(pool._seats) <= 3)
     for one in row[1:]:
         one.close()
         assert one.wait_parked(0)
