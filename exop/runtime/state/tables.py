@@ -219,6 +219,5 @@ def _gone(before: Mapping[str, object], after: Mapping[str, object]) -> list[str
 
 def _same_order(before: Mapping[str, object], after: Mapping[str, object]) -> bool:
     """What stays is in the same order, and what is new stands behind it."""
-    gone = _gone(before, after)
-    kept = [name for name in before if name not in gone] if gone else list(before)
+    kept = [name for name in before if name in after]
     return before is after or list(after)[: len(kept)] == kept
