@@ -12,6 +12,8 @@ from exop import Platform
 from exop.model.handover import HandOver
 from exop.runtime import convert, failure
 from exop.runtime.drivers.base import Driver
+from exop.runtime.drivers.pool import POOL, Pool
+from exop.runtime.drivers.worker import Worker
 from exop.runtime.entry import Entry
 from exop.runtime.inlets import Inlets
 from exop.runtime.pause import Pause
@@ -184,7 +186,8 @@ MORE = (moved_before_the_decision, by_the_old_channel, windows_without_names)
 def test_a_planted_mistake_is_caught(monkeypatch: pytest.MonkeyPatch, plant: Callable[[Any], None]) -> None:
     """Some mesh shows it: what was sent and what has come differ, two drivers met, or a stream or thread has no end."""
     monkeypatch.setattr(failure, "BACK_OFF", 0.0005)
-    monkeypatch.setattr(convert, "_SHARED", {})  # what a mistake leaves behind stays here
+    monkeypatch.setattr(convert, "_SHARED", {})  # what a mistake leaves behind stays here, workers too
+    monkeypatch.setattr(Worker.__init__, "__defaults__", (Pool(POOL.size),))
     with monkeypatch.context() as planted, Platform() as platform:
         planted.setattr("tests.mesh.test_any_mesh.PATIENCE", 0.5)
         planted.setattr(test_any_change, "PATIENCE", 0.5)
