@@ -46,10 +46,9 @@ class Deployment:
         places: What is compiled at each place.
         inlets: The work that waits in front of each place.
         merges: Where several producers meet in a channel.
-        joined: The connections: channels, each with the name of a port.
+        joined: The channel of each connected port, by `node.port`.
         loops: What watches the cycles; called by drivers that have nothing to do.
         retired: Folders of engines that were replaced, which the last checkpoint may still name.
-        rank: How far downstream each driver (by `id`) begins.
         finished: Set when every component has ended.
         over: Called before that, when all have ended by themselves.
         ledger: What has taken effect by itself.
@@ -67,10 +66,9 @@ class Deployment:
         self.inserted: dict[str, Buffered] = {}
         self.reasons: dict[str, str] = {}
         self.merges: dict[str, ControlMerge] = {}
-        self.joined: set[tuple[str, str]] = set()
+        self.joined: dict[str, str] = {}
         self.workers: dict[str, Worker] = {}
         self.loops: list[Callable[[], Callable[[], None] | None]] = []
-        self.rank: dict[int, int] = {}
         self.retired: list[Path] = []
         self.finished = threading.Event()
         self._not_ended: Component | None = None
@@ -100,13 +98,12 @@ class Deployment:
 
     def drivers(self) -> list[Driver]:
         """All drivers, from upstream to downstream."""
-        return sorted(self._drivers(), key=lambda driver: self.rank.get(id(driver), 0))
+        return sorted(self._drivers(), key=attrgetter("rank"))
 
     def _drivers(self) -> list[Driver]:
         attended = list(self._attended.driving.values())
         own = [one.driver for one in attended if isinstance(one.driver, (SourceDriver, EngineDriver))]
         pullers = [puller for one in attended for puller in one.pullers]
-        # A queue begins where the slet behind it does: its worker pushes into that slet, so it comes first.
         return [*self.workers.values(), *own, *pullers]
 
     def open(self, enter: Callable[[Component, float | None], None], seconds: float | None = None) -> None:
@@ -289,8 +286,6 @@ class Deployment:
                 worker.retire()
                 worker.join(LEAVING if timeout is None else timeout)
                 del self.workers[key]
-        for merge in self.merges.values():
-            merge.forget()
 
     def idle(self) -> Callable[[], None] | None:
         """A driver has nothing to do: perhaps a cycle has ended, and that is to be said."""

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from exop.model.items import CONTROL
 from exop.runtime.unwind import Work
@@ -19,6 +19,9 @@ from exop.runtime.unwind import Work
 if TYPE_CHECKING:
     from exop.runtime.drivers.base import Driver
     from exop.runtime.entry import Entry
+
+#: The drivers that are parked; `None`: all of the application.
+Parked: TypeAlias = "Collection[Driver] | None"
 
 
 class Inlet:
@@ -62,9 +65,11 @@ class Inlets:
         """Whether *driver* has anything to do; any thread may ask."""
         return any(one.runner is driver and one.items for one in list(self._inlets.values()))
 
-    def waiting(self) -> list[tuple[Driver, Work]]:
-        """Return all work in order, with its driver; every driver is parked."""
-        runners = dict.fromkeys(one.runner for one in self._inlets.values() if one.items)
+    def waiting(self, drivers: Parked = None) -> list[tuple[Driver, Work]]:
+        """Return all work, or that of these drivers, in order, with its driver; they are parked."""
+        runners = dict.fromkeys(one.runner for one in list(self._inlets.values()) if one.items)
+        if drivers is not None:
+            runners = dict.fromkeys(runner for runner in runners if runner in drivers)
         return [(runner, work) for runner in runners for work in self._of(runner)]
 
     def at(self, place: str) -> list[Work]:
@@ -104,21 +109,24 @@ class Inlets:
                     items.append(replace(work, stamp=stamps[-1] + 1))
                 runner.prompt()
 
-    def assign(self, depth: Callable[[str], float], leaving: Collection[Driver] = ()) -> None:
-        """Give all work to the drivers that run its places now; every driver is parked, and everything is bound.
+    def assign(self, depth: Callable[[str], float], leaving: Collection[Driver] = (), drivers: Parked = None) -> None:
+        """Give the work of *drivers*, which are parked, to the drivers that run its places now; everything is bound.
 
         Args:
             depth: How far downstream a place is, in direct calls.
             leaving: Drivers that do nothing more.
+            drivers: All that have run a place of which the driver is another one now; `None`: all of the application.
         """
         with self._lock:
             given: dict[Driver, list[tuple[Driver, Work]]] = {}
-            for giver, work in self.waiting():
+            for giver, work in self.waiting(drivers):
                 for leaf in self._current(work):
                     runner = self.runner(leaf.entry.place) if leaf.entry.place else giver
                     if runner is not None and runner not in leaving:
                         given.setdefault(runner, []).append((giver, leaf))
-            self._inlets.clear()
+            for place, inlet in list(self._inlets.items()):
+                if drivers is None or inlet.runner in drivers:
+                    del self._inlets[place]
             for runner, found in given.items():
                 givers = {giver for giver, _ in found}
                 if len(givers) > 1:

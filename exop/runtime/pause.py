@@ -106,6 +106,10 @@ class Pause:
         """The drivers to close, upstream first."""
         return self.deployment.drivers() if self._drivers is None else self._drivers
 
+    def restrict(self, drivers: Iterable[Driver]) -> None:
+        """Close only these drivers; none is closed yet."""
+        self._drivers = list(drivers)
+
     def close(self, drivers: Iterable[Driver] | None = None) -> None:
         """Ask these drivers, or all that are to be closed, to park; those that are closed already stay so."""
         for driver in self.drivers if drivers is None else drivers:

@@ -7,6 +7,7 @@ is logged: the change is made.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import filterfalse
@@ -19,6 +20,7 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.drivers.thread import ThreadDriver
+from exop.runtime.drivers.worker import Worker
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.entry import NOWHERE, Entry
 from exop.runtime.inlets import Inlets
@@ -31,13 +33,14 @@ from exop.runtime.unwind import Call, Work
 from exop.shown import add_note, described
 from exop.wiring.channels import settle_channels
 from exop.wiring.contents import move_contents
-from exop.wiring.controller import Bound, Wiring, WiringController
+from exop.wiring.controller import Bound, WiringController
 from exop.wiring.drain import Drain, check_ends, check_inlets
 from exop.wiring.engines import check_left, check_level, put_out, take_over
 from exop.wiring.lines import caught_up, settle_fired, settle_ready
 from exop.wiring.participant import Participant, Phase
 from exop.wiring.places import inside
 from exop.wiring.plan import Plan, Step
+from exop.wiring.region import Region
 from exop.wiring.standby import Companions, Leavers, report
 from exop.wiring.successors import Successors, Undo
 
@@ -95,15 +98,30 @@ class Change(Participant):
         for component in self._old:
             component.settle(self.timeout)
         self._successors.create_channels()
-        self._before = before = self.wiring.survey(self.deployment, self.plan.before.channels)
-        give_way()
         self._connect()
         give_way()
-        self._after = after = self.wiring.survey(self.deployment, self.plan.after.channels)
-        self._lean = after.lean()
+        self._region = region = self._survey()
+        give_way()
         pause = self._pause.begin()
         stopped = partial(self._successors.open_late, pause)
-        Drain(pause, self._old, before, after, stopped, self._undo).stage()
+        pause.restrict(region.drivers(self.deployment))
+        Drain(pause, self._old, region, stopped, self._undo).stage()
+
+    def _survey(self) -> Region:
+        """The part of the application that the change binds anew."""
+        changes, made = self.plan.changes, self._successors.made
+        placed: dict[str, tuple[Component, Mapping[str, str]] | None] = {}
+        for step in self.plan.steps:
+            target = made.get(step.node, self.deployment.components.get(step.node))
+            if step.verb in ("replace", "add", "rewire") and step.after is not None and target is not None:
+                placed[step.node] = target, step.after.ports
+            elif step.verb == "remove":
+                placed[step.node] = None
+        gone = [spec.name for spec in changes.channels_removed]
+        circuit = self.wiring.current(self.deployment).circuit
+        circuit = circuit.patched(placed, self._successors.channels.values(), gone)
+        channels = [*gone, *self._successors.channels, *(new.name for _, new in changes.channels_changed)]
+        return self.wiring.region(self.deployment, circuit, {step.node for step in self.plan.steps}, channels)
 
     def _hold(self) -> None:
         self._come_to_rest()
@@ -155,28 +173,27 @@ class Change(Participant):
         found = [self.deployment.components[name] for name in names]
         return [one for one in found if one.spec.iterated and not one.spec.is_class]
 
-    def _leanest(self) -> Wiring:
+    def _leanest(self) -> Region:
         """Without the queues that are needed no more, if they are empty."""
-        after, lean = self._after, self._lean
-        superfluous = after.layout.inserted.keys() - lean.layout.inserted.keys()
-        queues = self.deployment.inserted
-        same = lean.layout.inserted.keys() < after.layout.inserted.keys()
-        return lean if same and not any(place in queues and queues[place].entries for place in superfluous) else after
+        after, lean, queues = self._region.after.layout.inserted, self._region.lean, self.deployment.inserted
+        superfluous = after.keys() - lean.layout.inserted.keys()
+        if superfluous and not any(place in queues and queues[place].entries for place in superfluous):
+            return replace(self._region, after=lean)
+        return self._region
 
     def _cut(self) -> None:
-        """Everything is parked: hand over and bind. No item is taken out of the place where it waits."""
-        old, before, after = self._old, self._before, self._leanest()
-        undo = self._undo_cut
+        """All that is concerned is parked: hand over and bind. No item is taken out of the place where it waits."""
+        old, region, undo = self._old, self._leanest(), self._undo_cut
         try:
-            check_inlets(self.deployment.inlets, before.circuit, after.circuit)
+            check_inlets(self.deployment.inlets, self._pause.drivers, region)
             check_left(old, self._successors.made)
             self._successors.states |= self.beside.take_over(undo)
-            move_contents(self.deployment, self.plan, undo)
-            self._swap(before)
+            move_contents(self.deployment, self.plan, self._pause.drivers, undo)
+            self._swap(region)
             mesh = self._caught_up()
-            check_ends(before.circuit, after.circuit)
+            check_ends(region)
             failpoint("rebind-before")
-            bound = self.wiring.bind(self.deployment, after)
+            bound = self.wiring.bind(self.deployment, region)
             failpoint("rebind-after")
         except BaseException as error:
             _undo(undo, error)  # before anything moves again
@@ -193,7 +210,8 @@ class Change(Participant):
 
     def _give_out(self, bound: Bound) -> None:
         """Assign what waits to its drivers, and post what those who leave have not sent."""
-        bound.complete()
+        began = [one.driver for one in self._successors.made.values() if one.driver is not None]
+        bound.complete({*self._pause.drivers, *began})
         self._hand_on(self._old)
         self.deployment.mesh = self.target
 
@@ -210,13 +228,13 @@ class Change(Participant):
         self._closed = settle_channels(self.deployment, mesh, self.plan.changes, self._undo_cut)
         return mesh
 
-    def _swap(self, before: Wiring) -> None:
+    def _swap(self, region: Region) -> None:
         """Put the successors in their places, with the states; give the others their new settings."""
         deployment = self.deployment
         components, channels, workers = deployment.components, deployment.channels, deployment.workers
         queues, merges = deployment.inserted, dict(deployment.merges)
-        served = [(worker, worker.queues) for worker in workers.values()]
-        bind_back = [channel.bound_back() for channel in channels.values()]
+        served = [(worker, worker.queues) for worker in self._pause.drivers if isinstance(worker, Worker)]
+        bind_back = [channels[name].bound_back() for name in region.channels if name in channels]
 
         def put_back() -> None:
             deployment.components, deployment.channels = components, channels
@@ -224,7 +242,7 @@ class Change(Participant):
             deployment.inserted = {**deployment.inserted, **queues}  # those that were new are let go
             for worker, had in served:
                 worker.serve(had)
-            self.wiring.bind(deployment, before)
+            self.wiring.bind(deployment, region.undone)
             for put in bind_back:
                 put()
 

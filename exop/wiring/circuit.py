@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -82,6 +82,60 @@ class Circuit:
             if port.name in ports:
                 side = self.consumers if port.direction == "in" else self.producers
                 insort_right(side[ports[port.name]], Join(component, port), key=self._rank)
+
+    def patched(
+        self,
+        components: Mapping[str, tuple[Component, Mapping[str, str]] | None],
+        opened: Iterable[Channel] = (),
+        closed: Iterable[str] = (),
+    ) -> Circuit:
+        """The same with other components and connections at some nodes (`None`: none), and other channels."""
+        after = Circuit(dict(self.channels), dict(self.producers), dict(self.consumers), dict(self.nodes))
+        for channel in opened:
+            after.open(channel)
+        touched: dict[str, None] = {}
+        for node, placed in components.items():
+            touched |= dict.fromkeys(self.nodes[node].ports.values() if node in self.nodes else ())
+            touched |= dict.fromkeys(placed[1].values() if placed is not None else ())
+        for name in touched:
+            for side in (after.producers, after.consumers):
+                side[name] = [join for join in side[name] if join.component.node.name not in components]
+        for node, placed in components.items():
+            if placed is not None and placed[1]:
+                after.connect(*placed)
+            else:
+                after.nodes.pop(node, None)
+        for name in closed:
+            del after.channels[name], after.producers[name], after.consumers[name]
+        return after
+
+    def part(self, nodes: Iterable[str], channels: Iterable[str] = ()) -> Circuit:
+        """The connected parts in which these nodes and channels are; it need not have all of them."""
+        found: dict[str, None] = {}
+        through = {name: None for name in channels if name in self.channels}
+        todo = [*nodes, *(join.component.node.name for _, join in self.joins(through))]
+        while todo:
+            node = todo.pop()
+            if node in found or node not in self.nodes:
+                continue
+            found[node] = None
+            for name in self.nodes[node].ports.values():
+                if name not in through:
+                    through[name] = None
+                    todo += [join.component.node.name for _, join in self.joins((name,))]
+        inside = sorted(found, key=lambda node: self.nodes[node].rank)
+        return Circuit(
+            {name: self.channels[name] for name in through},
+            {name: self.producers[name] for name in through},
+            {name: self.consumers[name] for name in through},
+            {node: self.nodes[node] for node in inside},
+        )
+
+    def joins(self, channels: Iterable[str]) -> Iterator[tuple[str, Join]]:
+        """The ports at those of these channels that it has, each with its channel."""
+        for name in channels:
+            if name in self.channels:
+                yield from ((name, join) for join in (*self.producers[name], *self.consumers[name]))
 
     def _last(self) -> int:
         return next(reversed(self.nodes.values())).rank if self.nodes else 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from exop.model.items import EndOfStream, Punctuation
@@ -18,9 +18,9 @@ from exop.runtime.failure import careful
 from exop.runtime.lines import ChannelWatch, NodeWatch
 from exop.runtime.unwind import Unwind
 from exop.runtime.ways import way_into
-from exop.wiring.circuit import Circuit, Join
-from exop.wiring.layout import Layout
+from exop.wiring.circuit import Join
 from exop.wiring.places import before_key, edge_key, inside
+from exop.wiring.region import Region
 
 if TYPE_CHECKING:
     from exop.wiring.sharing import Sharing
@@ -30,15 +30,14 @@ INSERTED_CAPACITY = 1024
 
 
 class Compiler:
-    """Binds the components of one deployment; used once, while nothing is in flight in it."""
+    """Binds a region of a deployment; used once, while nothing is in flight in it."""
 
-    def __init__(
-        self, deployment: Deployment, circuit: Circuit, layout: Layout, sharing: Sharing | None = None
-    ) -> None:
+    def __init__(self, deployment: Deployment, region: Region, sharing: Sharing | None = None) -> None:
         self.deployment = deployment
         self.sharing = sharing
-        self.circuit = circuit
-        self.layout = layout
+        self.region = region
+        self.circuit = region.after.circuit
+        self.layout = region.after.layout
         self.queues: dict[str, Buffered] = {}
         self._places: dict[str, Entry] = {}
         self._channels: dict[str, Entry] = {}
@@ -47,21 +46,24 @@ class Compiler:
         self._later: list[Callable[[], None]] = []
 
     def compile(self) -> None:
-        """Bind everything. `queues` then holds the inserted queues that are in use, by place."""
-        for place in self.layout.inserted:
-            self._queue(place)
+        """Bind everything. `queues` then holds the inserted queues that are in use there, by place."""
+        region, nodes, order = self.region, self.circuit.nodes, self.layout.order
         # Downstream first: what a slet is bound to is there when its turn comes; long chains need no deep stack.
-        for component in sorted(self.circuit.components(), key=lambda one: -self.layout.order[one.node.name]):
-            self._bind(component)
-        for name in self.circuit.channels:
-            self._channel(name)
+        for node in sorted((node for node in region.nodes if node in nodes), key=order.__getitem__, reverse=True):
+            self._bind(nodes[node].component)
+        for name in region.channels:
+            if name in self.circuit.channels:
+                self._channel(name)
         while self._later:
             self._later.pop()()
-        for component in self.circuit.components():
+        for component in region.components():
             component.expect()
         # A channel with one consumer is that consumer's port; its own name leads there too, whatever it was before.
-        ways = {f"channel {name}": entry for name, entry in self._channels.items()}
-        self.deployment.places = {**ways, **self._places}
+        found = {**{f"channel {name}": entry for name, entry in self._channels.items()}, **self._places}
+        for place in _places(region):
+            if place not in found:
+                self.deployment.places.pop(place, None)
+        self.deployment.places |= found
 
     def _queue(self, place: str) -> Buffered:
         """The inserted queue at a place; what is there already stays, with what it holds."""
@@ -71,9 +73,10 @@ class Compiler:
 
     def _bind(self, component: Component) -> None:
         """Bind the outputs of a component (those who follow it first)."""
-        if component.id in self._bound:
+        node = component.node.name
+        if node in self._bound:
             return
-        self._bound.add(component.id)
+        self._bound.add(node)
         pending = component.node.pending
         component.watch = (component.watch or NodeWatch(component, self.deployment.ledger)) if pending else None
         to = {port.name: self._leaving(component, port.name, name) for port, name in self.circuit.outputs(component)}
@@ -201,6 +204,15 @@ class Compiler:
         queue = self._queue(edge_key(name, join))
         port.connect(channel, queue)
         return Outlet(join.name, self._at(queue.entry(()), f"queue {queue.name}"))
+
+
+def _places(region: Region) -> Iterator[str]:
+    """The places that were in a region."""
+    circuit = region.before.circuit
+    for name, join in circuit.joins(region.channels):
+        yield from (join.name, f"window {name} | {join.name}", f"queue {edge_key(name, join)}")
+    for name in region.channels:
+        yield from (f"channel {name}", inside(name), f"queue {before_key(name)}")
 
 
 def _controlled(entry: Entry, control: Control, late: Late) -> Entry:

@@ -7,7 +7,7 @@ drivers, is made into values of these classes while everything stands still.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -25,8 +25,8 @@ from exop.wiring.plan import Plan
 Undo = Callable[[], object]
 
 
-def move_contents(deployment: Deployment, plan: Plan, undo: list[Undo]) -> None:
-    """Move what is on its way to slets of a new version; everything stands still. What is done leaves its undoing.
+def move_contents(deployment: Deployment, plan: Plan, drivers: Collection[Driver], undo: list[Undo]) -> None:
+    """Move what is on its way to slets of a new version; *drivers* are parked. What is done leaves its undoing.
 
     Raises:
         PlanError: an item is of a class that the new version does not have.
@@ -42,7 +42,7 @@ def move_contents(deployment: Deployment, plan: Plan, undo: list[Undo]) -> None:
         )
     for package, replaced in nodes.items():
         if any(map(Mover(package).concerns, types[package])):
-            _Contents(deployment, plan.after, package, replaced, undo).move()
+            _Contents(deployment, plan.after, package, replaced, drivers, undo).move()
 
 
 @dataclasses.dataclass
@@ -51,6 +51,7 @@ class _Contents:
     after: Mesh
     package: str
     nodes: set[str]
+    drivers: Collection[Driver]
     undo: list[Undo]
 
     def __post_init__(self) -> None:
@@ -70,7 +71,7 @@ class _Contents:
                 if component.node.name in self.nodes:
                     self._of_component(component)
             self._exchange(partial(self.deployment.inlets.exchange, self._leads_to_them))
-            for driver in self.deployment.drivers():
+            for driver in self.drivers:
                 if isinstance(driver, SourceDriver) and driver.hand is not None and self._feeds_them(driver):
                     self.undo.append(partial(setattr, driver, "hand", driver.hand))
                     driver.hand = self._mover.move(driver.hand)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from exop.errors import WiringError
 from exop.model.filter import where
@@ -16,6 +17,7 @@ from exop.runtime.channels.buffered import Buffered
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.worker import Worker
+from exop.runtime.inlets import Parked
 from exop.runtime.manager import CHANNEL, WIRING, ComponentManager, channel_id
 from exop.runtime.pause import PATIENCE, Pause
 from exop.wiring.circuit import Circuit, read_circuit
@@ -24,7 +26,8 @@ from exop.wiring.drain import Drain
 from exop.wiring.layout import Layout, check_order, lay_out
 from exop.wiring.loops import EndOfLoop
 from exop.wiring.manning import depth, man
-from exop.wiring.places import possible
+from exop.wiring.places import channel_of, possible
+from exop.wiring.region import Region, Wiring
 from exop.wiring.seeds import Seeds, find_seeds, open_anew
 
 if TYPE_CHECKING:
@@ -32,28 +35,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Wiring:
-    """The connections of an application, and the drivers that follow from them."""
-
-    circuit: Circuit
-    layout: Layout
-
-    def lean(self) -> Wiring:
-        """The same without inserted queues that are needed no more; they must be empty."""
-        return Wiring(self.circuit, lay_out(self.circuit)) if self.layout.inserted else self
-
-
-@dataclass(frozen=True)
 class Bound:
     """Connections that are bound, and what waits in queues and with drivers still where it was.
 
     Attributes:
-        layout: With queues for the catch-up events of newly connected ports.
-        complete: Moves what waits; called once, when the connections are not going to be taken back any more.
+        wiring: With queues for the catch-up events of newly connected ports.
+        complete: Moves what waits; called once, with the drivers that are parked, when the connections are not going to
+            be taken back any more.
     """
 
-    layout: Layout
-    complete: Callable[[], None]
+    wiring: Wiring
+    complete: Callable[[Parked], None]
 
 
 class WiringController:
@@ -71,6 +63,7 @@ class WiringController:
         self.sharing: Sharing | None = None
         self._registry = registry
         self._manager = manager
+        self._bound: WeakKeyDictionary[Deployment, Wiring] = WeakKeyDictionary()
         self._ports = registry.track(None, where({KIND: "port"}))
 
     def connect(self, component: Component, port: str, channel: str) -> None:
@@ -96,8 +89,12 @@ class WiringController:
         action: Callable[[], None] = lambda: None,
         engines: Iterable[Component] = (),
         timeout: float = PATIENCE,
+        nodes: Collection[str] | None = None,
+        channels: Collection[str] = (),
     ) -> None:
         """Do *action* while all drivers are parked, then bind the connections of the application as they are.
+
+        With *nodes* and *channels*, only what is connected with these is bound, and only its drivers are parked.
 
         The *engines* have put out what they were given by then; they go on afterwards.
 
@@ -105,90 +102,149 @@ class WiringController:
             WiringError: two connected ports whose types do not fit; nothing was done.
             PlanError: a driver did not come to its safe point in time, or an engine did not put out everything.
         """
-        wiring = self.survey(deployment)
+        region = self.survey(deployment) if nodes is None else self.region(deployment, None, nodes, channels)
+        drivers = None if nodes is None else region.drivers(deployment)
         undo: list[Callable[[], object]] = []
         try:
-            with Pause(deployment, timeout) as pause:
-                Drain(pause, engines, wiring, wiring, lambda _: None, undo).stage()
+            with Pause(deployment, timeout, drivers=drivers) as pause:
+                Drain(pause, engines, region, lambda _: None, undo).stage()
                 pause.close()
-                pause.run(action, lambda: self.rebind(deployment, wiring))
+                pause.run(action, lambda: self.rebind(deployment, region, {*pause.drivers}))
         finally:
             for proceed in undo:
                 proceed()
         deployment.settle_workers(timeout)
 
-    def rebind(self, deployment: Deployment, wiring: Wiring) -> None:
-        """Bind what was surveyed for good: the connections are those of before, the ways between them are not."""
-        bound = self.bind(deployment, wiring)
-        bound.complete()
+    def rebind(self, deployment: Deployment, region: Region, drivers: Parked = None) -> None:
+        """Bind a region for good: the connections are those of before, the ways between them are not.
 
-    def survey(self, deployment: Deployment, channels: Collection[str] | None = None) -> Wiring:
-        """Read and check the connections of an application, and lay out its drivers; nothing is bound yet.
+        *drivers* are those that are parked.
+        """
+        bound = self.bind(deployment, region)
+        bound.complete(drivers)
 
-        With *channels*, only these are considered: others are about to be added, or removed.
+    def current(self, deployment: Deployment) -> Wiring:
+        """Return the connections that are bound now."""
+        return self._bound.get(deployment, Wiring())
+
+    def survey(self, deployment: Deployment) -> Region:
+        """Read and check all connections of an application, and lay out its drivers; nothing is bound yet.
 
         Raises:
             WiringError: two connected ports whose types do not fit, or a merge before an engine that is durable.
         """
-        circuit = self.circuit(deployment.name, channels)
-        _check_types(circuit)
-        filled = [place for place, queue in deployment.inserted.items() if queue.entries]
-        layout = lay_out(circuit, {**dict.fromkeys(filled, "it holds items"), **deployment.reasons})
-        check_order(circuit, layout)
-        return Wiring(circuit, layout)
+        circuit = self.circuit(deployment.name)
+        standing = _standing(deployment)
+        layout = lay_out(circuit, standing)
+        _check(circuit, layout, circuit.channels, circuit.components())
+        return Region.whole(self.current(deployment), Wiring(circuit, layout), deployment.components)
 
-    def bind(self, deployment: Deployment, wiring: Wiring) -> Bound:
-        """Compile what was surveyed and bind it; the drivers of the application are parked, or not started yet.
+    def region(
+        self,
+        deployment: Deployment,
+        circuit: Circuit | None,
+        nodes: Collection[str],
+        channels: Collection[str] = (),
+    ) -> Region:
+        """Return what is to be bound anew when *circuit* follows the connections that are bound now, or these stay.
+
+        Args:
+            deployment: The application.
+            circuit: The connections to be.
+            nodes: Where something changes: the component, its settings, or its connections.
+            channels: The channels that come, go, or change their settings.
+
+        Raises:
+            WiringError: two connected ports whose types do not fit, or a merge before an engine that is durable.
+        """
+        before = self.current(deployment)
+        circuit = circuit or before.circuit
+        region = Region.parts(before, circuit, nodes, channels, _standing(deployment))
+        _check(circuit, region.after.layout, region.channels, region.components())
+        return region
+
+    def bind(self, deployment: Deployment, region: Region) -> Bound:
+        """Compile a region and bind it; the drivers that run it are parked, or not started yet.
 
         No item moves before `Bound.complete` is called, so that binding the former connections undoes everything.
         """
-        circuit, layout = wiring.circuit, wiring.layout
-        seeds = find_seeds(deployment, circuit)
-        more = {place for place in seeds.places() if place not in layout.inserted and place in possible(circuit)}
+        part = region.circuit
+        seeds = find_seeds(deployment, part)
+        there = region.after.layout.inserted
+        more = {place for place in seeds.places() if place not in there and place in possible(part)}
         if more:
-            layout = lay_out(circuit, {**layout.inserted, **dict.fromkeys(more, "connected while the stream runs")})
-        compiler = Compiler(deployment, circuit, layout, self.sharing)
+            standing = {**there, **dict.fromkeys(more, "connected while the stream runs")}
+            region = replace(region, after=region.laid_out(standing))
+        compiler = Compiler(deployment, region, self.sharing)
         compiler.compile()
-        self._replace_queues(deployment, compiler.queues)
-        deployment.reasons = dict(layout.inserted)
-        leaving = man(deployment, circuit, layout)
-        deployment.loops = [EndOfLoop(deployment, circuit, loop) for loop in layout.loops]
-        return Bound(layout, partial(_complete, deployment, Wiring(circuit, layout), seeds, leaving))
+        self._replace_queues(deployment, region, compiler.queues)
+        deployment.reasons = region.after.layout.inserted
+        leaving = man(deployment, region)
+        _watch_loops(deployment, region)
+        self._bound[deployment] = region.after
+        return Bound(region.after, partial(_complete, deployment, region, seeds, leaving))
 
-    def _replace_queues(self, deployment: Deployment, queues: dict[str, Buffered]) -> None:
+    def _replace_queues(self, deployment: Deployment, region: Region, queues: dict[str, Buffered]) -> None:
         """Register the inserted queues, and let go of those that are not needed; one that holds items stays."""
+        there = dict(deployment.inserted)
         for place, queue in deployment.inserted.items():
-            if place not in queues:
-                if queue.entries and place.rpartition(" -> ")[2].partition(".")[0] in deployment.components:
-                    queues = {**queues, place: queue}
-                else:
-                    self._manager.destroy_channel(deployment.name, queue)
-        for queue in queues.values():
-            self._manager.adopt_channel(deployment.name, queue)
-        deployment.inserted = queues
+            node = place.rpartition(" -> ")[2].partition(".")[0]
+            inside = channel_of(place) in region.channels or node in region.nodes
+            if inside and place not in queues and not (queue.entries and node in deployment.components):
+                self._manager.destroy_channel(deployment.name, queue)
+                del there[place]
+        for place, queue in queues.items():
+            if place not in there:
+                self._manager.adopt_channel(deployment.name, queue)
+        deployment.inserted = there | queues
 
     def close(self) -> None:
         """Stop following the ports."""
         self._ports.close()
 
 
-def _complete(deployment: Deployment, wiring: Wiring, seeds: Seeds, leaving: Collection[Worker]) -> None:
+def _standing(deployment: Deployment) -> dict[str, str]:
+    """The inserted queues that stay while their places are there, and why."""
+    filled = [place for place, queue in deployment.inserted.items() if queue.entries]
+    return {**dict.fromkeys(filled, "it holds items"), **deployment.reasons}
+
+
+def _watch_loops(deployment: Deployment, region: Region) -> None:
+    """Watch the cycles; what watches those of which nothing has changed stays."""
+    circuit = region.after.circuit
+    there = [one for one in deployment.loops if isinstance(one, EndOfLoop) and not one.nodes & {*region.nodes}]
+    known = {one.loop for one in there}
+    fresh = [tuple(loop) for loop in region.after.layout.loops if tuple(loop) not in known]
+    deployment.loops = [*there, *(EndOfLoop(deployment, circuit, loop) for loop in fresh)]
+
+
+def _complete(
+    deployment: Deployment, region: Region, seeds: Seeds, leaving: Collection[Worker], drivers: Parked
+) -> None:
     """Move what waits to where the new connections lead; nothing can fail here."""
-    circuit = wiring.circuit
+    wiring, circuit, joined = region.after, region.circuit, deployment.joined
     open_anew(deployment, circuit)
-    deployment.inlets.assign(partial(depth, circuit, wiring.layout), leaving)
-    ends = (circuit.consumers, circuit.producers)
-    deployment.joined = {(name, join.name) for end in ends for name, joins in end.items() for join in joins}
+    deployment.inlets.assign(partial(depth, wiring.circuit, wiring.layout), leaving, drivers)
     for worker in leaving:
         worker.serve(())
-    named = {name: channel for name, channel in circuit.channels.items() if isinstance(channel, Buffered)}
+    for name, join in region.before.circuit.joins(region.channels):
+        if joined.get(join.name) == name:
+            del joined[join.name]
+    joined |= {join.name: name for name, join in circuit.joins(circuit.channels)}
+    named = {name: queue for name, queue in circuit.channels.items() if isinstance(queue, Buffered)}
     seeds.plant({**named, **deployment.inserted}, deployment.merges)
+    for name in deployment.merges.keys() & region.channels:
+        deployment.merges[name].forget()
 
 
-def _check_types(circuit: Circuit) -> None:
-    for name, channel in circuit.channels.items():
+def _check(circuit: Circuit, layout: Layout, channels: Iterable[str], components: Iterable[Component]) -> None:
+    for name in channels:
+        if name not in circuit.channels:
+            continue
+        channel = circuit.channels[name]
         for producer in circuit.producers[name]:
             for consumer in circuit.consumers[name]:
                 reason = mismatch(channel.carries(producer.port.type), consumer.port.type)
                 if reason:
                     raise WiringError(f"{producer.name} cannot feed {consumer.name} through {name!r}: {reason}")
+    check_order(circuit, layout, components)

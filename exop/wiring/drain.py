@@ -6,10 +6,9 @@ slet with a driver of its own that leaves puts out what it was given. What canno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from exop.errors import PlanError
 from exop.logs import logger
@@ -22,9 +21,7 @@ from exop.runtime.pause import Pause
 from exop.shown import RAISED, described
 from exop.wiring.circuit import Circuit, Join
 from exop.wiring.places import before_key, channel_at, edge_key, port_at
-
-if TYPE_CHECKING:
-    from exop.wiring.controller import Wiring
+from exop.wiring.region import Region
 
 #: States in which a slet cannot work: items that wait for it are lost when it is removed.
 HELPLESS = (State.FAILED, State.SUSPENDED)
@@ -37,16 +34,14 @@ class Drain:
     Args:
         pause: Holds the drivers of the application.
         old: The components that leave.
-        before: The connections before the change.
-        after: The connections after it.
+        region: The connections before the change and after it, and where they differ.
         opened: Called with a component that leaves, as soon as it has stopped: its state is final then.
         undo: Where it is noted how to let those go on who were stopped.
     """
 
     pause: Pause
     old: Iterable[Component]
-    before: Wiring
-    after: Wiring
+    region: Region
     opened: Callable[[Component], None]
     undo: list[Callable[[], object]]
     _stops: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
@@ -76,14 +71,15 @@ class Drain:
 
     def _emptied(self) -> Iterator[tuple[Buffered, list[Join]]]:
         """The queues that have to be empty, each with the ports that leave it."""
-        before, after = self.before.circuit, self.after.circuit
-        stay = {component.node.name for component in after.components()}
-        for name, joins in before.consumers.items():
+        before, after = self.region.before.circuit, self.region.after.circuit
+        stay = after.nodes
+        for name in self.region.channels:
+            joins = before.consumers.get(name, [])
             there = {join.name for join in after.consumers.get(name, ())}
             leaving = [join for join in joins if join.name not in there]
             moved = any(join.component.node.name in stay for join in leaving)
             gone = name not in after.channels
-            channel = before.channels[name]
+            channel = before.channels.get(name)
             if isinstance(channel, Buffered) and leaving and (gone or moved or not there):
                 yield channel, leaving
             queue = self.pause.deployment.inserted.get(before_key(name))
@@ -155,8 +151,8 @@ class Drain:
                 component.tie.hold(self.pause.timeout)
         self.opened(component)
 
-    def _staying(self) -> set[str]:
-        return {component.node.name for component in self.after.circuit.components()}
+    def _staying(self) -> Collection[str]:
+        return self.region.after.circuit.nodes
 
 
 def _ended(leaving: Iterable[Join]) -> bool:
@@ -164,16 +160,18 @@ def _ended(leaving: Iterable[Join]) -> bool:
     return all(join.component.status is State.ENDED for join in leaving)
 
 
-def check_ends(before: Circuit, after: Circuit) -> None:
+def check_ends(region: Region) -> None:
     """Refuse to push into a slet whose stream has ended: it has said so to everybody behind it.
 
     Raises:
         PlanError: a producer that goes on would be connected to it.
     """
-    for name, joins in after.consumers.items():
+    before, after = region.before.circuit, region.after.circuit
+    for name in region.channels:
+        joins = after.consumers.get(name, ())
         known = {join.name for join in before.consumers.get(name, ())}
         feeding = {join.name for join in before.producers.get(name, ())}
-        for producer in after.producers[name]:
+        for producer in after.producers.get(name, ()):
             for join in joins:
                 fresh = join.name not in known or producer.name not in feeding
                 if fresh and join.component.status is State.ENDED and producer.component.status is not State.ENDED:
@@ -219,26 +217,27 @@ def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed:
         raise PlanError(f"{component.node.name} has not put out what it was given: {why}") from error
 
 
-def check_inlets(inlets: Inlets, before: Circuit, after: Circuit) -> None:
-    """Refuse a change that removes the place where work waits.
+def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) -> None:
+    """Refuse a change that removes the place where work of *drivers*, which are parked, waits.
 
     A node that cannot work itself takes what waits for it along, when it is removed.
 
     Raises:
         PlanError: an item would be lost.
     """
-    stay = {component.node.name for component in after.components()}
-    able = {one.node.name for one in before.components() if one.status not in HELPLESS}
-    for driver, work in inlets.waiting():
+    before, after = region.before.circuit, region.after.circuit
+    for driver, work in inlets.waiting(drivers):
         channel, port = channel_at(work.entry.place), port_at(work.entry.place)
         node = port.rpartition(".")[0]
         if channel and port:  # a window; its port may leave the channel only with its slet
-            lost = node in stay and all(join.name != port for join in after.consumers.get(channel, ()))
+            lost = node in after.nodes and all(join.name != port for join in after.consumers.get(channel, ()))
         elif channel:
             readers = before.consumers.get(channel, ())
-            lost = channel not in after.channels and any(join.component.node.name in stay for join in readers)
+            lost = channel not in after.channels and any(join.component.node.name in after.nodes for join in readers)
         else:
-            lost = node in able and node not in stay and not _leaves(before, port)
+            vertex = before.nodes.get(node) if node not in after.nodes else None
+            able = vertex is not None and vertex.component.status not in HELPLESS
+            lost = able and not _leaves(before, port)
         if lost:
             raise PlanError(
                 f"an item is on its way to {work.entry.place}, which would be removed, and cannot go on "
@@ -248,4 +247,5 @@ def check_inlets(inlets: Inlets, before: Circuit, after: Circuit) -> None:
 
 def _leaves(circuit: Circuit, port: str) -> bool:
     """Whether a port is an output: what waits there goes to the places behind it."""
-    return any(join.name == port for joins in circuit.producers.values() for join in joins)
+    node, _, name = port.rpartition(".")
+    return any(output.name == name for output, _ in circuit.outputs(circuit.nodes[node].component))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Literal, TypeAlias
@@ -11,7 +11,7 @@ from exop.errors import WiringError
 from exop.runtime.component import Component
 from exop.wiring.circuit import Circuit, Join
 from exop.wiring.loops import find_loops, inner_places
-from exop.wiring.places import before_key, edge_key, in_front_of, possible
+from exop.wiring.places import before_key, channel_of, edge_key, in_front_of, possible
 
 #: Who runs something: a source or an engine, by its node, or the worker of a queue, by the queue's name or place.
 DriverKey: TypeAlias = tuple[Literal["source", "engine", "queue"], str]
@@ -28,7 +28,8 @@ class Layout:
         groups: For each queue (buffered channels by name, inserted ones by place), those that share its worker.
         runs: For each node and each channel that keeps something (`channel:name`), its drivers.
         depths: For each node, how many slets (and channels that keep something) call each other before it, and it.
-        order: How far downstream each queue is, each node and each channel (`channel:name`).
+        order: How far downstream each node is, and each channel (`channel:name`).
+        queued: How far downstream each queue is.
         loops: The cycles, each as its nodes.
     """
 
@@ -37,7 +38,37 @@ class Layout:
     runs: dict[str, set[DriverKey]] = field(default_factory=dict)
     depths: dict[str, int] = field(default_factory=dict)
     order: dict[str, int] = field(default_factory=dict)
+    queued: dict[str, int] = field(default_factory=dict)
     loops: list[list[str]] = field(default_factory=list)
+
+    def without(self, nodes: Collection[str], channels: Collection[str]) -> Layout:
+        """The layout of what is in no connection with these nodes and channels."""
+
+        def stays(place: str) -> bool:
+            return channel_of(place) not in channels
+
+        gone = {*nodes, *(f"channel:{name}" for name in channels)}
+        return Layout(
+            {place: reason for place, reason in self.inserted.items() if stays(place)},
+            {queue: group for queue, group in self.groups.items() if stays(queue)},
+            {place: keys for place, keys in self.runs.items() if place not in gone},
+            {node: depth for node, depth in self.depths.items() if node not in nodes},
+            {place: rank for place, rank in self.order.items() if place not in gone},
+            {queue: rank for queue, rank in self.queued.items() if stays(queue)},
+            [loop for loop in self.loops if loop[0] not in nodes],
+        )
+
+    def joined(self, other: Layout) -> Layout:
+        """Both layouts: they have nothing to do with each other."""
+        return Layout(
+            self.inserted | other.inserted,
+            self.groups | other.groups,
+            self.runs | other.runs,
+            self.depths | other.depths,
+            self.order | other.order,
+            self.queued | other.queued,
+            [*self.loops, *other.loops],
+        )
 
 
 def lay_out(circuit: Circuit, standing: Mapping[str, str] | None = None) -> Layout:
@@ -60,7 +91,8 @@ def lay_out(circuit: Circuit, standing: Mapping[str, str] | None = None) -> Layo
     for loop in layout.loops:
         workers.unite(known.intersection(inner_places(circuit, loop)))
     layout.groups = workers.groups(queues)
-    layout.order = _order(circuit, layout, queues)
+    layout.order = {place: index for index, place in enumerate(_downstream(circuit))}
+    layout.queued = _queued(layout, queues)
     return layout
 
 
@@ -242,18 +274,15 @@ def _queues(circuit: Circuit, layout: Layout) -> list[str]:
     return [*(name for name in buffered if name not in alone), *layout.inserted]
 
 
-def _order(circuit: Circuit, layout: Layout, queues: Iterable[str]) -> dict[str, int]:
-    """How far downstream everything is; a queue is there where the first slet is that its worker runs for it."""
-    order = {place: index for index, place in enumerate(_downstream(circuit))}
-    first: dict[str, int] = {}
+def _queued(layout: Layout, queues: Iterable[str]) -> dict[str, int]:
+    """How far downstream each queue is: where the first slet is that its worker runs for it."""
+    order, first = layout.order, dict[str, int]()
     for place, keys in layout.runs.items():
         for kind, queue in keys:
             if kind == "queue":
                 first[queue] = min(order[place], first.get(queue, order[place]))
-    for queue in queues:
-        # One that leads into further queues only runs no place: it is as far downstream as its channel.
-        order[queue] = first.get(queue, order[f"channel:{queue.removeprefix('-> ').partition(' -> ')[0]}"])
-    return order
+    # One that leads into further queues only runs no place: it is as far downstream as its channel.
+    return {queue: first[queue] if queue in first else order[f"channel:{channel_of(queue)}"] for queue in queues}
 
 
 def _downstream(circuit: Circuit) -> list[str]:
@@ -286,7 +315,7 @@ def _downstream(circuit: Circuit) -> list[str]:
     return order[::-1]
 
 
-def check_order(circuit: Circuit, layout: Layout) -> None:
+def check_order(circuit: Circuit, layout: Layout, components: Iterable[Component]) -> None:
     """Refuse to give to an engine in a durable application what streams of several threads are merged into.
 
     An engine recognizes by its number what is sent again after a crash. Merged otherwise the second time, some items
@@ -295,7 +324,7 @@ def check_order(circuit: Circuit, layout: Layout) -> None:
     Raises:
         WiringError: several threads meet before an engine.
     """
-    for component in circuit.components():
+    for component in components:
         if component.tie is not None and component.tie.durable:
             place = _merge(circuit, layout, component)
             if place is not None:

@@ -156,16 +156,17 @@ class Aftermath:
             event, facts = deployment.ledger.news.popleft()
             logger("exop.lines").info(event, **facts)
         with deployment.changing:
-            if not deployment.finished.is_set() and self._superfluous():
+            if not deployment.finished.is_set():
                 self._compile_out()
 
-    def _superfluous(self) -> bool:
-        """A guard stands where nothing is pending any more."""
-        watches = [one.watch for one in self._deployment.components.values()]
-        return any(one is not None and not one.pending for one in [*watches, *self._deployment.ledger.watches.values()])
-
     def _compile_out(self) -> None:
+        """Take the guards out of the ways where nothing is pending any more."""
+        deployment = self._deployment
+        watches = [(name, one.watch) for name, one in deployment.components.items()]
+        nodes = [name for name, watch in watches if watch is not None and not watch.pending]
+        channels = [name for name, watch in deployment.ledger.watches.items() if not watch.pending]
         try:
-            self._wiring.settle(self._deployment, timeout=BRIEF)
+            if nodes or channels:
+                self._wiring.settle(deployment, timeout=BRIEF, nodes=nodes, channels=channels)
         except ExopError as problem:  # a driver that does not park in time: the guard stays until the next change
             logger("exop.lines").debug("a guard stays", application=self._deployment.name, problem=str(problem))

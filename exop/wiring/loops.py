@@ -26,8 +26,9 @@ class EndOfLoop:
     push into them. What slets of the cycle emit at that end does not go round once more.
     """
 
-    def __init__(self, deployment: Deployment, circuit: Circuit, loop: list[str]) -> None:
+    def __init__(self, deployment: Deployment, circuit: Circuit, loop: tuple[str, ...]) -> None:
         self._deployment = deployment
+        self.loop = loop
         self._members = members = [circuit.nodes[name].component for name in loop]
         inside = set(loop)
         feeding = [(channel, join) for member in members for channel, join in circuit.inputs(member)]
@@ -37,6 +38,7 @@ class EndOfLoop:
             for join in circuit.producers[channel]
             if join.component.node.name not in inside
         }
+        self.nodes = {*loop, *(feeder.node.name for feeder in self._feeders)}
         self._places = {*inner_places(circuit, loop)}
         for channel, join in feeding:
             self._places |= {channel, before_key(channel), edge_key(channel, join)}
@@ -84,7 +86,7 @@ class EndOfLoop:
             join.component.to[join.port.name].control(EndOfStream())
 
 
-def _where_to_cut(circuit: Circuit, loop: list[str]) -> Iterator[Join]:
+def _where_to_cut(circuit: Circuit, loop: tuple[str, ...]) -> Iterator[Join]:
     """The outputs that push into the queues of a cycle; an engine says itself when it has ended."""
     inside = set(loop)
     for name in inner_channels(circuit, inside):

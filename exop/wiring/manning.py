@@ -13,35 +13,44 @@ from exop.runtime.drivers.worker import Worker
 from exop.runtime.failure import stranded
 from exop.wiring.circuit import Circuit
 from exop.wiring.layout import DriverKey, Layout, sent_at
-from exop.wiring.places import channel_at, port_at
+from exop.wiring.places import channel_at, channel_of, port_at
+from exop.wiring.region import Region
 
 
-def man(deployment: Deployment, circuit: Circuit, layout: Layout) -> list[Worker]:
-    """One worker for each group of queues that share one; called while nothing is in flight.
+def man(deployment: Deployment, region: Region) -> list[Worker]:
+    """One worker for each group of queues of a region that share one; called while nothing is in flight there.
 
     A worker that has some of the queues already goes on with them. Returns the workers that leave.
     """
-    queues = {name: channel for name, channel in circuit.channels.items() if isinstance(channel, Buffered)}
-    queues |= deployment.inserted
-    before = dict(deployment.workers)
+    layout = region.after.layout
+    there = {**region.circuit.channels, **deployment.inserted}
+    queues = {name: queue for name, queue in there.items() if isinstance(queue, Buffered)}
+    before = {key: worker for key, worker in deployment.workers.items() if _inside(region, key)}
     at_work = {id(queue): worker for worker in before.values() for queue in worker.queues}
     manned: dict[str, Worker] = {}
     taken: set[int] = set()
-    for group in dict.fromkeys(layout.groups.values()):
-        served = sorted((name for name in group if name in queues), key=layout.order.__getitem__, reverse=True)
+    for group in dict.fromkeys(layout.groups[queue] for queue in region.queues(region.after)):
+        served = sorted((name for name in group if name in queues), key=layout.queued.__getitem__, reverse=True)
         if not served:
             continue
         known = [at_work.get(id(queues[name])) for name in served] + [before.get(min(group))]
         worker = next((one for one in known if one is not None and id(one) not in taken), None)
-        manned[min(group)] = worker or Worker(f"{deployment.name} {min(group)}")
-        taken.add(id(manned[min(group)]))
+        worker = manned[min(group)] = worker or Worker(f"{deployment.name} {min(group)}")
+        worker.rank = layout.queued[served[-1]] - 0.5  # it pushes into the slet behind the queue: it comes before it
+        taken.add(id(worker))
+        worker.serve(tuple(queues[name] for name in served))
     leaving = {key: worker for key, worker in before.items() if id(worker) not in taken}
-    by_queue = _serve(layout, queues, manned)
-    for key, worker in leaving.items():
-        manned[key if key not in manned else f"{key} (leaves {id(worker)})"] = worker
-    deployment.workers = manned
-    _inform(deployment, circuit, layout, by_queue)
+    for worker in leaving.values():
+        worker.rank = -1
+    stay = {key: worker for key, worker in deployment.workers.items() if key not in before}
+    gone = {key if key not in manned else f"{key} (leaves {id(worker)})": worker for key, worker in leaving.items()}
+    deployment.workers = {**stay, **manned, **gone}
+    _inform(deployment, region, queues.values())
     return [*leaving.values()]
+
+
+def _inside(region: Region, key: str) -> bool:
+    return channel_of(key.partition(" (leaves ")[0]) in region.channels
 
 
 def _runner(deployment: Deployment, circuit: Circuit, layout: Layout) -> Callable[[str], Driver | None]:
@@ -72,35 +81,21 @@ def _first(deployment: Deployment, keys: Iterable[DriverKey]) -> Driver | None:
     return None
 
 
-def _serve(layout: Layout, queues: dict[str, Buffered], manned: dict[str, Worker]) -> dict[str, Worker]:
-    by_queue: dict[str, Worker] = {}
-    for group in dict.fromkeys(layout.groups.values()):
-        served = sorted((name for name in group if name in queues), key=layout.order.__getitem__, reverse=True)
-        if served:
-            worker = manned[min(group)]
-            worker.serve(tuple(queues[name] for name in served))
-            by_queue |= dict.fromkeys(served, worker)
-    return by_queue
-
-
-def _inform(deployment: Deployment, circuit: Circuit, layout: Layout, by_queue: dict[str, Worker]) -> None:
+def _inform(deployment: Deployment, region: Region, queues: Iterable[Buffered]) -> None:
     """Tell components who runs them, and drivers how far downstream they are and whom to tell what."""
-    components = {name: vertex.component for name, vertex in circuit.nodes.items()}
-    rank: dict[int, int] = {}
-    for component in components.values():
+    circuit, layout = region.after.circuit, region.after.layout
+    for component in region.components():
+        for driver in (component.driver, *component.pullers):
+            if driver is not None:
+                driver.rank = layout.order[component.node.name]
         component.pusher = _first(deployment, layout.runs.get(component.node.name, ()))
         component.runner = component.driver or component.pusher
-        for driver in (component.driver, *component.pullers):
-            rank[id(driver)] = layout.order[component.node.name]
-    for name, worker in by_queue.items():
-        rank[id(worker)] = min(layout.order[name], rank.get(id(worker), layout.order[name]))
-    deployment.rank = rank
     deployment.inlets.entries = deployment.places
     deployment.inlets.runner = _runner(deployment, circuit, layout)
-    for driver in deployment.drivers():
+    for driver in region.drivers(deployment):
         driver.inlets, driver.idle, driver.told = deployment.inlets, deployment.idle, deployment.nudge
         driver.strand = partial(stranded, deployment, driver)
-    for queue in deployment.queues():
+    for queue in queues:
         queue.alarm = deployment.tell
 
 

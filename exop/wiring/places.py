@@ -17,6 +17,11 @@ def before_key(channel: str) -> str:
     return f"-> {channel}"
 
 
+def channel_of(queue: str) -> str:
+    """The channel at which a queue stands, by its place, or which it is."""
+    return queue.removeprefix("-> ").partition(" -> ")[0]
+
+
 def inside(channel: str) -> str:
     """The place of the way into a channel that keeps something, behind a queue in front of it."""
     return f"into {channel}"

@@ -15,6 +15,7 @@ from exop.model.items import EndOfStream
 from exop.model.lifecycle import State
 from exop.runtime.channel import ControlMerge
 from exop.runtime.channels.buffered import Buffered
+from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.deployment import Deployment
 from exop.wiring.circuit import Circuit, Join
 from exop.wiring.places import before_key, edge_key, in_front_of, inside
@@ -34,7 +35,7 @@ class Seeds:
     planted: dict[str, Entries] = field(default_factory=dict)
     merged: dict[str, ControlMerge] = field(default_factory=dict)
     ended: dict[str, list[str]] = field(default_factory=dict)
-    moved: list[tuple[Buffered, str]] = field(default_factory=list)
+    moved: list[tuple[QueueChannel, str]] = field(default_factory=list)
 
     def places(self) -> set[str]:
         """Return the places that need a queue for it."""
@@ -47,7 +48,9 @@ class Seeds:
         for source, place in self.moved:
             entries = source.capture()["entries"]
             queues[place].put_first([(kind, payload) for kind, payload in entries if kind != "control"])
+            dropped = source.dropped
             source.clear()
+            source.dropped = dropped  # they wait elsewhere now
         for place, entries in self.planted.items():
             queues[place].restore({"entries": entries})
         for place, merge in self.merged.items():
@@ -61,17 +64,16 @@ def find_seeds(deployment: Deployment, circuit: Circuit) -> Seeds:
         return seeds
     for name, joins in circuit.consumers.items():
         for join in joins:
-            if (name, join.name) not in deployment.joined:
+            if deployment.joined.get(join.name) != name:
                 place, entries = _for_newcomer(deployment, circuit, name, join)
                 if entries:
                     seeds.planted.setdefault(place, []).extend(entries)
     for name, joins in circuit.producers.items():
-        known = deployment.joined if name in deployment.merges else ()
-        over = [one.name for one in joins if one.component.status is State.ENDED and (name, one.name) not in known]
+        known = deployment.joined if name in deployment.merges else {}
+        over = [one.name for one in joins if one.component.status is State.ENDED and known.get(one.name) != name]
         seeds.ended[name] = over
-    for name, merge in deployment.merges.items():
-        ports = [join.name for join in circuit.producers.get(name, ())]
-        if ports and merge.due_with(ports, seeds.ended[name]):
+        merge = deployment.merges.get(name)
+        if joins and merge is not None and merge.due_with([join.name for join in joins], over):
             seeds.merged[name if circuit.channels[name].buffered else before_key(name)] = merge
     seeds.moved = [*_homeless(deployment, circuit)]
     return seeds
@@ -82,9 +84,8 @@ def open_anew(deployment: Deployment, circuit: Circuit) -> None:
 
     Called when everything is bound, before the connections are noted in the deployment.
     """
-    before = {port for _, port in deployment.joined}
     joins = [(name, join) for name, found in circuit.consumers.items() for join in found]
-    moved = [join for name, join in joins if join.name in before and (name, join.name) not in deployment.joined]
+    moved = [join for name, join in joins if deployment.joined.get(join.name, name) != name]
     deployment.inlets.drop_marks([join.name for join in moved])
     for join in moved:
         component, port = join.component, join.port.name
@@ -121,12 +122,12 @@ def _end_comes(deployment: Deployment, circuit: Circuit, name: str) -> bool:
     return any(isinstance(work.payload, EndOfStream) for place in places for work in deployment.inlets.at(place))
 
 
-def _homeless(deployment: Deployment, circuit: Circuit) -> Iterator[tuple[Buffered, str]]:
+def _homeless(deployment: Deployment, circuit: Circuit) -> Iterator[tuple[QueueChannel, str]]:
     """Inserted queues that hold something, and whose port is connected elsewhere now."""
     joins = [(name, join) for name, found in circuit.consumers.items() for join in found]
     there = {edge_key(name, join) for name, join in joins} | {before_key(name) for name in circuit.channels}
     for place, queue in deployment.inserted.items():
-        if place in there or not queue.entries:
+        if place in there or not isinstance(queue, QueueChannel) or not queue.entries:
             continue
         port = place.rpartition(" -> ")[2]
         for name, join in joins:

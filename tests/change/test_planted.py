@@ -48,8 +48,8 @@ def retry_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits in an inlet goes to the driver that runs the place by then, and is done by its old one, too."""
     waiting = Inlets.waiting
 
-    def twice(self: Inlets) -> list[tuple[Driver, Work]]:
-        return [pair for pair in waiting(self) for _ in range(2)]
+    def twice(self: Inlets, drivers: Any) -> list[tuple[Driver, Work]]:
+        return [pair for pair in waiting(self, drivers) for _ in range(2)]
 
     assign = Inlets.assign
 
@@ -65,9 +65,9 @@ def bound_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """The successors have the states, but items flow again before the new connections are bound."""
     bind, cut, hand_on, finish = WiringController.bind, Change._cut, Change._hand_on, Change._finish
 
-    def binding(self: WiringController, deployment: Any, wiring: Any) -> Any:
-        deployment.late = [lambda: bind(self, deployment, wiring).complete()]
-        return Bound(wiring.layout, lambda: None)
+    def binding(self: WiringController, deployment: Any, region: Any) -> Any:
+        deployment.late = [lambda: bind(self, deployment, region).complete(deployment.drivers())]
+        return Bound(region.after, lambda drivers: None)
 
     def cutting(self: Change, *arguments: Any) -> None:
         with monkeypatch.context() as patch:
@@ -116,10 +116,10 @@ def moved_before_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits moves as soon as the connections are bound, though the change may still fail."""
     bind = WiringController.bind
 
-    def binding(self: WiringController, deployment: Any, wiring: Any) -> Any:
-        bound = bind(self, deployment, wiring)
-        bound.complete()
-        return dataclasses.replace(bound, complete=lambda: None)
+    def binding(self: WiringController, deployment: Any, region: Any) -> Any:
+        bound = bind(self, deployment, region)
+        bound.complete(None)
+        return dataclasses.replace(bound, complete=lambda drivers: None)
 
     monkeypatch.setattr(WiringController, "bind", binding)
 
@@ -157,14 +157,12 @@ def behind(monkeypatch: pytest.MonkeyPatch) -> None:
 def upstream_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes together from several drivers is done upstream first."""
     assign = Inlets.assign
-    monkeypatch.setattr(
-        Inlets, "assign", lambda self, depth, leaving: assign(self, lambda place: -depth(place), leaving)
-    )
+    monkeypatch.setattr(Inlets, "assign", lambda self, depth, *given: assign(self, lambda place: -depth(place), *given))
 
 
 def not_assigned(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits stays with the driver that ran its place before."""
-    monkeypatch.setattr(Inlets, "assign", lambda self, depth, leaving: None)
+    monkeypatch.setattr(Inlets, "assign", lambda self, *given: None)
 
 
 MISTAKES = (

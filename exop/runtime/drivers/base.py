@@ -94,6 +94,7 @@ class Driver:
         parked: It waits at its safe point, outside of a slet that it iterates.
         draining: It puts out what it has, whether there is room or not, before it is closed.
         only: The queues that it drains for the moment, if not all that it has.
+        rank: How far downstream it begins.
         count: Items that this driver has pushed one by one from its loop.
         rows: All others that it has pushed: in batches, or behind what left by further ports.
     """
@@ -113,6 +114,7 @@ class Driver:
         self.held_by: str | None = None
         self.only: tuple[Buffered, ...] | None = None
         self.inlets = Inlets()
+        self.rank = 0.0
         self._signal = Signal()
         self._first = FIRST
         self._flags = threading.Lock()

@@ -164,7 +164,7 @@ def untie(deployment: Deployment, wiring: WiringController, behind: Behind) -> N
         return
     # Where a driver does not park now, the tap goes when the wiring is bound the next time.
     with suppress(PlanError), deployment.changing:
-        wiring.settle(deployment, without)
+        wiring.settle(deployment, without, nodes=[leader.node.name])
     without()
 
 

@@ -70,8 +70,9 @@ class Proof:
         for step in replacements(self.plan):
             self._open(on_trial(step, self.shadow))
         engines = [trial.leader for trial in self.trials if trial.leader.spec.own_driver]
+        nodes = [trial.leader.node.name for trial in self.trials]
         with self.deployment.changing:
-            self._wiring.settle(self.deployment, self._begin, engines)
+            self._wiring.settle(self.deployment, self._begin, engines, nodes=nodes)
         for trial in self.trials:
             trial.start()
         self._wait()
