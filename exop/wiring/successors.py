@@ -238,7 +238,9 @@ def capture(deployment: Deployment, node: str, timeout: float = PATIENCE) -> Mem
             taken.append(component.user.run(component, "taking the memento", look, timeout))
 
         outside = [component.driver] if isinstance(component.driver, SourceDriver) else []
-        with Pause(deployment, timeout, outside=outside) as pause:
+        running = (component.driver, component.pusher, *component.pullers)
+        drivers = dict.fromkeys(driver for driver in running if driver is not None)
+        with Pause(deployment, timeout, drivers=drivers, outside=outside) as pause:
             pause.close()
             pause.run(take)
     (found,) = taken
