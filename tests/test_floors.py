@@ -20,6 +20,8 @@ MODULES = sorted((ROOT / "exop").rglob("*.py"))
 LONG_BY_REASON: dict[str, str] = {
     "errors.py": "one tree of errors, with its picture above it",
     "runtime/drivers/base.py": "one class: parking, waiting and what is in hand are one protocol",
+    "wiring/change.py": "one change: its steps, each with what undoes it",
+    "wiring/layout.py": "one walk: who runs what, and where queues are inserted",
 }
 WALL, USUAL = 500, 350
 #: Lines of a function, its docstring aside: 40 are the rule, a few more the wall.

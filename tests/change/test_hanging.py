@@ -59,6 +59,7 @@ def test_a_slet_that_hangs_while_it_opens_fails_its_change_and_no_other():
             return str(failed.value)
 
         with in_thread(apply) as failed:
+            eventually(lambda: "calls" in platform.status("app"), "the opening that hangs")
             changed(platform, "app", lambda mesh: mesh.replace("c", plain_too))
         assert "b failed while opening: it has not returned" in failed.result()
         grows(seen, 10)
