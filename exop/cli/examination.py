@@ -33,7 +33,7 @@ def examine(directory: Path) -> dict[str, Any]:
         found: dict[str, Any] = {"directory": str(directory), "version": None, "generation": None, "noted": None}
         try:
             noted = GenerationFile(directory).read()
-            found["noted"] = vars(noted) if noted is not None else None
+            found["noted"] = noted._asdict() if noted is not None else None
             inspect(directory)
         except StateError as problem:
             damage.append(str(problem))
