@@ -29,7 +29,7 @@ Timeout: TypeAlias = Annotated[
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Bounds:
-    """What a change may take."""
+    """Limits of a change."""
 
     timeout: Timeout = None
     pause: Annotated[

@@ -1,4 +1,4 @@
-"""What `exop doctor` looks at: each finding is a fact, a verdict, and the command that mends it."""
+"""The findings of `exop doctor`: each is a fact, a verdict, and the command that mends it."""
 
 from __future__ import annotations
 

@@ -171,6 +171,7 @@ class Coordinator:
                 progress.answered.add(message.sender)
                 progress.handed[message.sender] = message.handed
             case Applied() if progress.phase == "committed":
+                self.epochs.advance(progress.epochs)  # not before: the record of the decision may fail
                 progress.answered.add(message.sender)
             case _:
                 return []
@@ -229,7 +230,6 @@ class Coordinator:
         progress.epochs = advanced(progress.epochs)
         record = Record(Committed(plan, progress.members, progress.epochs))
         told = self._enter(plan, progress, "committed", now)
-        self.epochs.advance(progress.epochs)
         return [record, *told, Ended(plan, commit=True)]
 
     def _abort(self, plan: str, reasons: Mapping[str, str]) -> list[Action]:

@@ -102,7 +102,7 @@ class Member:
 
     @property
     def state(self) -> State | None:
-        """Where it is in that plan."""
+        """The state of that plan here; `None` while there is none."""
         return self._part.state if self._part is not None else None
 
     @property

@@ -96,7 +96,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What has become of the plan? Sent to the home, and by a member in doubt to the other participants."""
+    """Asks for the outcome of a plan: sent to the home, and by a member in doubt to the other members."""
 
     plan: str
     sender: str

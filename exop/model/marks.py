@@ -1,4 +1,4 @@
-"""What a mesh says of the next change alone: marks on nodes and channels, forgotten when the change is made."""
+"""Marks on nodes and channels that hold for the next change alone, and are dropped when it is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the platform knows of a slet: its ports, settings, state and policies, as a value."""
+"""The specification of a slet as a value: its ports, settings, state and policies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEAD_LETTERS = 1000
 
 
 class Role(StrEnum):
-    """What a slet is in the mesh; derived from its ports, never declared (paper §2.2)."""
+    """The role of a slet in the mesh; derived from its ports, never declared (paper §2.2)."""
 
     ALPHA = "alpha"
     PI = "pi"
@@ -83,7 +83,7 @@ class SletSpec:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What the wiring goes by: slets of one shape are connected, and driven, alike."""
+        """The features that decide the wiring: slets of one shape are connected and driven alike."""
         ports = tuple((port.name, port.direction, port.pulled) for port in self.ports.values())
         return self.role, ports, self.own_driver, self.iterated
 
@@ -127,7 +127,7 @@ class SletSpec:
 
 
 def unfit_bounds(timeout: object, dead_letters: object) -> str | None:
-    """What is wrong with a time-out per item, or with a number of dead letters; `None` if nothing is."""
+    """Return why a time-out per item or a number of dead letters is invalid; `None` if both are valid."""
     if timeout is not None and not (_is_number(timeout) and 0 <= timeout < float("inf")):  # type: ignore[operator]
         return f"timeout={timeout!r} is no number of seconds; give one above 0, or 0 for none"
     if dead_letters is not None and not (isinstance(dead_letters, int) and dead_letters >= 0):

@@ -1,4 +1,4 @@
-"""Who is told of what: subscriptions, found by the property values that they ask for."""
+"""Subscriptions to changes of services, indexed by the property values that they ask for."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Subscription:
         return True
 
     def farewell(self) -> Iterable[ServiceEvent]:
-        """What is still to be told when the subscription is closed; called under the registry's lock."""
+        """Return the events to deliver when the subscription is closed; called under the registry's lock."""
         return ()
 
     def tell(self, event: ServiceEvent) -> None:
@@ -53,7 +53,7 @@ class Subscription:
             self._callback(event)
 
     def seen(self, old: ServiceReference | None, new: ServiceReference | None) -> ServiceEvent | None:
-        """What a change from *old* to *new* is to this filter; `None` if it is nothing."""
+        """Return the event that a change from *old* to *new* is for this filter; `None` if it does not concern it."""
         test = self.filter.test
         was = old is not None and test(old.properties)
         now = new is not None and test(new.properties)

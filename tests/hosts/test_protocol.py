@@ -79,14 +79,15 @@ def test_a_plan_without_a_record_is_aborted():
 
 
 def test_a_record_that_cannot_be_written_aborts():
-    """The commit point was not reached: the members are told to undo."""
+    """The commit point was not reached: the members are told to undo, and no epoch has moved on."""
     home = Coordinator("home")
-    home.begin("p", {"m": Fragment()}, 0.0, prepare=9, hold=2)
+    home.begin("p", {"m": Fragment(fences=("n",))}, 0.0, prepare=9, hold=2)
     for message in (Ready("p", "m", "prepare"), Ready("p", "m", "hold"), Vote("p", "m", yes=True)):
         home.receive(message, 0.0)
     told, ended = home.receive(NotRecorded("p", "the disk is full"), 0.0)
     assert told == Send("m", Decision("p", "home", commit=False))
     assert ended == Ended("p", commit=False, reasons={"home": "the disk is full"})
+    assert home.epochs.of("n") == 0
 
 
 def test_the_deadline_names_those_who_are_late():
