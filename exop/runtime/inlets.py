@@ -7,6 +7,7 @@ compiled code from its loop only while all inlets that it runs are empty, so wor
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -54,22 +55,22 @@ class Inlets:
         self.entries: Mapping[str, Entry] = {}
         self.runner: Callable[[str], Driver | None] = lambda place: None
         self._inlets: dict[str | Driver, Inlet] = {}
+        self._by_runner: dict[Driver, dict[str | Driver, Inlet]] = {}
+        self._in_front, self._behind = itertools.count(-1, -1), itertools.count()  # the stamps
         self._lock = threading.RLock()
 
     def first(self, driver: Driver) -> Inlet | None:
         """Return the inlet whose first item is the next thing that *driver* has to do."""
-        filled = [one for one in list(self._inlets.values()) if one.runner is driver and one.items]
+        filled = [one for one in self._run_by(driver) if one.items]
         return min(filled, key=lambda one: one.items[0].stamp, default=None)
 
     def filled(self, driver: Driver) -> bool:
         """Whether *driver* has anything to do; any thread may ask."""
-        return any(one.runner is driver and one.items for one in list(self._inlets.values()))
+        return any(one.items for one in self._run_by(driver))
 
     def waiting(self, drivers: Parked = None) -> list[tuple[Driver, Work]]:
         """Return all work, or that of these drivers, in order, with its driver; they are parked."""
-        runners = dict.fromkeys(one.runner for one in list(self._inlets.values()) if one.items)
-        if drivers is not None:
-            runners = dict.fromkeys(runner for runner in runners if runner in drivers)
+        runners = [runner for runner in list(self._by_runner) if drivers is None or runner in drivers]
         return [(runner, work) for runner in runners for work in self._of(runner)]
 
     def at(self, place: str) -> list[Work]:
@@ -84,11 +85,8 @@ class Inlets:
 
     def keep(self, driver: Driver, left: Iterable[Work]) -> None:
         """Put the calls that *driver* has still to make, in order, before all that waits with it."""
-        first = self.first(driver)
-        stamp = first.items[0].stamp if first is not None else 0
         for leaf in reversed([leaf for work in left for leaf in _leaves(work)]):
-            stamp -= 1
-            self._inlet(driver, leaf).items.appendleft(replace(leaf, stamp=stamp))
+            self._inlet(driver, leaf).items.appendleft(replace(leaf, stamp=next(self._in_front)))
 
     def post(self, given: Iterable[Work], *, first: bool = False) -> None:
         """Have each thing done by the driver that runs its place, behind all that waits with it, or before that.
@@ -101,12 +99,11 @@ class Inlets:
                 runner = self.runner(work.entry.place)
                 if runner is None:
                     continue
-                stamps = [one.stamp for one in self._of(runner)] or [0]
                 items = self._inlet(runner, work).items
                 if first:
-                    items.appendleft(replace(work, stamp=stamps[0] - 1))
+                    items.appendleft(replace(work, stamp=next(self._in_front)))
                 else:
-                    items.append(replace(work, stamp=stamps[-1] + 1))
+                    items.append(replace(work, stamp=next(self._behind)))
                 runner.prompt()
 
     def assign(self, depth: Callable[[str], float], leaving: Collection[Driver] = (), drivers: Parked = None) -> None:
@@ -127,12 +124,13 @@ class Inlets:
             for place, inlet in list(self._inlets.items()):
                 if drivers is None or inlet.runner in drivers:
                     del self._inlets[place]
+                    self._by_runner.pop(inlet.runner, None)
             for runner, found in given.items():
                 givers = {giver for giver, _ in found}
                 if len(givers) > 1:
                     found.sort(key=lambda pair: depth(pair[1].entry.place), reverse=True)
-                for stamp, (_, work) in enumerate(found):
-                    self._inlet(runner, work).items.append(replace(work, stamp=stamp))
+                for _, work in found:
+                    self._inlet(runner, work).items.append(replace(work, stamp=next(self._behind)))
                 if givers != {runner}:
                     runner.prompt()
 
@@ -148,16 +146,23 @@ class Inlets:
             if (inlet := self._inlets.get(place)) is not None:
                 inlet.items = deque(one for one in inlet.items if not isinstance(one.payload, CONTROL))
 
+    def _run_by(self, driver: Driver) -> list[Inlet]:
+        return list(self._by_runner.get(driver, {}).values())
+
     def _of(self, driver: Driver) -> list[Work]:
-        found = [work for one in list(self._inlets.values()) if one.runner is driver for work in list(one.items)]
+        found = [work for one in self._run_by(driver) for work in list(one.items)]
         return sorted(found, key=lambda work: work.stamp)
 
     def _inlet(self, driver: Driver, work: Work) -> Inlet:
-        inlet = self._inlets.setdefault(work.entry.place or driver, Inlet(driver))
-        if inlet.runner is not driver:
-            if inlet.items:
-                raise RuntimeError(f"{work.entry.place} is run by {inlet.runner.name!r} and by {driver.name!r}")
-            inlet.runner = driver
+        place = work.entry.place or driver
+        with self._lock:
+            inlet = self._inlets.setdefault(place, Inlet(driver))
+            if inlet.runner is not driver:
+                if inlet.items:
+                    raise RuntimeError(f"{work.entry.place} is run by {inlet.runner.name!r} and by {driver.name!r}")
+                self._by_runner[inlet.runner].pop(place)
+                inlet.runner = driver
+            self._by_runner.setdefault(driver, {})[place] = inlet
         return inlet
 
     def _current(self, work: Work) -> Iterator[Work]:

@@ -1,5 +1,7 @@
 """Inlets: unfinished work in front of the place where it goes on."""
 
+import sys
+
 import pytest
 
 from exop.model.items import EndOfStream, Punctuation
@@ -167,3 +169,25 @@ def test_another_stream_comes_to_a_port():
     inlets.keep(ONE, [*pushes(("a.x", 1)), *(Work(at(place), "control", EndOfStream()) for place in ("a.x", "b.x"))])
     inlets.drop_marks(["a.x"])
     assert finished(inlets) == [("a.x", 1), ("b.x", EndOfStream())]
+
+
+def test_posting_costs_the_same_however_much_waits_already():
+    """An engine with many undelivered results, among many drivers that have unfinished work: counted in calls."""
+    inlets, counts = bound("a.x"), []
+    for number in range(100):
+        inlets.keep(Driver(f"beside {number}"), [Work(at(f"beside.{number}"), "push", None)])
+    events: list[str] = []
+    for _ in range(20):
+        events.clear()
+        sys.setprofile(lambda *call: events.append(call[1]))
+        try:
+            for number in range(20):
+                inlets.post(pushes(("a.x", number)))
+                inlets.filled(ONE)
+                inlets.first(ONE)
+        finally:
+            sys.setprofile(None)
+        counts.append(events.count("call"))
+    assert len(left(inlets)) == 400
+    assert counts[-1] <= counts[0], "calls for 20 items"
+    assert counts[0] < 20 * 60, "the inlets of other drivers are not looked at"
