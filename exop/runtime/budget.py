@@ -249,11 +249,11 @@ class UserCalls:
         """Return the calls of these components that were given up and have not returned."""
         return [one for one in self._calls.copy() if one.abandoned and one.component in components]
 
-    def give_up(self, application: str | None = None, phase: str | None = None) -> None:
-        """Abandon the calls of an application that is removed, or of all; with *phase* those in that phase."""
+    def give_up(self, application: str | None = None, phase: str | None = None, reason: str | None = None) -> None:
+        """Abandon the calls of an application, or of all; with *phase* those in that phase."""
         for one in self._calls.copy():
             if application in (None, one.component.application) and phase in (None, one.phase):
-                one.abandon(f"it is given up, because {one.component.application} is removed")
+                one.abandon(reason or f"it is given up, because {one.component.application} is removed")
 
     def plain(self, application: str | None = None) -> list[dict[str, Any]]:
         """Return the calls that were given up, or take long, as plain data; of one application, or of all."""

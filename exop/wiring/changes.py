@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from exop.errors import PlanError, StateError
 from exop.model.checks import check_durable
@@ -25,8 +25,9 @@ from exop.wiring.change import Change
 from exop.wiring.controller import WiringController
 from exop.wiring.lines import renewed
 from exop.wiring.plan import Plan, Step
+from exop.wiring.shadow.allowed import check_catching
 from exop.wiring.shadow.beside import Beside
-from exop.wiring.shadow.proof import Proof
+from exop.wiring.shadow.proof import Run
 from exop.wiring.standby import Companions
 from exop.wiring.successors import LONGER, capture, taken
 
@@ -80,8 +81,8 @@ class Changes:
             PlanError: it could not be made, and everything is as it was.
         """
         name = plan.after.name
-        plan = self._tried(plan)
-        if plan.shadow is None or not plan:
+        plan, slow = self._tried(plan)
+        if not (slow or plan.shadow is not None) or not plan:
             with ExitStack() as turn:
                 turn.enter_context(self.turns_of(name))
                 return self._make(plan, self.beside.companions(plan), turn)
@@ -90,7 +91,7 @@ class Changes:
             if running.finished.is_set():
                 raise finished(name)
             plan = renewed(plan, running)
-            proof = self.beside.begin(running, plan)
+            proof = self.beside.begin(running, plan, slow)
         try:
             with proof:
                 proof.prove()
@@ -99,13 +100,16 @@ class Changes:
         finally:
             self.beside.over(proof)
 
-    def _tried(self, plan: Plan) -> Plan:
+    def _tried(self, plan: Plan) -> tuple[Plan, list[str]]:
         """Try on copies how long it takes to hand over the states, while the stream runs; others may change it.
+
+        Returns the plan with the times, and the nodes whose successors have to catch up beside their predecessors.
 
         Raises:
             PlanError: a state cannot be handed over, or would stop the stream for longer than the plan allows.
         """
         tried: dict[str, Step] = {}
+        slow: list[str] = []
         for step in plan.steps if plan.shadow is None else ():
             running = self._running.get(plan.after.name)
             old = running.components.get(step.node)
@@ -121,9 +125,14 @@ class Changes:
                 if not plan.pause < took < LONGER:
                     break
             if took > plan.pause and not plan.stall:
-                raise _stalls(step, took)
+                try:
+                    check_catching(step, old, durable=plan.after.durable is not None)
+                except PlanError as reason:
+                    raise _stalls(step, took, reason) from None
+                slow.append(step.node)
+                continue
             tried[step.node] = dataclasses.replace(step, state=dataclasses.replace(step.state, took=took))
-        return dataclasses.replace(plan, steps=tuple(tried.get(step.node, step) for step in plan.steps))
+        return dataclasses.replace(plan, steps=tuple(tried.get(step.node, step) for step in plan.steps)), slow
 
     def rollback(self, application: str, node: str, planned: Callable[[Mesh], Plan]) -> Mesh:
         """Let a predecessor that was kept take over again, with its own, current state.
@@ -157,7 +166,7 @@ class Changes:
             yield
 
     @contextmanager
-    def turns_of(self, *applications: str, proof: Proof | None = None) -> Iterator[None]:
+    def turns_of(self, *applications: str, proof: Run[Any] | None = None) -> Iterator[None]:
         """Hold the turns of applications in one order for all callers, who so never wait for each other in a circle.
 
         Raises:
@@ -262,12 +271,12 @@ def finished(application: str) -> PlanError:
     )
 
 
-def _stalls(step: Step, took: float) -> PlanError:
+def _stalls(step: Step, took: float, reason: PlanError) -> PlanError:
     assert step.state is not None
     return PlanError(
-        f"the change stops the stream for about {took:.2g} s: {step.state.calls} of {step.node}, as tried on a copy; "
-        f"nothing has happened; allow it (apply(stall=True), --allow-stall), or a longer pause (apply(pause=…), "
-        f"--pause), or replace {step.node} with lose_state=True"
+        f"the change stops the stream for about {took:.2g} s: {step.state.calls} of {step.node}, as tried on a copy "
+        f"({reason}); nothing has happened; allow it (apply(stall=True), --allow-stall), or a longer pause "
+        f"(apply(pause=…), --pause), or replace {step.node} with lose_state=True"
     )
 
 

@@ -200,51 +200,59 @@ def _opens_late(step: Step) -> bool:
 
 
 def capture(deployment: Deployment, node: str, timeout: float = PATIENCE) -> Memento:
-    """A copy of a node's memento as it is between two items; also of one that is suspended on an item.
-
-    It is what a checkpoint would bring back: an object to which two fields refer becomes two.
+    """Return a copy of a node's memento as it is between two items; also of one that is suspended on an item.
 
     Raises:
         UnknownName: there is no such node.
         MeshError: its slet keeps no memento.
         PlanError: a driver did not come to a safe point in time.
     """
-    kind = memento_of(f"{deployment.name}.{node}", deployment.mesh.node(node).slet)
-    # Imported lazily: only this needs the encoding.
-    from exop.model.decoding import decode, filled
-    from exop.model.encoding import encode, fields_of
-
-    def encoded(memento: Memento) -> bytes | Memento:
-        """A tenth of the time of a deep copy, during which the stream stands still."""
-        try:
-            return encode(fields_of(memento))
-        except NotStorable:
-            return memento.copied()
-
-    # What the encoding would bring back as something else is copied.
-    altered = any("bytearray" in str(one.type) for one in dataclasses.fields(kind))  # type: ignore[arg-type]
-    taken: list[bytes | Memento] = []
+    memento_of(f"{deployment.name}.{node}", deployment.mesh.node(node).slet)
+    found: list[Callable[[], Memento]] = []
     with deployment.changing:
         component = deployment.components[node]
-        state = component.state
-        if state is None:  # a memento of a slet that keeps one is always there
-            raise AssertionError(f"{component.id} has no memento")
-
-        def look() -> bytes | Memento:
-            component.flush()
-            return state.copied() if altered else encoded(state)
-
-        def take() -> None:
-            taken.append(component.user.run(component, "taking the memento", look, timeout))
-
         outside = [component.driver] if isinstance(component.driver, SourceDriver) else []
         running = (component.driver, component.pusher, *component.pullers)
         drivers = dict.fromkeys(driver for driver in running if driver is not None)
         with Pause(deployment, timeout, drivers=drivers, outside=outside) as pause:
             pause.close()
-            pause.run(take)
-    (found,) = taken
-    if isinstance(found, Memento):
-        return found
-    made: Memento = filled(kind, decode(found))
+            pause.run(lambda: found.append(copied(component, timeout)))
+    return found[0]()
+
+
+def copied(component: Component, timeout: float) -> Callable[[], Memento]:
+    """Copy a component's memento while everything stands still; returns what makes a memento of that, later.
+
+    It is what a checkpoint would bring back: an object to which two fields refer becomes two.
+
+    Raises:
+        ComponentFailed: the slet has not flushed in time.
+    """
+    # Imported lazily: only this needs the encoding.
+    from exop.model.decoding import decode, filled
+    from exop.model.encoding import encode, fields_of
+
+    state = component.state
+    if state is None:  # a memento of a slet that keeps one is always there
+        raise AssertionError(f"{component.id} has no memento")
+    kind = type(state)
+    # What the encoding would bring back as something else is copied.
+    altered = any("bytearray" in str(one.type) for one in dataclasses.fields(kind))  # type: ignore[arg-type]
+
+    def look() -> bytes | Memento:
+        """Take a tenth of the time of a deep copy, during which the stream stands still."""
+        component.flush()
+        try:
+            return state.copied() if altered else encode(fields_of(state))
+        except NotStorable:
+            return state.copied()
+
+    found = component.user.run(component, "taking the memento", look, timeout)
+
+    def made() -> Memento:
+        if isinstance(found, Memento):
+            return found
+        memento: Memento = filled(kind, decode(found))
+        return memento
+
     return made

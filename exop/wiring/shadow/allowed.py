@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from exop.errors import PlanError, UnknownName
+from exop.model.lifecycle import State
 from exop.model.mesh import Node
 from exop.model.shadow import Shadow, is_number
 from exop.model.spec import Role
+from exop.runtime.component import Component
 from exop.wiring.plan import Plan, Step
 
 #: No timer waits for longer, in seconds.
@@ -74,6 +76,23 @@ def check_keep(plan: Plan, seconds: float) -> None:
                 f"{step.node}: {step.before.slet.name} acts on something outside of the mesh{_why(step.before)}, and "
                 f"would go on doing so behind its successor; to go back later, replace it back"
             )
+
+
+def check_catching(step: Step, old: Component, *, durable: bool) -> None:
+    """Refuse to let a successor catch up that cannot run beside its predecessor.
+
+    Raises:
+        PlanError: the reason.
+    """
+    cure = "its successor cannot catch up beside it"
+    if old.status is not State.ACTIVE:
+        raise PlanError(f"{step.node} is {old.status}: {cure}")
+    for node in _both(step):
+        _check_following(node, cure, durable=durable)
+        if node.slet.own_driver:
+            raise PlanError(f"{node.name}: {node.slet.name} drives itself; {cure}")
+    if step.after is not None and step.after.slet.has_effects:
+        raise PlanError(f"{step.node}: {step.after.slet.name} acts on something outside of the mesh; {cure}")
 
 
 def replacements(plan: Plan) -> list[Step]:

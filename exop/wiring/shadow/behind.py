@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from exop.errors import PlanError
+from exop.errors import ExopError, PlanError
 from exop.model.items import Punctuation
 from exop.model.lifecycle import State
 from exop.model.memento import Memento
@@ -24,8 +24,9 @@ from exop.runtime.trouble import DeadLetters
 from exop.shown import RAISED, class_of, described, message
 from exop.wiring.controller import WiringController
 from exop.wiring.drain import quiesce
+from exop.wiring.plan import Step
 from exop.wiring.shadow.calls import Call, Leaving
-from exop.wiring.shadow.follower import Follower
+from exop.wiring.shadow.follower import NEAR, Follower
 from exop.wiring.shadow.taps import FollowerTap, LeaderTap, taps_of, with_tap, without_tap
 
 #: How long a follower that is given up may take to leave its slet, in seconds; it is closed all the same then.
@@ -132,6 +133,37 @@ class Behind:
                 f"if no slet alters the items that it gets or has put out, say Shadow(copy=False)"
             )
             return value
+
+
+class Candidate(Behind):
+    """One that is to take its leader's place: on trial, or catching up.
+
+    Attributes:
+        step: The replacement.
+    """
+
+    step: Step
+
+    @property
+    def diverted(self) -> bool:
+        """It is not the one that takes over."""
+        return False
+
+    def begin(self) -> None:
+        """Start behind the leader; everything is parked."""
+        raise NotImplementedError
+
+    def problem(self) -> str | None:
+        """Return why it cannot take over, as far as is known."""
+        raise NotImplementedError
+
+    def failed(self, problem: str) -> ExopError:
+        """Return the error with the reason why it does not take over."""
+        raise NotImplementedError
+
+    def hasten(self) -> None:
+        """Let the follower be only so many items behind: the stream stands still for those few in the cut."""
+        self.follower.capacity = NEAR
 
 
 def _remembered(component: Component) -> Callable[[], None]:

@@ -19,8 +19,12 @@ from exop.wiring.shadow.taps import FollowerTap
 
 #: So many items may wait for the follower.
 CAPACITY = 4096
+#: A follower may be so many items behind when it takes over: the stream stands still for those few.
+NEAR = 32
 #: So many seconds the leader waits at most for a follower that has come to its limit; then it is given up.
 PATIENCE = 1.0
+#: So many seconds the leader waits at a time for one that catches up.
+MOMENT = 0.02
 
 
 class Follower(ThreadDriver):
@@ -39,6 +43,8 @@ class Follower(ThreadDriver):
         problem: Why it cannot follow any more; it does nothing then.
         items: How many items it has done.
         held: For how many seconds the leader had to wait.
+        slowing: The leader waits for a moment at the limit, again and again, and is let put half as many items as this
+            one does meanwhile: so it catches up, and the stream goes on.
     """
 
     def __init__(
@@ -55,6 +61,7 @@ class Follower(ThreadDriver):
         self.problem: str | None = None
         self.items = 0
         self.held = 0.0
+        self.slowing = False
         self.news: Callable[[], object] = lambda: None
         self._put = 0
         self._done = done
@@ -150,7 +157,7 @@ class Follower(ThreadDriver):
 
     def _wait_for_room(self) -> None:
         """In the leader's driver: wait until half of it is done, unless that one has to come to its safe point."""
-        driver, problem = current_driver(), self._full()
+        driver, problem = current_driver(), None if self.slowing else self._full()
         if problem is not None:
             self.give_up(problem)
         if driver is None or self.problem is not None:
@@ -159,11 +166,13 @@ class Follower(ThreadDriver):
         def ready() -> Any:
             return self.behind <= self.capacity // 2 or self.problem is not None or self.left or driver.hurried
 
-        begin = time.perf_counter()
+        begin, done = time.perf_counter(), self.items
         self._wakes.append(driver.wake)
-        driver.wait_for(ready, PATIENCE)
+        driver.wait_for(ready, MOMENT if self.slowing else PATIENCE)
         self.held += time.perf_counter() - begin
-        if not ready():
+        if self.slowing:
+            self.capacity = max(NEAR, self.behind + 1 + (self.items - done) // 2)
+        elif not ready():
             self.give_up(f"too slow: it was {self.behind} items behind, and did not catch up within {PATIENCE:g} s")
 
     def _let_on(self) -> None:

@@ -14,15 +14,13 @@ from exop.model.spec import Role
 from exop.runtime.channel import LOWEST
 from exop.runtime.component import Component
 from exop.wiring.plan import Step
-from exop.wiring.shadow.behind import Behind, as_far
+from exop.wiring.shadow.behind import Candidate, as_far
 from exop.wiring.shadow.calls import Call, Leaving
 from exop.wiring.shadow.comparison import Comparison
 from exop.wiring.shadow.equality import same
 from exop.wiring.shadow.streams import Difference
 from exop.wiring.shadow.taps import FollowerTap
 
-#: When the end is near, the follower is let only so many items behind: the stream stands still for those few.
-NEAR = 32
 #: Why a successor does not take over that puts out nothing, as its predecessor does.
 NO_OUTPUT = (
     "no output was compared, because neither has put out anything; give it more time or more items, or allow it for a "
@@ -30,7 +28,7 @@ NO_OUTPUT = (
 )
 
 
-class Trial(Behind):
+class Trial(Candidate):
     """The proof of one node's successor.
 
     Args:
@@ -159,10 +157,6 @@ class Trial(Behind):
         found = f" (behind {report['items']} items in {report['seconds']:g} s)"
         found += "".join(f"\n  {one}" for one in self.comparison.differences)
         return ShadowFailed(node=self.step.node, problem=problem, found=found, report=report)
-
-    def hasten(self) -> None:
-        """The end is near."""
-        self.follower.capacity = NEAR
 
     def plain(self) -> dict[str, Any]:
         """Return the progress as plain data."""
