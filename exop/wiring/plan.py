@@ -154,7 +154,8 @@ class Plan:
                 given up, and everything is as it was. Each slet has as many seconds to open, to hand over its state
                 and to close.
             pause: For how many seconds the hand-over of a state may stop the stream, 0.05 by default. It is tried on a
-                copy while the stream runs; if it takes longer there, the change is refused with the time it took.
+                copy while the stream runs; if it takes longer there, the successor catches up beside the old slet, and
+                where it cannot, the change is refused with the time it took.
             stall: Let the hand-over of a state stop the stream for longer than *pause*.
 
         Raises:

@@ -128,10 +128,20 @@ class CatchUp(Run[Catching]):
         for trial in self.trials:
             trial.make(seconds)
         for trial in self.trials:
-            follower = trial.follower
-            if not self._holds(lambda follower=follower: follower.behind <= 2 * NEAR, [trial], seconds):  # type: ignore[misc]
-                raise trial.failed(f"it is {follower.behind} items behind after {seconds:g} s")
+            self._catch_up(trial, seconds)
             self._see_near(trial)
+
+    def _catch_up(self, trial: Catching, seconds: float) -> None:
+        """Wait until the follower is near, as long as it comes nearer.
+
+        Raises:
+            PlanError: it has not come nearer for so many seconds.
+        """
+        follower, left = trial.follower, trial.follower.behind
+        while not self._holds(lambda: follower.behind <= 2 * NEAR, [trial], seconds):
+            if follower.behind >= left:
+                raise trial.failed(f"it is {follower.behind} items behind, and comes no nearer")
+            left = follower.behind
 
     def abort(self, reason: str, timeout: float) -> None:
         """Give it up, also the state that is being made, and wait until that is done."""
