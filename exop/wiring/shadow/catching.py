@@ -59,7 +59,7 @@ class Catching(Candidate):
             self.component.adopt(state)
         self.follower.attach()
         self.component.begin()
-        self.follower.slowing, self.follower.capacity = True, max(NEAR, self.follower.behind)
+        self.follower.slowing = True
         self.follower.start()
 
     def done(self, call: Call, tap: FollowerTap) -> None:

@@ -43,8 +43,8 @@ class Follower(ThreadDriver):
         problem: Why it cannot follow any more; it does nothing then.
         items: How many items it has done.
         held: For how many seconds the leader had to wait.
-        slowing: The leader waits for a moment at the limit, again and again, and is let put half as many items as this
-            one does meanwhile: so it catches up, and the stream goes on.
+        slowing: The leader waits for a moment, again and again, and may put half as many items as this one has done
+            meanwhile before it waits again: so this one catches up, and the stream goes on.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Follower(ThreadDriver):
         self.held = 0.0
         self.slowing = False
         self.news: Callable[[], object] = lambda: None
-        self._put = 0
+        self._put = self._allowed = 0
         self._done = done
         self._full = full
         self._wakes: list[Callable[[], None]] = []
@@ -85,7 +85,7 @@ class Follower(ThreadDriver):
         self._put += call.rows
         if self.sleeping:
             self.wake()
-        if self.behind >= self.capacity:
+        if self.behind >= self.capacity or (self.slowing and self._put >= self._allowed):
             self._wait_for_room()
 
     @property
@@ -164,14 +164,15 @@ class Follower(ThreadDriver):
             return
 
         def ready() -> Any:
-            return self.behind <= self.capacity // 2 or self.problem is not None or self.left or driver.hurried
+            enough = NEAR if self.slowing else self.capacity // 2
+            return self.behind <= enough or self.problem is not None or self.left or driver.hurried
 
         begin, done = time.perf_counter(), self.items
         self._wakes.append(driver.wake)
         driver.wait_for(ready, MOMENT if self.slowing else PATIENCE)
         self.held += time.perf_counter() - begin
         if self.slowing:
-            self.capacity = max(NEAR, self.behind + 1 + (self.items - done) // 2)
+            self._allowed = self._put + max(1, (self.items - done) // 2)
         elif not ready():
             self.give_up(f"too slow: it was {self.behind} items behind, and did not catch up within {PATIENCE:g} s")
 
