@@ -1,7 +1,7 @@
 """The messages, actions and journal records of a plan over several participants.
 
-All of them are small frozen values, ready to be encoded. Every message names its plan and its sender; a machine ignores
-a message of a plan that it does not know, or answers it with the outcome.
+All of them are small frozen values, ready to be encoded. A machine ignores a message that does not fit its state, or
+answers it with the outcome of the plan.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-#: What a member asks of its participant, in the order of the protocol; `restore` re-establishes a cut after a restart.
+#: The steps of a participant, in the order of the protocol; `restore` re-establishes a cut after a restart.
 Step: TypeAlias = Literal["prepare", "hold", "cut", "commit", "abort", "restore"]
 
 
@@ -29,15 +29,19 @@ class Fragment:
     wave: int = 0
 
 
-# --- from the home to a member
-
-
 @dataclass(frozen=True, slots=True)
-class Propose:
-    """Prepare a change. It was planned at these epochs; the time limits are in seconds."""
+class _Sent:
+    """A message between machines."""
 
     plan: str
     sender: str
+
+
+# --- from the home to a member
+@dataclass(frozen=True, slots=True)
+class Propose(_Sent):
+    """Prepare a change that was planned at these epochs; the time limits are in seconds."""
+
     change: Any
     epochs: Mapping[str, int]
     peers: tuple[str, ...]
@@ -46,73 +50,42 @@ class Propose:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """Park what the change affects."""
+class Proceed(_Sent):
+    """Do the next step before the vote; a cut carries what the members of earlier waves handed over."""
 
-    plan: str
-    sender: str
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """Put everything in its place, and vote. Carries what the members of earlier waves handed over."""
-
-    plan: str
-    sender: str
+    step: Step
     handed: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(_Sent):
     """The outcome of a plan. A participant that knows it passes it on to one that asks."""
 
-    plan: str
-    sender: str
     commit: bool
 
 
 # --- from a member to the home
-
-
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """A step before the vote is done."""
+class Ready(_Sent):
+    """A step is done: `cut` is the yes of the vote, with what later waves get; `commit`: the outcome is recorded."""
 
-    plan: str
-    sender: str
-    step: Literal["prepare", "hold"]
-
-
-@dataclass(frozen=True, slots=True)
-class Vote:
-    """Yes, with what is handed over to later waves; or no, with the reason."""
-
-    plan: str
-    sender: str
-    yes: bool
-    reason: str = ""
+    step: Step
     handed: Any = None
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """Asks for the outcome of a plan: sent to the home, and by a member in doubt to the other members."""
+class Refuse(_Sent):
+    """The no of the vote, at any step before the yes."""
 
-    plan: str
-    sender: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
-    """The member has recorded that the plan is committed."""
-
-    plan: str
-    sender: str
+class Ask(_Sent):
+    """Asks for the outcome of a plan: sent to the home, and by a member in doubt to the other members."""
 
 
 # --- from the driver of a machine to the machine
-
-
 @dataclass(frozen=True, slots=True)
 class Did:
     """The participant has finished a step; with the problem if it failed, else with what the step hands over."""
@@ -131,12 +104,10 @@ class NotRecorded:
     problem: str
 
 
-Message: TypeAlias = Propose | Hold | Cut | Decision | Ready | Vote | Ask | Applied | Did | NotRecorded
+Message: TypeAlias = Propose | Proceed | Decision | Ready | Refuse | Ask | Did | NotRecorded
 
 
 # --- journal records
-
-
 @dataclass(frozen=True, slots=True)
 class Committed:
     """Home: the plan is committed. This record is the only commit point; without it a plan is aborted."""
@@ -175,8 +146,6 @@ Entry: TypeAlias = Committed | Finished | Prepared | Settled
 
 
 # --- actions, carried out in their order
-
-
 @dataclass(frozen=True, slots=True)
 class Send:
     """Send a message; it may be lost, doubled or overtaken."""
@@ -204,7 +173,7 @@ class Do:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Home: tell the caller what has become of the plan, and the reasons of those that voted no."""
+    """Home: report the outcome of the plan to its caller, with the reasons of those that refused."""
 
     plan: str
     commit: bool
@@ -213,37 +182,13 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Member: the home has decided otherwise than a human did here; to be reported."""
+    """Member: report that the home has decided otherwise than a human did here."""
 
     plan: str
     resolved: bool
 
 
 Action: TypeAlias = Send | Record | Do | Ended | Conflict
-
-
-class Epochs:
-    """The fencing epoch of each node and channel: it grows by one with every plan that is committed over it."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, int] = {}
-
-    def of(self, name: str) -> int:
-        """The epoch that holds now."""
-        return self._known.get(name, 0)
-
-    def advance(self, epochs: Mapping[str, int]) -> None:
-        """Let these hold from now on; an epoch never goes back."""
-        for name, epoch in epochs.items():
-            self._known[name] = max(epoch, self.of(name))
-
-    def is_old(self, name: str, epoch: int) -> bool:
-        """A plan was committed over *name* since: refuse the frame or proposal that carries *epoch*."""
-        return epoch < self.of(name)
-
-    def accepts(self, name: str, epoch: int) -> bool:
-        """A frame of this epoch may pass: it is not old, nor of a plan whose decision has not arrived here."""
-        return not self.is_old(name, epoch) and epoch == self.of(name)
 
 
 def advanced(epochs: Mapping[str, int]) -> dict[str, int]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from exop.hosts.coordinator import Coordinator
 from exop.hosts.member import Member
-from exop.hosts.messages import Action, Committed, Epochs
+from exop.hosts.messages import Action, Committed
 from tests.hosts.world import World
 
 #: How many schedules are tried; each planted mistake shows in one of the first few hundred.
@@ -44,23 +44,15 @@ class ReleasesAfterItsYes(Member):
     """The deadline ends the hold of a member that has voted yes."""
 
     def _may_give_up(self, part: Any) -> bool:
-        return part.state == "voted" or super()._may_give_up(part)
-
-
-class _AnyEpoch(Epochs):
-    def is_old(self, name: str, epoch: int) -> bool:
-        return False
-
-    def accepts(self, name: str, epoch: int) -> bool:
-        return True
+        return part.in_doubt or super()._may_give_up(part)
 
 
 class ComparesNoEpochs(Member):
-    """Frames and proposals of any epoch are let in."""
+    """Frames of any epoch are let in."""
 
-    def __init__(self, name: str, *, resend: float) -> None:
-        super().__init__(name, resend=resend)
-        self.epochs = _AnyEpoch()
+    def accepts(self, *_: object) -> bool:
+        """All of them."""
+        return True
 
 
 class AcknowledgesBeforeItApplies(Member):

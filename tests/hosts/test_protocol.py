@@ -7,25 +7,23 @@ import pytest
 from exop.hosts.coordinator import Coordinator
 from exop.hosts.member import Member
 from exop.hosts.messages import (
-    Applied,
     Ask,
     Committed,
     Conflict,
-    Cut,
     Decision,
     Did,
     Do,
     Ended,
     Fragment,
-    Hold,
     NotRecorded,
     Prepared,
+    Proceed,
     Propose,
     Ready,
     Record,
+    Refuse,
     Send,
     Settled,
-    Vote,
 )
 
 PROPOSAL = Propose("p", "home", "change", {"n": 3}, ("other",), prepare=60.0, hold=2.0)
@@ -34,7 +32,13 @@ PROPOSAL = Propose("p", "home", "change", {"n": 3}, ("other",), prepare=60.0, ho
 def voted(member: Member | None = None) -> Member:
     """A member that has voted yes."""
     member = member or Member("m")
-    for message in (PROPOSAL, Did("p", "prepare"), Hold("p", "home"), Did("p", "hold"), Cut("p", "home")):
+    for message in (
+        PROPOSAL,
+        Did("p", "prepare"),
+        Proceed("p", "home", "hold"),
+        Did("p", "hold"),
+        Proceed("p", "home", "cut"),
+    ):
         member.receive(message, 0.0)
     member.receive(Did("p", "cut", handed="state"), 0.0)
     assert member.in_doubt == "p"
@@ -54,40 +58,39 @@ def test_a_commit_in_its_steps():
     assert [one.change for name in "ab" for one in to(name, proposed)] == ["x", "y"]
     assert home.receive(Ready("p", "a", "prepare"), 0.5) == []
     assert home.receive(Ready("p", "b", "prepare"), 0.5) == [
-        Send("a", Hold("p", "home")),
-        Send("b", Hold("p", "home")),
+        Send("a", Proceed("p", "home", "hold")),
+        Send("b", Proceed("p", "home", "hold")),
     ]
     home.receive(Ready("p", "b", "hold"), 0.5)
-    assert home.receive(Ready("p", "a", "hold"), 0.5) == [Send("a", Cut("p", "home"))]
-    assert home.receive(Vote("p", "a", yes=True, handed=7), 0.5) == [Send("b", Cut("p", "home", {"a": 7}))]
-    record, *told = home.receive(Vote("p", "b", yes=True), 0.5)
+    assert home.receive(Ready("p", "a", "hold"), 0.5) == [Send("a", Proceed("p", "home", "cut"))]
+    assert home.receive(Ready("p", "a", "cut", 7), 0.5) == [Send("b", Proceed("p", "home", "cut", {"a": 7}))]
+    record, *told = home.receive(Ready("p", "b", "cut"), 0.5)
     assert record == Record(Committed("p", ("a", "b"), {"n": 1}))
     assert told == [*(Send(name, Decision("p", "home", commit=True)) for name in "ab"), Ended("p", commit=True)]
-    home.receive(Applied("p", "a"), 0.5)
-    home.receive(Applied("p", "b"), 0.5)
-    assert home.unsettled == []
+    home.receive(Ready("p", "a", "commit"), 0.5)
+    home.receive(Ready("p", "b", "commit"), 0.5)
     assert home.due is None
 
 
 def test_a_plan_without_a_record_is_aborted():
     """A home that has crashed before the record, or has forgotten the plan, answers: aborted."""
     home = Coordinator("home")
-    home.recover([Committed("q", ("m",), {"n": 4})], 0.0)
+    told = home.recover([Committed("q", ("m",), {"n": 4})], 0.0)
     assert to("m", home.receive(Ask("p", "m"), 0.0)) == [Decision("p", "home", commit=False)]
-    assert to("m", home.receive(Ask("q", "m"), 0.0)) == [Decision("q", "home", commit=True)]
-    assert home.epochs.of("n") == 4
+    assert told == [Send("m", Decision("q", "home", commit=True))]
+    assert home.epochs["n"] == 4
 
 
 def test_a_record_that_cannot_be_written_aborts():
     """The commit point was not reached: the members are told to undo, and no epoch has moved on."""
     home = Coordinator("home")
     home.begin("p", {"m": Fragment(fences=("n",))}, 0.0, prepare=9, hold=2)
-    for message in (Ready("p", "m", "prepare"), Ready("p", "m", "hold"), Vote("p", "m", yes=True)):
+    for message in (Ready("p", "m", "prepare"), Ready("p", "m", "hold"), Ready("p", "m", "cut")):
         home.receive(message, 0.0)
     told, ended = home.receive(NotRecorded("p", "the disk is full"), 0.0)
     assert told == Send("m", Decision("p", "home", commit=False))
     assert ended == Ended("p", commit=False, reasons={"home": "the disk is full"})
-    assert home.epochs.of("n") == 0
+    assert home.epochs["n"] == 0
 
 
 def test_the_deadline_names_those_who_are_late():
@@ -101,7 +104,7 @@ def test_the_deadline_names_those_who_are_late():
     home.receive(Ready("q", "a", "prepare"), 11.0)
     home.receive(Ready("q", "a", "hold"), 12.0)
     assert home.due == 13.0
-    assert home.receive(Vote("q", "a", yes=True), 13.0)[1] == Ended(
+    assert home.receive(Ready("q", "a", "cut"), 13.0)[1] == Ended(
         "q", commit=False, reasons={"home": "no answer to cut from a within 2 s"}
     )
 
@@ -117,13 +120,13 @@ def test_plans_over_one_node_take_turns():
 def test_before_its_yes_a_member_aborts_alone():
     """At its deadline it undoes what it has done, and says no, also later."""
     member = Member("m")
-    for message in (PROPOSAL, Did("p", "prepare"), Hold("p", "home"), Did("p", "hold")):
+    for message in (PROPOSAL, Did("p", "prepare"), Proceed("p", "home", "hold"), Did("p", "hold")):
         member.receive(message, 0.0)
     undo, vote = member.timeout(2.0)
     assert undo == Do("p", "abort", "change")
-    assert vote == Send("home", Vote("p", "m", yes=False, reason="held has taken too long"))
+    assert vote == Send("home", Refuse("p", "m", "hold has taken too long"))
     member.receive(Did("p", "abort"), 2.0)
-    assert to("home", member.receive(Cut("p", "home"), 2.0)) == [vote.message]  # type: ignore[union-attr]
+    assert to("home", member.receive(Proceed("p", "home", "cut"), 2.0)) == [vote.message]  # type: ignore[union-attr]
     assert to("home", member.receive(PROPOSAL, 2.0)) == [vote.message]  # type: ignore[union-attr]
 
 
@@ -135,7 +138,7 @@ def test_after_its_yes_it_stays_held_and_asks():
     assert actions == [
         Record(Settled("p", True, {"n": 4})),
         Do("p", "commit", "change", "state"),
-        Send("home", Applied("p", "m")),
+        Send("home", Ready("p", "m", "commit")),
     ]
     assert member.receive(Ask("p", "other"), 1000.0) == [Send("other", Decision("p", "m", commit=True))]
 
@@ -149,7 +152,7 @@ def test_a_crash_after_the_yes_leaves_it_in_doubt():
     assert asked == [Send("home", Ask("p", "m")), Send("other", Ask("p", "m"))]
     again = Member("m")
     assert again.recover([*journal, Settled("p", True, {"n": 4})], 5.0) == []
-    assert again.epochs.of("n") == 4
+    assert again.epochs["n"] == 4
 
 
 def test_an_old_epoch_is_refused():
@@ -157,17 +160,17 @@ def test_an_old_epoch_is_refused():
     member = voted()
     member.receive(Decision("p", "home", commit=True), 0.0)
     member.receive(Did("p", "commit"), 0.0)
-    assert [member.epochs.accepts("n", epoch) for epoch in (3, 4, 5)] == [False, True, False]
+    assert [member.accepts("n", epoch) for epoch in (3, 4, 5)] == [False, True, False]
     late = Propose("late", "home", "change", {"n": 3}, (), prepare=60.0, hold=2.0)
     reason = "n: another plan was committed since this one was made"
-    assert member.receive(late, 0.0) == [Send("home", Vote("late", "m", yes=False, reason=reason))]
+    assert member.receive(late, 0.0) == [Send("home", Refuse("late", "m", reason))]
 
 
 def test_one_plan_at_a_time():
     """A member that has not settled a plan refuses others, by name."""
     other = Propose("q", "home", "change", {}, (), prepare=60.0, hold=2.0)
     (refused,) = voted().receive(other, 0.0)
-    assert refused == Send("home", Vote("q", "m", yes=False, reason="the plan p is not settled here"))
+    assert refused == Send("home", Refuse("q", "m", "the plan p is not settled here"))
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -194,4 +197,4 @@ def test_an_outcome_that_cannot_be_recorded_is_recorded_later():
     unsure = voted()
     undo, no = unsure.receive(NotRecorded("p", "the disk is full"), 0.0)
     assert undo == Do("p", "abort", "change")
-    assert to("home", [no]) == [Vote("p", "m", yes=False, reason="the disk is full")]
+    assert to("home", [no]) == [Refuse("p", "m", "the disk is full")]

@@ -263,6 +263,48 @@ def test_one_that_hangs_holds_the_others_until_the_deadline_only(monkeypatch):
         assert [platform.mesh(name).revision for name in "ab"] == [1, 1]
 
 
+def test_an_error_after_the_decision_is_raised_when_all_are_made(monkeypatch):
+    """The old slets of one application cannot leave: the changes stand, and the caller learns of it."""
+    finish = Change._finish
+
+    def finished(self: Change) -> None:
+        finish(self)
+        if self.name == "b":
+            fail()
+
+    monkeypatch.setattr(Change, "_finish", finished)
+    with Platform() as platform:
+        deployments = run(platform, "a", "b", "c")
+        with pytest.raises(PlanError, match="not now"):
+            change_together(platform._applications, plans(platform, "a", "b", "c"))
+        for one in deployments:
+            assert (one.mesh.revision, one.components["check"].spec.name) == (2, "other")
+            goes_on(one)
+
+
+def test_nothing_begins_without_a_thread_for_each(monkeypatch):
+    """The threads that were started before the one that cannot be end, and the applications run on."""
+    start = threading.Thread.start
+
+    def started(self: threading.Thread) -> None:
+        if self.name == "exop b change":
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    with Platform() as platform:
+        deployments = run(platform, "a", "b", "c")
+        made = plans(platform, "a", "b", "c")
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", started)
+            with pytest.raises(RuntimeError, match="can't start"):
+                change_together(platform._applications, made)
+        eventually(lambda: not [one for one in threading.enumerate() if one.name.endswith(" change")])
+        change_together(platform._applications, made)
+        for one in deployments:
+            assert one.mesh.revision == 2
+            goes_on(one)
+
+
 def test_an_interrupt_undoes_all(monkeypatch):
     """Ctrl-C while one of them is in a step: the others go on as they were at once, and so does that one."""
     hanging, go_on = threading.Event(), threading.Event()

@@ -178,7 +178,7 @@ class World:
                 if back == 0:
                     host.owned[node] += 1
                 number = host.owned[node] - max(0, back - 1)
-                epoch = host.machine.epochs.of(node)
+                epoch = host.machine.epochs[node]
                 self.send(host, self.consumers[node].name, Frame(host.name, node, epoch, number))
 
     def send(self, site: Site, to: str, message: Any) -> None:
@@ -200,7 +200,7 @@ class World:
     def take(self, site: Site, frame: Frame) -> None:
         """A consumer takes an item if it is the next one, and of the epoch that holds."""
         held = frame.node in site.held
-        if held or not site.machine.epochs.accepts(f"to {frame.node}", frame.epoch):
+        if held or not site.machine.accepts(f"to {frame.node}", frame.epoch):
             return
         holds = max(
             (one.epochs.get(f"to {frame.node}", 0) for one in site.journal if isinstance(one, Settled)), default=0
@@ -346,10 +346,10 @@ class World:
             self.check()
             if not busy:
                 break
-        assert not self.home.machine.unsettled, f"not forgotten: {self.home.machine.unsettled}"
+        assert self.home.machine.due is None, "the home has not forgotten a plan"
         decided = {one.plan for one in self.home.journal if isinstance(one, Committed)}
         for host in self.hosts:
-            assert host.machine.plan is None, f"{host.name} is {host.machine.state} in {host.machine.plan}"
+            assert host.machine.plan is None, f"{host.name} is still in {host.machine.plan}"
             assert not host.held, f"{host.name} holds {host.held}"
             meant = {plan for plan in decided if host.name in self.plans[plan]}
             assert host.applied == meant, f"{host.name} has applied {host.applied}, not {meant}"
