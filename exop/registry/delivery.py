@@ -103,13 +103,13 @@ class Delivery:
         return mark.reached.wait(timeout) and not self._left
 
     def _dispatch(self) -> None:
-        """Start a dispatcher unless there is one, or wake it; the lock is held."""
+        """Start a dispatcher and its watcher unless they run, or wake the dispatcher; the lock is held."""
         if self._dispatcher is None:
             self._dispatcher = _started(self._deliver, "exop listeners")
-            if self._watcher is None:
-                self._watcher = _started(self._watch, "exop listeners watched")
         elif len(self._waiting) == 1:
             self._news.notify_all()
+        if self._watcher is None:
+            self._watcher = _started(self._watch, "exop listeners watched")
 
     def _deliver(self) -> None:
         """Deliver what waits, until there is nothing more, or a listener has taken too long."""
@@ -142,17 +142,24 @@ class Delivery:
 
     def _watch(self) -> None:
         """Leave behind listeners that take too long, while there is a dispatcher."""
+        refused: _Call | None = None
         while True:
             with self._news:
                 call = self._call
-                due = PATIENCE if call is None else max(0.0, call.since + PATIENCE - time.monotonic())
+                due = (
+                    PATIENCE if call is None or call is refused else max(0.0, call.since + PATIENCE - time.monotonic())
+                )
                 self._news.wait_for(lambda: self._dispatcher is None, due)
                 if self._dispatcher is None:
                     self._watcher = None
                     return
                 if call is None or self._call is not call or time.monotonic() < call.since + PATIENCE:
                     continue
-                self._leave(call)
+                try:
+                    self._leave(call)
+                except RuntimeError:  # the system has no more threads: tried again after PATIENCE
+                    refused = call
+                    continue
             (told, *_) = self.hanging() or [{}]
             _log.warning("a listener hangs, and is left behind until it returns; the others go on: %s", told)
 

@@ -230,3 +230,25 @@ def test_events_are_delivered_after_the_system_had_no_more_threads(monkeypatch):
             registry.register("X", None)
     registry.register("X", None)
     eventually(lambda: len(heard) == 2, "both events")
+
+
+def test_a_listener_that_hangs_while_there_are_no_threads_is_left_behind_later(monkeypatch):
+    """The watcher goes on, and starts another dispatcher as soon as that is possible."""
+    monkeypatch.setattr(delivery, "PATIENCE", 0.01)
+    registry, go_on, heard, started = ServiceRegistry(), threading.Event(), [], []
+    registry.listen(None, lambda _: go_on.wait(WAIT))
+    registry.listen(None, heard.append)
+    start = threading.Thread.start
+
+    def start_all_but_three(thread):
+        started.append(thread.name)
+        if 2 < len(started) <= 5:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_all_but_three)
+    registry.register("X", None)
+    eventually(lambda: heard, "the event, behind a listener that hangs")
+    assert len(started) >= 6
+    go_on.set()
+    eventually(lambda: registry.settle(WAIT), "the return of the listener")
