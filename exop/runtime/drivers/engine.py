@@ -75,10 +75,12 @@ class EngineDriver(Driver):
     def _attended(self, work: Pending | None) -> bool:
         """Reach the safe point with a push in flight, which a successor may take over."""
         self._hand = work
-        probe = self.attend()
-        hand, self._hand = self._hand, None
-        if self.retired and hand is not None and self.heir is not None:
-            self.heir(hand(False))
+        try:
+            probe = self.attend()
+            if self.retired and self._hand is not None and self.heir is not None:
+                self.heir(self._hand(False))
+        finally:
+            self._hand = None
         return probe
 
     def surrender(self) -> list[Work]:

@@ -11,6 +11,8 @@ from exop.errors import ChannelClosed, ComponentFailed
 from exop.model.lifecycle import State
 from exop.runtime.drivers.base import Halted
 from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.entry import NOWHERE
+from exop.runtime.unwind import Work
 from exop.stock.slets import count_up
 from tests.rig import PATIENCE, Gate, collector, eventually, parked, threads_leave
 
@@ -403,3 +405,12 @@ def test_much_work_that_comes_for_an_engine_at_once_takes_one_thread():
         eventually(lambda: looked == waiting)
         driver.prompt()
         eventually(lambda: len(looked) == 2)
+
+
+def test_a_push_that_was_halted_at_its_safe_point_is_not_handed_over():
+    """The slet has the error already: it knows that the item has not left."""
+    driver = EngineDriver("halted", lambda: None)
+    driver.halt()
+    with pytest.raises(Halted):
+        driver.drive(lambda payload, probe: None, 1, work=lambda begun: Work(NOWHERE, "push", 1))
+    assert driver.surrender() == []
