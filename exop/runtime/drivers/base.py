@@ -341,6 +341,7 @@ class Driver:
                 if work.wait is not None and not work.wait.ready():
                     self._hold_for(work, work.wait)
                     continue
+                self.held_by = None
                 inlet.items.popleft()
                 try:
                     work.do(self.inlets.entries)

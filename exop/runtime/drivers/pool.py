@@ -39,12 +39,12 @@ class Seat:
 
     __slots__ = ("count", "counts", "signal", "since", "worker")
 
-    def __init__(self) -> None:
+    def __init__(self, *, counts: bool) -> None:
         self.signal = Signal()
         self.worker: Worker | None = None
         self.since = 0.0
         self.count = -1
-        self.counts = True
+        self.counts = counts
 
 
 class Pool:
@@ -70,9 +70,20 @@ class Pool:
         self._monitored = self._watching = False
 
     def enlist(self) -> None:
-        """Count a worker that begins: threads are kept for it."""
+        """Count a worker that begins. As long as there is one, so are a thread that runs workers and the monitor.
+
+        Raises:
+            RuntimeError: the system has no more threads; the worker is not counted.
+        """
         with self._lock:
+            if not self._monitored:
+                threading.Thread(target=self._monitor, name="exop pool monitor", daemon=True).start()
+                self._monitored = True
             self._users += 1
+            if not self._seats and not self._start(idle=True):
+                self._users -= 1
+                self._backlog.set()
+                raise RuntimeError("can't start new thread")
 
     def dismiss(self) -> None:
         """A worker has left; with the last one all threads leave."""
@@ -139,31 +150,29 @@ class Pool:
                 seat, _ = self._idle.popitem()
                 seat.counts = True
                 seat.signal.set()
-            else:
-                self._start()
+            elif not self._start():  # the monitor tries again
+                self._running -= 1
+                self._watch()
         else:
             self._watch()
 
     def _watch(self) -> None:
         """Let the monitor look at the threads: workers are due, and every slot is taken."""
-        if self._watching:
-            return
-        self._watching = True
-        self._backlog.set()
-        if not self._monitored:
-            self._monitored = True
-            threading.Thread(target=self._monitor, name="exop pool monitor", daemon=True).start()
+        if not self._watching:
+            self._watching = True
+            self._backlog.set()
 
-    def _start(self) -> None:
-        seat = Seat()
-        self._seats.add(seat)
+    def _start(self, *, idle: bool = False) -> bool:
+        """Start a thread; `False` if the system has no more. Called with the lock held."""
+        seat = Seat(counts=not idle)
         try:
             threading.Thread(target=self._run, args=(seat,), name="exop worker", daemon=True).start()
-        except RuntimeError:  # the system has no more threads: those that there are do the work
-            self._seats.remove(seat)
-            self._running -= 1
-            if not self._seats:
-                raise
+        except RuntimeError:
+            return False
+        self._seats.add(seat)
+        if idle:
+            self._idle[seat] = None
+        return True
 
     def _run(self, seat: Seat) -> None:
         more = False
@@ -231,6 +240,8 @@ class Pool:
                     return
                 for seat in list(self._seats) if self._due else ():
                     self._look_at(seat, time.monotonic())
+                if self._running < self.size:  # a thread could not be started before
+                    self._staff()
                 pause = HANDOFF if self._watching else None
             self._backlog.wait(pause)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from exop.runtime.drivers.base import Driver, Halted, be_driver, current_driver
 from exop.runtime.drivers.pool import POOL, Pool, Seat
 from exop.runtime.drivers.thread import ThreadDriver
+from exop.runtime.unwind import Wait, Work
 
 if TYPE_CHECKING:
     from exop.runtime.channels.buffered import Buffered
@@ -62,8 +63,8 @@ class Worker(ThreadDriver):
     def start(self) -> None:
         """Begin to drain; a worker starts once."""
         if not self._started:
-            self._started = True
             self._pool.enlist()
+            self._started = True
             self.notify()
 
     @property
@@ -94,9 +95,9 @@ class Worker(ThreadDriver):
         with self._flags:
             back = self.left and not self.halting
             if back:
+                self._pool.enlist()
                 self.left = False
         if back:
-            self._pool.enlist()
             self.notify()
 
     def wait_for(self, ready: Callable[[], Any], timeout: float | None = None) -> None:
@@ -104,6 +105,15 @@ class Worker(ThreadDriver):
         if not ready():
             with self._pool.away(self):
                 super().wait_for(ready, timeout)
+
+    def _hold_for(self, work: Work, wait: Wait) -> None:
+        """Wait for a slet without a thread: the worker is scheduled again when that is resumed."""
+        if wait.patience is not None or self.seat is None:
+            super()._hold_for(work, wait)
+            return
+        self.held_by = wait.where
+        self.rest()
+        raise Yielded(again=False)
 
     def defer(self, queue: Buffered) -> bool:
         """Wait for room in *queue* at the next safe point, without a thread; not twice in one call."""
@@ -148,6 +158,7 @@ class Worker(ThreadDriver):
         self.parked = self.sleeping = False
         self.busy = True
         self.stand_by()  # also without attention: it has left its last turn with work in flight, perhaps
+        self.held_by = None  # that work is done, or was given to another driver
         taken = 0
         while taken < TURN or not self._pool.crowded:
             if (self.ending or self.retired) and self.empty and self._leave():

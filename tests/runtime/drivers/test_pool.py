@@ -2,14 +2,17 @@
 
 import threading
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.drivers import pool as pools
 from exop.runtime.drivers.pool import POOL, Pool
 from exop.runtime.drivers.worker import TURN, Worker
+from exop.runtime.unwind import Unwind, Work
 from tests.rig import PATIENCE, Gate, eventually, threads_leave
 from tests.runtime.rig import Log, joined
 
@@ -196,6 +199,84 @@ def test_workers_wait_for_room_without_a_thread(serving):
     gate.open()
     eventually(lambda: log.seen == list(range(100)))
     pushing.join(PATIENCE)
+
+
+def test_workers_of_suspended_slets_wait_without_a_thread(serving):
+    """They can be parked meanwhile, and go on, item by item, when their slet is resumed."""
+    pool, resumed, row = Pool(2), [], []
+    for number in range(30):
+
+        def suspended(item, number=number):
+            if not resumed:
+                raise Unwind(f"{number} is suspended", lambda: bool(resumed), Work(row[number][2].entry, "push", item))
+
+        row.append(serving(suspended, pool=pool))
+    for _, entry, _ in row:
+        for number in range(3):
+            entry.push(number)
+    workers = [worker for worker, _, _ in row]
+    eventually(lambda: all(one.held_by and not one.busy and one.seat is None for one in workers))
+    eventually(lambda: len(pool._seats) <= 2)
+    for worker in workers:
+        worker.close()
+        assert worker.wait_parked(0)
+        worker.open()
+    resumed.append(True)
+    for worker in workers:
+        worker.wake()
+    for worker, _, log in row:
+        eventually(lambda log=log: log.seen == [0, 0, 1, 2], "the items")  # the log notes the refused one, too
+        eventually(lambda worker=worker: worker.held_by is None)
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """Threads of the pool; none can be started while there is a reason in the list."""
+    reasons = []
+
+    class Refused(threading.Thread):
+        def start(self):
+            if reasons:
+                raise RuntimeError(reasons[0])
+            super().start()
+
+    monkeypatch.setattr(pools, "threading", SimpleNamespace(Thread=Refused, Lock=threading.Lock))
+    return reasons
+
+
+def test_a_thread_that_cannot_be_started_is_tried_again(serving, threads):
+    """The push that would have started it does not fail; the work waits until there is a thread."""
+    pool, gate = Pool(1), Gate()
+    _, hanging, _ = serving(lambda _: gate.pass_through(), pool=pool)
+    hanging.push(1)
+    gate.somebody_waits()
+    threads.append("can't start new thread")
+    _, entry, log = serving(pool=pool)
+    entry.push(1)
+    eventually(lambda: pool._running == 0)  # the slot of the one that hangs is taken
+    entry.push(2)
+    assert log.seen == []
+    threads.clear()
+    eventually(lambda: log.seen == [1, 2])
+    gate.open()
+
+
+def test_a_worker_that_gets_no_thread_at_all_says_so_when_it_is_started(threads):
+    """It is not counted as running, and can be started when there are threads again."""
+    pool, queue, log = Pool(1), QueueChannel("q"), Log()
+    entry = joined(queue, log)
+    worker = Worker("test", pool)
+    worker.serve((queue,))
+    threads.append("can't start new thread")
+    with threads_leave():
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            worker.start()
+        assert not worker.alive
+        threads.clear()
+        worker.start()
+        entry.push(1)
+        eventually(lambda: log.seen == [1])
+        worker.halt()
 
 
 @settings(
