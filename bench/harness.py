@@ -19,7 +19,7 @@ import gc
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -109,9 +109,8 @@ def paired(floor: Side, candidate: Side, rounds: int) -> tuple[list[tuple[float,
 def compare(name: str, unit: str, *, floor: Side, candidate: Side, against: str, rounds: int = 15) -> Result:
     """Measure *candidate* beside *floor*: the median value, and the median of the paired ratios."""
     pairs, noise = paired(floor, candidate, rounds)
-    value = statistics.median(pair[0] for pair in pairs)
-    ratio = statistics.median(ratio_of(*pair) for pair in pairs)
-    return Result(name, value, unit, against, ratio, pairs, noise)
+    ratio = median(ratio_of(*pair) for pair in pairs)
+    return Result(name, median(pair[0] for pair in pairs), unit, against, ratio, pairs, noise)
 
 
 def repeated(name: str, unit: str, side: Side, rounds: int = 15) -> Result:
@@ -119,7 +118,13 @@ def repeated(name: str, unit: str, side: Side, rounds: int = 15) -> Result:
     with quiet() as run:
         run(side)
         values = [run(side) for _ in range(rounds)]
-    return Result(name, statistics.median(values), unit, samples=values)
+    return Result(name, median(values), unit, samples=values)
+
+
+def median(values: Iterable[float]) -> float:
+    """The median of the figures that were measured; one that could not be is `nan`, and so is the median of none."""
+    measured = [value for value in values if not math.isnan(value)]
+    return statistics.median(measured) if measured else math.nan
 
 
 def upper95(values: Sequence[float]) -> float:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import random
-import statistics
 import tempfile
 import threading
 import time
@@ -14,10 +14,11 @@ from typing import Annotated, Any
 
 from bench.campaign import Campaign
 from bench.durable_app import counted, numbers
-from bench.harness import Result, Side, compare, ratio_of
+from bench.harness import Result, Side, compare, median, ratio_of
 from bench.kills import PASSED
 from exop import Application, Platform, hookimpl, slet
 from exop.hooks import Plugins
+from exop.runtime.metrics import counts_of, total
 
 #: What a Spark query passes of the failpoints, and nobody else does in the same way.
 ENGINES = ("engine-commit-before", "engine-commit-after", "log-append-half", "memento-after", "rebind-after")
@@ -85,11 +86,11 @@ def _cost(megabytes: float, every: float, seconds: float, rounds: int) -> Iterat
         rounds=rounds,
     )
     pairs = list(zip(checked.cpu[1:], without.cpu[1:], strict=False))  # the first run of each is not counted
-    ratio = statistics.median(ratio_of(*pair) for pair in pairs)
+    ratio = median(ratio_of(*pair) for pair in pairs)
     noise = [ratio_of(later, earlier) for earlier, later in pairwise(without.cpu[1:])]
-    value = statistics.median(pair[0] for pair in pairs)
+    value = median(pair[0] for pair in pairs)
     yield Result(f"recovery/checkpoints/cpu/{name}", value, "us per item", against, ratio, pairs, noise)
-    pause = statistics.median(checked.pauses)
+    pause = median(checked.pauses)
     yield Result(f"recovery/checkpoints/pause/{name}", pause, "ms", samples=checked.pauses)
 
 
@@ -106,19 +107,18 @@ def _side(megabytes: float, every: float | None, seconds: float, seen: Seen) -> 
             plugins.register("cost", _Slets())
             with Platform(state=folder, control=False, plugins=plugins) as platform:
                 platform.apply(app.build())
-                driver = platform.deployment("cost").components["numbers"].driver
-                if driver is None:
-                    raise RuntimeError("a source has a driver")
+                numbered = platform.deployment("cost").components["numbers"]
                 threading.Event().wait(0.5)  # the first checkpoint, and the first items, which are all measured
-                first, begin, cpu = driver.count, time.perf_counter(), time.process_time()
+                first, begin, cpu = total(counts_of(numbered), "out"), time.perf_counter(), time.process_time()
                 threading.Event().wait(seconds)
-                spent, passed = time.perf_counter() - begin, driver.count - first
-                seen.cpu.append((time.process_time() - cpu) / passed * 1e6)
+                spent, passed = time.perf_counter() - begin, total(counts_of(numbered), "out") - first
+                items = passed or math.nan  # no item has passed: that is no figure
+                seen.cpu.append((time.process_time() - cpu) / items * 1e6)
                 taken = platform.status("cost").get("checkpoints")
                 if taken is not None:
                     seen.pauses.append(taken["pause_ms"])
                 platform.remove("cost")
-                return spent / passed * 1e6
+                return spent / items * 1e6
 
     return side
 

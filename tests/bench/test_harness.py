@@ -51,6 +51,16 @@ def test_the_sides_take_turns():
     assert noise == [1.0] * 3
 
 
+def test_a_figure_that_could_not_be_measured_is_left_out():
+    """It is no number, and neither is the median where none was measured: JSON has null there, and a goal is missed."""
+    floor, candidate = figures(1, 1, 1, 1, 1), figures(0, 3, math.nan, 5)
+    result = compare("x", "us", floor=floor, candidate=candidate, against="floor", rounds=3)
+    assert (result.value, result.ratio) == (4, 4)
+    none = repeated("x", "us", figures(math.nan, math.nan, math.nan), rounds=2)
+    assert math.isnan(none.value)
+    assert not Goal(at_most=1).met(none)
+
+
 def test_neighbours_are_compared():
     """The ratio is the median of the ratios of neighbours, not the ratio of medians; A/A pairs each A with the next."""
     floor, candidate = figures(0, 1, 2, 10, 10), figures(0, 3, 4, 10)

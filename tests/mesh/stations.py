@@ -400,50 +400,53 @@ def engine_source(station: Station) -> Any:
         out: OutputPort[Any]
 
         def __enter__(self) -> "EngineSource":
-            self.pausing, self.paused, self.leaving = threading.Event(), threading.Event(), threading.Event()
+            self.pausing, self.leaving = threading.Event(), threading.Event()
+            self.turn = threading.Lock()  # held while something is put out
             self.thread = threading.Thread(target=self.work, name=f"exop test engine {station.name}")
             self.thread.start()
             return self
 
         def __exit__(self, *exc: object) -> None:
             self.leaving.set()
-            self.proceed()
             self.thread.join(PATIENCE)
 
         def quiesce(self) -> None:
-            """Put out nothing more."""
+            """Put out nothing more; what is being put out goes first."""
             self.pausing.set()
-            self.paused.wait(PATIENCE)
+            if self.turn.acquire(timeout=PATIENCE):
+                self.turn.release()
 
         def proceed(self) -> None:
             """Go on putting out."""
             self.pausing.clear()
-            self.paused.clear()
-
-        def pause(self) -> bool:
-            """Stop when asked to; tells whether to go on."""
-            while self.pausing.is_set():
-                self.paused.set()
-                self.leaving.wait(0.001)
-            return not self.leaving.is_set()
 
         def work(self) -> None:
             """Push everything, then end."""
             try:
-                while self.pause() and (at := self.count.left.get("out", 0)) < station.limit:
-                    size = min(1 + station.chance("size", at) % 3, station.limit - at)
-                    made = station.give(self.count, "out", 3, size)
-                    if size == 1:
-                        self.out.push(made[0])
-                    else:
-                        self.out.push_batch(made)
-                    self.out.push(Punctuation(at + size - 1))
-                if not self.leaving.is_set():
-                    self.out.end()
-                self.paused.set()
+                while not self.leaving.is_set():
+                    with self.turn:
+                        if not self.pausing.is_set() and not self.put_out():
+                            return
+                    if self.pausing.is_set():
+                        self.leaving.wait(0.001)
             except BaseException as stopped:  # noqa: BLE001 (whatever it is, it is noted)
                 if type(stopped).__name__ not in ("Halted", "ChannelClosed"):
                     station.notes.wrong.append(f"the engine {station.name} broke: {stopped!r}")
+
+        def put_out(self) -> bool:
+            """Push the next items, or end; return whether there is more."""
+            at = self.count.left.get("out", 0)
+            if at >= station.limit:
+                self.out.end()
+                return False
+            size = min(1 + station.chance("size", at) % 3, station.limit - at)
+            made = station.give(self.count, "out", 3, size)
+            if size == 1:
+                self.out.push(made[0])
+            else:
+                self.out.push_batch(made)
+            self.out.push(Punctuation(at + size - 1))
+            return True
 
     return EngineSource
 
