@@ -31,7 +31,7 @@ from exop.model.slet import spec_of
 from exop.model.spec import POLICIES, Policy, SletSpec
 from exop.runtime import failure
 from exop.runtime.drivers.base import Driver, current_driver
-from exop.runtime.unwind import Unwind
+from exop.runtime.entry import Unwind
 from exop.shown import add_note
 
 LAST, SIZE = 12, 3

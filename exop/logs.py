@@ -80,8 +80,8 @@ class Located(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Let the record through."""
         # The runtime is above this module; without it there is no slet.
-        inside = sys.modules.get("exop.runtime.inside")
-        record.application, record.node = (inside.current_node() if inside is not None else None) or ("", "")
+        runtime = sys.modules.get("exop.runtime.watchdog")
+        record.application, record.node = (runtime.current_node() if runtime is not None else None) or ("", "")
         return True
 
 

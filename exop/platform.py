@@ -207,7 +207,7 @@ class Platform(Requests):
 
     def status(self, application: str | None = None) -> dict[str, Any]:
         """Return the status as plain data: of the platform, or of one application with its components and channels."""
-        opening = dict(self.components.openings.deployments)
+        opening = dict(self.components.opening)
         if application in opening:
             return application_status(opening[application])
         if application is not None:
@@ -264,7 +264,7 @@ class Platform(Requests):
         """List the applications that ran when the state directory was closed; from now on they are shown as opening."""
         self._load_plugins(store)
         found = [one for one in store.applications() if one.active]
-        self.components.openings.deployments.update({one.name: Deployment(Mesh(one.name)) for one in found})
+        self.components.opening.update({one.name: Deployment(Mesh(one.name)) for one in found})
         return found
 
     def _load_plugins(self, store: Store) -> None:
@@ -291,7 +291,7 @@ class Platform(Requests):
                 store.set_active(stored.name, active=True)
             self._applications.lost[stored.name] = problem
         finally:
-            self.components.openings.deployments.pop(stored.name, None)
+            self.components.opening.pop(stored.name, None)
 
     def _restart_one(self, store: Store, stored: StoredApplication) -> None:
         """Deploy an application anew, or let it go on from its checkpoint, with the mesh that it had then."""

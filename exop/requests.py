@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from exop.errors import PlanError
 from exop.model.memento import Memento
 from exop.model.mesh import Mesh
-from exop.runtime import repair
 from exop.runtime.deployment import Deployment
+from exop.runtime.failure import failed_items, retry_dead_letters
 from exop.runtime.interrupts import uninterrupted
 from exop.wiring.plan import Plan, check_seconds
 from exop.wiring.successors import capture
@@ -101,7 +101,7 @@ class Requests:
         Raises:
             UnknownName: no such application, or node.
         """
-        return repair.kept(self.deployment(application), node)
+        return failed_items(self.deployment(application), node)[0]
 
     def dead_letters(self, application: str, node: str) -> list[FailedItem]:
         """The items of a node that were set aside (`on_error="dead-letter"`), the oldest first.
@@ -109,7 +109,7 @@ class Requests:
         Raises:
             UnknownName: no such application, or node.
         """
-        return repair.dead_letters(self.deployment(application), node)
+        return failed_items(self.deployment(application), node)[1]
 
     @uninterrupted
     def retry_dead_letters(self, application: str, node: str) -> int:
@@ -119,7 +119,7 @@ class Requests:
             UnknownName: no such application, or node.
             PlanError: the stream has ended there.
         """
-        return repair.retry_dead_letters(self.deployment(application), node)
+        return retry_dead_letters(self.deployment(application), node)
 
     @uninterrupted
     def rollback(self, application: str, node: str) -> Mesh:

@@ -14,7 +14,7 @@ from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.lines import Watch
 from exop.runtime.metrics import counts_of, quantiles, total
-from exop.runtime.openings import progress
+from exop.runtime.opening import progress
 from exop.shown import described, message, shown
 
 #: So often the counts of a component are read, until they are the same twice.

@@ -162,7 +162,7 @@ def _stop(platform: Platform, application: str, *, at_once: bool) -> None:
     """Stop an application; a slet that does not return is left behind, and named."""
     # What runs slets is imported by then.
     from exop.runtime.drivers.thread import ThreadDriver
-    from exop.runtime.inside import whereabouts
+    from exop.runtime.watchdog import whereabouts
 
     deployment = platform.deployment(application)
     if platform.remove(application, timeout=AT_ONCE if at_once else SOON):

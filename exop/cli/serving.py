@@ -79,7 +79,7 @@ class Keeper:
     def look(self) -> None:
         """Log what has changed since the last look."""
         found = {}
-        for name in sorted({*self.platform.components.openings.deployments, *self.platform.applications()}):
+        for name in sorted({*self.platform.components.opening, *self.platform.applications()}):
             with suppress(ExopError):  # removed between the two calls
                 found[name] = self.platform.status(name)
         for name in [name for name in self._states if name not in found]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from exop.remoting.declare import Request, operation
-from exop.runtime import repair
 from exop.runtime.deployment import Deployment
+from exop.runtime.failure import failed_item, failed_items, retry_dead_letters
 
 
 class Repairing(Protocol):
@@ -44,8 +44,7 @@ class RepairOperations:
     def failed_items(self, request: FailedItems) -> dict[str, Any]:
         """The kept item and the first dead letters of a node, in words."""
         deployment = self._platform.deployment(request.application)
-        kept = repair.kept(deployment, request.node)
-        letters = repair.dead_letters(deployment, request.node)
+        kept, letters = failed_items(deployment, request.node)
         return {
             "kept": kept.summary() if kept is not None else None,
             "dead_letters": [letter.summary() for letter in letters[:LISTED]],
@@ -57,9 +56,9 @@ class RepairOperations:
     def failed_item(self, request: OneFailedItem) -> bytes:
         """One failed item as the content of a file."""
         deployment = self._platform.deployment(request.application)
-        return repair.failed_item(deployment, request.node, request.dead_letter).to_bytes()
+        return failed_item(deployment, request.node, request.dead_letter).to_bytes()
 
     @operation
     def retry_dead_letters(self, request: FailedItems) -> int:
         """Have the dead letters of a node tried again."""
-        return repair.retry_dead_letters(self._platform.deployment(request.application), request.node)
+        return retry_dead_letters(self._platform.deployment(request.application), request.node)

@@ -1,7 +1,7 @@
 """User code under a budget: called in a daemon thread of its own, and abandoned when its deadline has passed.
 
-The platform never waits longer for a slet than it says. Python cannot end a thread, so an abandoned call goes on until
-it returns by itself: `status()` and `exop ps` show it, and its result is dropped.
+Python cannot end a thread, so an abandoned call goes on until it returns by itself: `status()` and `exop ps` show it,
+and its result is dropped.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import contextvars
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -20,7 +21,7 @@ from exop.runtime.interrupts import asked_to_give_up, check_interrupt, woken
 from exop.shown import RAISED, described, stack_of
 
 if TYPE_CHECKING:
-    from exop.runtime.closing import Hooks
+    from exop.runtime.opening import Living
 
 T = TypeVar("T")
 
@@ -41,33 +42,35 @@ _OURS: Final = ("exop.runtime.", "exop.wiring.", "exop.model.")
 class UserCall(Generic[T]):
     """One call of user code.
 
+    Args:
+        late: Called in the same thread after an abandoned call has returned.
+        news: Called when the call is over.
+
     Attributes:
         component: The component that is called.
         phase: What the platform does with it, as a present participle: `opening`, `committing a checkpoint`.
         abandoned: The platform does not wait for it any more.
+        over: The call has returned, or raised.
     """
 
     def __init__(
         self,
         calls: set[UserCall[Any]],
-        component: Hooks,
+        component: Living,
         phase: str,
         work: Callable[[], T],
-        late: Callable[[], object] | None = None,
-        news: Callable[[], object] | None = None,
+        late: Callable[[], object],
+        news: Callable[[], object],
     ) -> None:
         self.component = component
         self.phase = phase
-        self.abandoned = False
+        self.abandoned = self.over = False
         self._calls = calls
-        self._work = work
-        self._late = late
-        self._told = news
+        self._work, self._late, self._news = work, late, news
         self._found: T
         self._error: BaseException | None = None
-        self._over = False
         self._reason = ""
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._begin = time.monotonic()
         self._context = contextvars.copy_context()
         name = f"exop {component.lifecycle.component} {phase}"
@@ -80,30 +83,27 @@ class UserCall(Generic[T]):
             raise
 
     @property
-    def over(self) -> bool:
-        """The call has returned, or raised."""
-        return self._over
-
-    @property
     def seconds(self) -> float:
         """The time since the call began."""
         return time.monotonic() - self._begin
 
     def wait(self, seconds: float | None, *, interruptible: bool = False) -> bool:
-        """Wait until the call has returned, at most so many seconds; return whether it has.
+        """Wait for so many seconds until the call has returned; return whether it has.
 
         With *interruptible*, an interrupt that asks the calling change to give up ends the wait.
         """
-        with woken(self._wake), self._news:
-            self._news.wait_for(lambda: self._over or self.abandoned or (interruptible and asked_to_give_up()), seconds)
-            return self._over
+        with woken(self._wake), self._changed:
+            self._changed.wait_for(
+                lambda: self.over or self.abandoned or (interruptible and asked_to_give_up()), seconds
+            )
+            return self.over
 
     def result(self, seconds: float | None, *, interruptible: bool = False) -> T:
-        """Return what the call returns; abandon it when *seconds* have passed.
+        """Return the result of the call; abandon it when *seconds* have passed.
 
         Raises:
             ComponentFailed: it has not returned in time.
-            BaseException: what the call has raised.
+            BaseException: the exception that the call has raised.
             KeyboardInterrupt: an interrupt asks the change to give up.
         """
         try:
@@ -126,18 +126,15 @@ class UserCall(Generic[T]):
 
     def abandon(self, reason: str = "") -> bool:
         """Give the call up: its result is dropped. Returns `False` if it has returned before."""
-        with self._news:
-            if self._over or self.abandoned:
+        with self._changed:
+            if self.over or self.abandoned:
                 return self.abandoned
             self.abandoned, self._reason = True, reason
-            self._news.notify_all()
+            self._changed.notify_all()
         name = self.component.lifecycle.component
         cure = "its thread goes on until the call returns: end what it waits for"
-        stack = self.stack()
-        log = logger("exop.runtime")
-        log.warning(
-            f"{name}: {self.phase} is given up", node=name, seconds=round(self.seconds, 1), stack=stack, cure=cure
-        )
+        facts = {"node": name, "seconds": round(self.seconds, 1), "stack": self.stack(), "cure": cure}
+        logger("exop.runtime").warning(f"{name}: {self.phase} is given up", **facts)
         return True
 
     def whereabouts(self) -> str:
@@ -163,33 +160,30 @@ class UserCall(Generic[T]):
             self._found = self._context.run(self._work)
         except BaseException as error:  # noqa: BLE001 (it is raised in the thread that waits)
             self._error = error
-        with self._news:
-            self._over = not self.abandoned
-            self._news.notify_all()
+        with self._changed:
+            self.over = not self.abandoned
         if self.abandoned:
             self._end_late()
         self._calls.discard(self)
-        self._wake(over=True)
-        if self._told is not None:
-            self._told()
+        self.over = True
+        self._wake()
+        self._news()
 
-    def _wake(self, *, over: bool = False) -> None:
-        with self._news:
-            self._over = self._over or over
-            self._news.notify_all()
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def _end_late(self) -> None:
         name = self.component.lifecycle.component
         try:
-            if self._late is not None:
-                self._late()
+            self._late()
         except RAISED as error:
             logger("exop.runtime").warning(f"{name}: {self.phase} has ended late", node=name, error=described(error))
         else:
             logger("exop.runtime").info(f"{name}: {self.phase} has ended late", node=name)
 
 
-def turn_to(component: Hooks, phase: str) -> bool:
+def turn_to(component: Living, phase: str) -> bool:
     """Attribute the call that the calling thread is to this component of the same application from now on.
 
     Returns `False` if the thread is no such call.
@@ -206,33 +200,43 @@ def turn_to(component: Hooks, phase: str) -> bool:
     return True
 
 
+@dataclass(frozen=True)
+class Opened:
+    """The duration of an opening, and how much of that its thread has computed, in seconds."""
+
+    seconds: float
+    computing: float
+
+
 class UserCalls:
-    """The calls of user code that are under way on one platform."""
+    """The calls of user code that are under way on one platform.
+
+    Attributes:
+        opened: The last opening of each slet, by its identity.
+    """
 
     def __init__(self) -> None:
+        self.opened: dict[str, Opened] = {}
         self._calls: set[UserCall[Any]] = set()
 
     def begin(
         self,
-        component: Hooks,
+        component: Living,
         phase: str,
         work: Callable[[], T],
-        late: Callable[[], object] | None = None,
-        news: Callable[[], object] | None = None,
+        late: Callable[[], object] = bool,
+        news: Callable[[], object] = bool,
     ) -> UserCall[T]:
-        """Call *work*, which runs code of the component's slet.
-
-        *late* follows it if it was given up meanwhile; *news* is called when it is over.
-        """
+        """Call *work*, which runs code of the component's slet; *late* and *news* as for `UserCall`."""
         return UserCall(self._calls, component, phase, work, late, news)
 
     def run(
         self,
-        component: Hooks,
+        component: Living,
         phase: str,
         work: Callable[[], T],
         seconds: float | None,
-        late: Callable[[], object] | None = None,
+        late: Callable[[], object] = bool,
         *,
         interruptible: bool = False,
     ) -> T:
@@ -245,7 +249,7 @@ class UserCalls:
             return work()
         return self.begin(component, phase, work, late).result(seconds, interruptible=interruptible)
 
-    def abandoned(self, *components: Hooks) -> list[UserCall[Any]]:
+    def abandoned(self, *components: Living) -> list[UserCall[Any]]:
         """Return the calls of these components that were given up and have not returned."""
         return [one for one in self._calls.copy() if one.abandoned and one.component in components]
 
@@ -267,10 +271,6 @@ class UserCalls:
                 "given_up": one.abandoned,
                 "stack": one.stack(),
             }
-            for one in self._shown(application)
+            for one in sorted(self._calls.copy(), key=lambda call: -call.seconds)
+            if (one.abandoned or one.seconds >= NOTICED) and application in (None, one.component.application)
         ]
-
-    def _shown(self, application: str | None) -> Iterator[UserCall[Any]]:
-        for one in sorted(self._calls.copy(), key=lambda call: -call.seconds):
-            if (one.abandoned or one.seconds >= NOTICED) and application in (None, one.component.application):
-                yield one

@@ -2,63 +2,59 @@
 
 from __future__ import annotations
 
-import threading
+import itertools
+import typing
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from exop.model.items import EndOfStream, Punctuation
-from exop.model.lifecycle import Event, Lifecycle, State
+from exop.model.lifecycle import Event, State
 from exop.model.memento import Memento
 from exop.model.mesh import Node
+from exop.model.ports import PortSpec
 from exop.model.signature import OUT
+from exop.model.spec import SletSpec
 from exop.runtime.bind import atomic, bind_function
 from exop.runtime.budget import UserCalls
 from exop.runtime.channel import ControlMerge
-from exop.runtime.closing import Hooks
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.drivers.thread import ThreadDriver
-from exop.runtime.entry import NOWHERE, Entry, control_all
+from exop.runtime.entry import NOWHERE, Entry, Tap, Unwind, Work, control_all
+from exop.runtime.failure import source_broken
 from exop.runtime.lines import NodeWatch
-from exop.runtime.making import make_parts
 from exop.runtime.metrics import ComponentMetrics, counted_by, counts_of
+from exop.runtime.opening import Living
 from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput, flush_all
-from exop.runtime.tap import Tap
 from exop.runtime.tied.live import LiveTie
 from exop.runtime.tied.places import EnginePlaces
 from exop.runtime.trouble import Kept, Trouble
-from exop.runtime.unwind import Unwind, Work
 
 Changed = Callable[["Component"], None]
 #: Every component of this process, by `id`: log records are attributed to the slet that has made them.
 LIVE: Final[WeakValueDictionary[int, Component]] = WeakValueDictionary()
+#: In which order copies of mementos were made.
+_MOMENTS = itertools.count()
 
 
-class Component(Hooks):
+class Component(Living):
     """A slet that runs (paper §2.4, §4.1). Many instances of one slet live side by side; they share nothing.
 
     Attributes:
-        id: Unique in the platform, also over replacements of the node.
         left: Another component has taken its place.
-        driver: The driver that the component is (an α-slet, a pulling one, an engine); others have none.
         pusher: The driver that pushes into it.
         runner: The driver that runs it: its own, or the one that pushes into it.
         calls: For each input port, the slet bound to its state and settings.
         tried: The same behind its conversion: what a kept item is tried again with.
-        to: For each output port, where it is bound to now.
-        tie: What ties an engine to the platform; others have none.
+        to: For each output port, the entry to which it is bound.
         pullers: The drivers by which an engine pulls.
         ended: The input ports whose stream has ended.
-        muted: Notifications of state changes are deferred until `announce`, because the streams stand still now.
-        entered: When its opening began, by the monotonic clock.
-        computed: So many seconds of the processor that has taken.
-        stuck: It has failed in a call beside its items, and lets nothing in until it is resumed or replaced.
         over: The slet had ended when the checkpoint was taken that it goes on from.
-        user: Calls the slet's own code, within a time.
-        tap: What listens to it; asked when the ways into it are compiled.
-        watch: Looks at what comes while settings are pending; `None` when there are none.
+        tap: Listens to it; asked when the ways into it are compiled.
+        watch: Tests the items while settings are pending; `None` when there are none.
     """
 
     def __init__(
@@ -70,23 +66,15 @@ class Component(Hooks):
         engines: EnginePlaces | None = None,
         user: UserCalls | None = None,
     ) -> None:
-        self.id = component_id
-        self.application = application
-        self.node = node
-        self.spec = node.slet
+        super().__init__(component_id, application, node, changed, user or UserCalls())
         self.state: Memento | None = self.spec.state[1]() if self.spec.state else None
-        self.lifecycle = Lifecycle(f"{application}.{node.name}")
         self.metrics = ComponentMetrics()
         self.trouble = Trouble()
-        self.error: BaseException | None = None
-        self.entered = self.computed = 0.0
         self.merge = ControlMerge()
-        self.driver: Driver | None = None
         self.runner: Driver | None = None
         self.pusher: Driver | None = None
         self.tap: Tap | None = None
-        self.instance: Any = None
-        self.left = self.muted = self.over = self.stuck = False
+        self.left = self.over = False
         self.watch: NodeWatch | None = None
         self.calls: dict[str, Callable[[Any], Any]] = {}
         self.tried: dict[str, Callable[[Any], Any]] = {}
@@ -95,38 +83,82 @@ class Component(Hooks):
         self.pulled: dict[str, PulledInput] = {}
         self.pullers: list[Driver] = []
         self.ended: set[str] = set()
-        self.tie: LiveTie | None = None
-        self.user = user or UserCalls()
-        self._changed = changed
-        self._open = self._shut = False
-        self._turn, self._going_on = threading.RLock(), threading.Lock()
         self._ended_ports: set[str] = set()
-        make_parts(self, engines)
+        self._make(engines)
         self.expect()
         LIVE[id(self)] = self
 
-    def on(self, event: Event) -> None:
-        """Take a life-cycle event; the registry learns of the new state. A suspended slet of its own driver parks."""
-        with self._turn:
-            self.become(self.lifecycle.on(event)[0])
+    def _make(self, engines: EnginePlaces | None) -> None:
+        """Make the driver, the ports, the tie and the instance; with *engines* an engine is durable."""
+        spec, name = self.spec, f"{self.application}.{self.node.name}"
+        if spec.own_driver:
+            self.driver = EngineDriver(name, self.end_outputs)
+        elif spec.iterated:
+            self.driver = self._source_driver(name)
+        for port in spec.outputs:
+            if isinstance(self.driver, EngineDriver):
+                self.outputs[port.name] = DrivenOutput(port, self.driver, self.failed, self.port_ended)
+            elif buffers(spec, port):
+                self.outputs[port.name] = BufferedOutput(port, self.failed)
+        self.pulled = {port.name: self._pulled_input(port) for port in spec.inputs if port.pulled}
+        if spec.tie is not None and isinstance(self.driver, EngineDriver):
+            self.tie = self._make_tie(self.driver, engines)
+        if spec.is_class:
+            self.instance = spec.factory(**self.node.private_settings(), **self._injected())
+        self.bind_slet()
 
-    def announce(self) -> None:
-        """Send the notifications that were deferred while the component was muted."""
-        self.muted = False
-        self._changed(self)
+    def _source_driver(self, name: str) -> SourceDriver:
+        """Make the driver of a slet that is iterated."""
+        spec = self.spec
+        yields = next((port.type for port in spec.outputs if port.name == OUT), None)
+        mixed = yields is not None and (yields.punctuation or yields.end)
+        batches = yields is not None and yields.form != "item"
+        return SourceDriver(
+            name,
+            self.iterate,
+            partial(source_broken, self),
+            self.finish,
+            flush=self.flush_outputs if any(buffers(spec, port) for port in spec.outputs) else None,
+            form="batches" if batches else "mixed" if mixed else "items",
+            pulls=any(port.pulled for port in spec.inputs),
+        )
 
-    def become(self, lifecycle: Lifecycle) -> None:
-        """Enter a state, or go back to one."""
-        self.lifecycle = lifecycle
-        if self.driver is not None and self.shut is not self._shut:
-            self._shut = self.shut
-            (self.driver.close if self.shut else self.driver.open)()
-        self.tell()
+    def _pulled_input(self, port: PortSpec) -> PulledInput:
+        """An engine pulls by a driver for this port alone; a slet that is pushed to does not wait when it pulls."""
+        name = f"{self.node.name}.{port.name}"
+        if self.spec.own_driver:
+            puller = Driver(f"{self.application}.{name}")
+            puller.partner = self.driver
+            self.pullers.append(puller)
+            return PulledInput(port, name, puller, self.pulled_mark, own=True)
+        made = PulledInput(port, name, self.driver, self.pulled_mark)
+        if self.spec.atomic and self.spec.iterated:
+            # The state is looked up each time: a successor takes over another one.
+            made.before = lambda: None if self.state is None else (next(_MOMENTS), self.state.copied())
+        return made
 
-    def tell(self) -> None:
-        """Notify listeners that a visible property has changed; deferred while it is muted."""
-        if not self.muted:
-            self._changed(self)
+    def _make_tie(self, driver: EngineDriver, engines: EnginePlaces | None) -> LiveTie:
+        """Make the tie of an engine; with *engines* it is backed by logs on disk."""
+        forms = {port.name: port.type.form for port in self.spec.inputs if not port.pulled}
+        if engines is None:
+            return LiveTie(forms)
+        # Imported lazily: only durable applications need the logs.
+        from exop.runtime.tied.durable import DurableTie
+
+        folder = partial(engines.folder, self.application, self.node.name)
+        return DurableTie(folder, forms, self.outputs, driver)
+
+    def _injected(self) -> dict[str, Any]:
+        """Return the arguments of an instance besides its settings: the ports that it names, its memento, its tie."""
+        spec = self.spec
+        declared = typing.get_type_hints(spec.factory, include_extras=True)
+        ports: dict[str, Any] = {**self.outputs, **self.pulled}
+        fields = {key: port for key, port in ports.items() if key in declared}
+        if spec.state:
+            fields[spec.state[0]] = self.state
+        if spec.tie:
+            fields[spec.tie] = self.tie
+        return fields
 
     def begin(self) -> None:
         """Let the slet drive, if it does: everything is open and bound."""
@@ -140,11 +172,6 @@ class Component(Hooks):
         """Whether no items are let in: the component is suspended, or is to begin so, or is closed."""
         waiting = self.node.suspended and self.status in (State.CREATED, State.OPENING, State.READY)
         return waiting or self.shut or self.status is State.STOPPED
-
-    @property
-    def shut(self) -> bool:
-        """Whether it is suspended, or has failed in a call beside its items."""
-        return self.status is State.SUSPENDED or (self.stuck and self.status is State.FAILED)
 
     def failed(self, error: BaseException, kept: Kept | None = None) -> None:
         """Note that the slet broke, and on which item; it stays suspended until it is resumed."""
@@ -167,7 +194,7 @@ class Component(Hooks):
             if Event.RESUME in self.lifecycle.allowed():
                 self.on(Event.RESUME)
             if self.node.suspended and Event.SUSPEND in self.lifecycle.allowed():
-                self.on(Event.SUSPEND)  # it was broken, and is to hold what comes all the same
+                self.on(Event.SUSPEND)  # it was broken, and its node is suspended all the same
             self._let_on()
 
     def configure(self, node: Node) -> None:
@@ -180,7 +207,7 @@ class Component(Hooks):
 
     def succeed(self, predecessor: Component, state: Memento | None) -> None:
         """Take the place of another component: its state, and how far its inputs had come. Nothing is in flight."""
-        self._take(state)
+        self.adopt(state)
         self.metrics.succeed(counted_by(self), counts_of(predecessor))
         self.merge, self.ended = predecessor.merge, predecessor.ended
         self.expect()
@@ -190,11 +217,8 @@ class Component(Hooks):
             if before is not None:
                 port.succeed(before)
 
-    def adopt(self, state: Memento) -> None:
-        """Begin with a state that was stored; called before the component is bound and opened."""
-        self._take(state)
-
-    def _take(self, state: Memento | None) -> None:
+    def adopt(self, state: Memento | None) -> None:
+        """Go on with this state; called while nothing is in flight here."""
         self.state = state
         if self.instance is not None and self.spec.state:
             setattr(self.instance, self.spec.state[0], state)
@@ -203,7 +227,7 @@ class Component(Hooks):
     def expect(self) -> None:
         """Note whose end the slet waits for: what is pushed to it, or what it takes where it is iterated.
 
-        What a slet merely looks at, or takes from when an item of another port comes, is no stream of its own.
+        A port that it reads, or takes from when an item of another port comes, is no stream of its own.
         """
         pulled = [name for name, port in self.pulled.items() if port.queue is not None] if self.spec.iterated else []
         self.merge.expect([*(port.name for port in self.spec.inputs if not port.pulled), *pulled])
@@ -212,8 +236,7 @@ class Component(Hooks):
         """Give away what it has put out and its own driver, which is parked, has not sent."""
         if self.driver is None:
             return []
-        outputs = [output for output in self.outputs.values() if isinstance(output, BufferedOutput)]
-        return [*(work for output in outputs for work in output.surrender()), *self.driver.surrender()]
+        return [*(work for output in self._buffered() for work in output.surrender()), *self.driver.surrender()]
 
     def let_go(self) -> None:
         """Let those that wait for the component go on, by the new path: it was replaced."""
@@ -226,15 +249,17 @@ class Component(Hooks):
             if driver is not None:
                 driver.wake()
 
+    def _buffered(self) -> list[BufferedOutput]:
+        return [output for output in self.outputs.values() if isinstance(output, BufferedOutput)]
+
     def forget_outputs(self) -> None:
-        """The slet raised: what it pushed for this item does not leave."""
-        for output in self.outputs.values():
-            if isinstance(output, BufferedOutput):
-                output.forget()
+        """Drop what the slet has pushed for an item for which it raised."""
+        for output in self._buffered():
+            output.forget()
 
     def flush_outputs(self) -> None:
         """Send what the slet pushed by its further ports."""
-        flush_all([output for output in self.outputs.values() if isinstance(output, BufferedOutput)])
+        flush_all(self._buffered())
 
     def bind(self, to: Mapping[str, Entry]) -> None:
         """Bind the output ports to what follows them; called while nothing is in flight here."""
@@ -280,8 +305,8 @@ class Component(Hooks):
         for port in (one for one in spec.inputs if not one.pulled):
             name = port.method or port.name
             call = getattr(self.instance, name) if spec.is_class else bind_function(spec, self.state, settings)
-            if self.spec.atomic and self.state is not None:
-                call = atomic(call, self.state, lazy=self.spec.results[port.name] == "many")
+            if spec.atomic and self.state is not None:
+                call = atomic(call, self.state, lazy=spec.results[port.name] == "many")
             self.calls[port.name] = call
 
     def iterate(self) -> Iterator[Any]:
@@ -298,20 +323,20 @@ class Component(Hooks):
             output.end()
 
     def port_ended(self, port: str) -> None:
-        """An output port has ended; when all have, so has the slet."""
+        """Note that an output port has ended; when all have, so has the slet."""
         self._ended_ports.add(port)
         if self._ended_ports >= {spec.name for spec in self.spec.outputs} and Event.END in self.lifecycle.allowed():
             self.on(Event.END)
 
     def pulled_mark(self, port: str, mark: Punctuation | EndOfStream) -> None:
-        """A port that pulls has come to a control item; what was before it is dealt with."""
-        if not self.spec.iterated:  # only what is pulled by an iterated slet is its stream; the rest it looks at
+        """Take a control item at a port that pulls; what was before it is dealt with."""
+        if not self.spec.iterated:  # what a slet pulls beside the items that are pushed to it is not its stream
             return
         for one in self.merge.on(port, mark):
             if isinstance(one, Punctuation) and not any(spec.type.punctuation for spec in self.spec.inputs):
                 self._forward_behind(one)
 
-    @property
-    def status(self) -> State:
-        """The state of the life cycle."""
-        return self.lifecycle.state
+
+def buffers(spec: SletSpec, port: PortSpec) -> bool:
+    """Whether the slet pushes by this output, beside (or instead of) returning its results."""
+    return port.name != OUT or OUT in getattr(spec.factory, "__dataclass_fields__", ())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import datetime
+import decimal
 import weakref
 from collections.abc import Callable, Iterable
+from enum import IntEnum
 from typing import Any
 
 from exop.errors import WiringError
+from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.ports import PortType
 
 
@@ -116,3 +121,59 @@ def as_row(item: Any) -> dict[str, Any]:
     if names is None:
         raise TypeError(f"{type(item).__name__} has no fields")
     return {name: getattr(item, name) for name in names}
+
+
+#: Whose values nobody can alter: they are passed on as they are.
+PLAIN: frozenset[type] = frozenset(
+    {
+        type(None), bool, int, float, complex, str, bytes, Punctuation, EndOfStream, decimal.Decimal,
+        datetime.datetime, datetime.date, datetime.time, datetime.timedelta,
+    }
+)  # fmt: skip
+
+
+def independent(value: Any) -> Any:
+    """The value itself if nobody can alter it, a copy otherwise. A record batch is never altered."""
+    kind = type(value)
+    if kind in PLAIN or (kind is tuple and all(type(part) in PLAIN for part in value)):
+        return value
+    if isinstance(value, CONTROL) or hasattr(value, "num_rows"):
+        return value
+    return copy.deepcopy(value)
+
+
+class Kind(IntEnum):
+    """What a packet holds."""
+
+    BATCH = 0
+    CONTROL = 1
+    PROBE = 2
+
+
+class Packet:
+    """One entry of a buffer that is not a plain item.
+
+    `origin` is the time at which a measured item left its source, `stored` the time it entered the buffer.
+    """
+
+    __slots__ = ("kind", "origin", "payload", "stored")
+
+    def __init__(self, kind: Kind, payload: Any, origin: float = 0.0, stored: float = 0.0) -> None:
+        self.kind = kind
+        self.payload = payload
+        self.origin = origin
+        self.stored = stored
+
+
+def items_of(entry: Any) -> int:
+    """How many items an entry of a buffer holds: a control item is none."""
+    if type(entry) is not Packet or entry.kind is Kind.PROBE:
+        return 1
+    return weight(entry.payload) if entry.kind is Kind.BATCH else 0
+
+
+def plain(entry: Any) -> tuple[str, Any]:
+    """An entry as plain data; that it was to be measured is forgotten."""
+    if type(entry) is not Packet:
+        return "item", entry
+    return {Kind.BATCH: "batch", Kind.CONTROL: "control"}.get(entry.kind, "item"), entry.payload

@@ -16,7 +16,6 @@ from exop.model.spec import Role
 from exop.runtime.budget import CLOSING
 from exop.runtime.channel import Channel, ControlMerge
 from exop.runtime.channels.buffered import Buffered
-from exop.runtime.closing import Visibility, close_all
 from exop.runtime.component import Component
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.engine import EngineDriver
@@ -25,9 +24,10 @@ from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.entry import Entry
 from exop.runtime.inlets import Inlets
-from exop.runtime.ledger import Ledger
+from exop.runtime.lines import Ledger
 from exop.runtime.metrics import counts_of
-from exop.runtime.watchdog import SAMPLER, Attended, Watchdog
+from exop.runtime.opening import close_all
+from exop.runtime.watchdog import SAMPLER, Attended, Visibility, Watchdog
 from exop.shown import described
 
 #: Seconds to wait for a worker that is no longer needed, by default.
@@ -106,8 +106,8 @@ class Deployment:
         pullers = [puller for one in attended for puller in one.pullers]
         return [*self.workers.values(), *own, *pullers]
 
-    def open(self, enter: Callable[[Component, float | None], None], seconds: float | None = None) -> None:
-        """Open all slets by *enter*, several at a time, each within so many seconds; returns when every one is ready.
+    def open(self, seconds: float | None = None) -> None:
+        """Open all slets, several at a time, each within so many seconds; returns when every one is ready.
 
         Raises:
             ComponentFailed: one could not be opened; those that were open are closed again.
@@ -119,7 +119,7 @@ class Deployment:
         def open_all(components: Iterable[Component]) -> None:
             for component in components:
                 try:
-                    enter(component, seconds)
+                    component.enter(seconds)
                 except BaseException as error:  # noqa: BLE001 (the others are opened, and closed again)
                     failed.append(error)
 

@@ -1,18 +1,28 @@
-"""Entries, the points at which items enter: three bound callables, compiled once and called without any look-up."""
+"""Entries, the points at which items enter; and the calls that are left when a driver goes back to its safe point.
+
+An entry is three bound callables, compiled once and called without any look-up. A slet that raises, or is suspended,
+must not hold its driver inside the calls that led to it: `Unwind` runs up through the compiled frames, each of which
+adds the calls that it has still to make. The driver keeps them at its safe point as a list, and makes them when the
+slet is resumed, by whatever is compiled at the same places (`node.port`, a channel) then.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exop.model.items import EndOfStream, Punctuation
-from exop.runtime.convert import Shared
-from exop.runtime.unwind import Unwind, Way
+from exop.model.ports import PortSpec
+from exop.runtime.convert import Shared, weight
 
 if TYPE_CHECKING:
     from exop.runtime.fuse import Link
     from exop.runtime.metrics import Tally
 
+#: Which of the callables of an entry takes the payload.
+Way = Literal["push", "push_batch", "control", "show", "pass_on"]
 Push = Callable[[Any], None]
 Control = Callable[[Punctuation | EndOfStream], None]
 #: A factory of the callables of an entry, by attribute name: a `Push`, for the probe an `Entry`, or a `Link`.
@@ -213,3 +223,95 @@ def control_all(entries: Iterable[Entry], mark: Punctuation | EndOfStream) -> No
         for entry in rest:
             unwound.then(entry, "control", [mark])
         raise
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What has to come about before something can be done: in words, as a test, and for how many seconds at most."""
+
+    where: str
+    ready: Callable[[], bool]
+    patience: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One call that is still to be made: hand *payload* to *entry*, or to what stands at its place by now.
+
+    Attributes:
+        wait: What has to come about before.
+        stamp: Its position among the work of its driver.
+    """
+
+    entry: Entry
+    way: Way
+    payload: Any
+    wait: Wait | None = None
+    stamp: int = 0
+
+    def do(self, current: Mapping[str, Entry]) -> None:
+        """Do it; *current* is what is compiled at each place."""
+        getattr(current.get(self.entry.place, self.entry), self.way)(self.payload)
+
+    def give_back(self, current: Mapping[str, Entry]) -> None:
+        """It was begun, and will be done once more, for which it is counted once more."""
+        tally = current.get(self.entry.place, self.entry).tally
+        if tally is not None:
+            tally.give_back(items_of(self.way, self.payload))
+
+
+def items_of(way: Way, payload: Any) -> int:
+    """How many items a payload is; control items are none."""
+    return 1 if way == "push" else weight(payload) if way == "push_batch" else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Work):
+    """A call that brings no item: made by the driver that runs the place of *entry*, in its turn."""
+
+    call: Callable[[], object] = bool
+
+    def do(self, current: Mapping[str, Entry]) -> None:
+        """Make it."""
+        self.call()
+
+
+class Unwind(BaseException):
+    """Takes a driver back to its safe point. Not an `Exception`: it passes through compiled frames, never a slet.
+
+    Args:
+        where: What the driver waits for, in words.
+        ready: Tells whether it may go on.
+        first: What is to be done then; what follows is added on the way up.
+        patience: After so many seconds it goes on in any case.
+
+    Attributes:
+        work: All that is to be done, in order.
+    """
+
+    def __init__(self, where: str, ready: Callable[[], bool], first: Work, *, patience: float | None = None) -> None:
+        super().__init__(where)
+        self.work = [replace(first, wait=Wait(where, ready, patience))]
+
+    def then(self, entry: Entry, way: Way, payloads: Iterable[Any]) -> None:
+        """Add what the frame that is being left had still to do."""
+        self.work.extend(Work(entry, way, payload) for payload in payloads)
+
+
+class Tap(ABC):
+    """Stands at the ways into one component and out of it; asked for each of them while they are compiled."""
+
+    @abstractmethod
+    def around(self, port: PortSpec, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
+        """Listen to the calls of the slet at *port*; what a *lazy* one returns is gathered in a list."""
+
+    def control(self, port: PortSpec, control: Control) -> Control:
+        """Listen to the control items that come to *port*."""
+        return control
+
+    def forwarded(self, mark: Punctuation | EndOfStream) -> None:
+        """A control item is sent on by every output port."""
+
+    def outlets(self, to: Mapping[str, Entry]) -> Mapping[str, Entry]:
+        """Listen to what leaves by the output ports of a slet that pushes by itself."""
+        return to

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from exop.errors import ComponentFailed
+from exop.errors import ComponentFailed, NoSuchItem, PlanError
 from exop.logs import logger
 from exop.model.items import CONTROL
-from exop.model.lifecycle import Event
+from exop.model.lifecycle import Event, State
 from exop.model.ports import PortSpec
 from exop.runtime.bind import put_back
 from exop.runtime.convert import to_items, weight
 from exop.runtime.drivers.base import Halted, current_driver
-from exop.runtime.entry import NOTHING, NOWHERE, Entry, Push, in_turn
-from exop.runtime.trouble import Kept, set_aside
-from exop.runtime.unwind import Unwind, Way, Work
+from exop.runtime.entry import NOTHING, NOWHERE, Entry, Push, Unwind, Way, Work, in_turn
+from exop.runtime.trouble import FailedItem, Kept, kept_item, set_aside
 from exop.shown import add_note, described, shown, without_own_frames
 
 if TYPE_CHECKING:
@@ -310,3 +309,74 @@ def _refused(channel: Channel, producers: Sequence[Producer], work: Work, error:
         component.failed(error, kept)
         where = f"{component.node.name} is suspended: the channel {channel.name!r} does not take its item"
         raise Unwind(where, lambda: component.trouble.kept is not kept, work)
+
+
+def failed_items(deployment: Deployment, node: str) -> tuple[FailedItem | None, list[FailedItem]]:
+    """Return the item that a node is suspended on, if it is, and those that were set aside, the oldest first.
+
+    Raises:
+        UnknownName: there is no such node.
+    """
+    deployment.mesh.node(node)
+    component = deployment.components[node]
+    return kept_item(component), list(component.trouble.dead)
+
+
+def failed_item(deployment: Deployment, node: str, dead_letter: int | None = None) -> FailedItem:
+    """Return the kept item of a node, or a dead letter by its number (1 is the oldest).
+
+    Raises:
+        UnknownName: there is no such node.
+        NoSuchItem: it has no such item.
+    """
+    kept, letters = failed_items(deployment, node)
+    if dead_letter is None and kept is not None:
+        return kept
+    if dead_letter is not None and 1 <= dead_letter <= len(letters):
+        return letters[dead_letter - 1]
+    if dead_letter is None:
+        what, cure = "kept item", f"it has {len(letters)} dead letters" if letters else "nothing of it has failed"
+    else:
+        what = f"dead letter {dead_letter}"
+        cure = f"give a number from 1 to {len(letters)}" if letters else "none was set aside"
+    raise NoSuchItem(node=f"{deployment.name}.{node}", what=what, cure=cure)
+
+
+def retry_dead_letters(deployment: Deployment, node: str) -> int:
+    """Have all dead letters of a node tried again, in their order, and return how many; the policy applies anew.
+
+    They enter the node behind the items under way, by the driver that runs it, at its next safe point.
+
+    Raises:
+        UnknownName: there is no such node.
+        PlanError: the stream has ended there, or a driver does not come to its safe point; nothing has happened.
+    """
+    # Imported lazily: a pause stands above the components, which this module serves.
+    from exop.runtime.pause import Pause
+
+    deployment.mesh.node(node)
+    with deployment.changing, Pause(deployment) as pause:
+        pause.stop()
+        component = deployment.components[node]
+        runner, dead = component.runner, component.trouble.dead
+        if not dead:
+            return 0
+        if runner is None or component.status not in (State.ACTIVE, State.SUSPENDED, State.FAILED):
+            raise PlanError(
+                f"the stream of {deployment.name}.{node} has ended: nothing more can leave there; take its "
+                f"{len(dead)} dead letters out by `exop item export`, or run the application once more"
+            )
+        letters = dead.take()
+        work: list[Work] = []
+        for letter in letters:
+            port = component.spec.ports.get(letter.port)
+            if port is not None and port.direction == "out":  # the channel behind it had refused the item
+                there = deployment.places[f"channel {component.node.ports[port.name]}"]
+                work.append(Work(there, "push", letter.item))
+            elif port is not None:
+                work.append(again(component, port, letter.item))
+            else:  # of a slet that pulls: it finds them when it pulls the next time
+                for name, items in letter.item.items():
+                    component.pulled[name].taken.extend(items)
+        deployment.inlets.post(work)
+    return len(letters)

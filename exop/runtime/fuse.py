@@ -8,6 +8,7 @@ slets as globals. Each slet is called inside its own `try`, which costs nothing 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from exop.model.items import CONTROL
 from exop.model.spec import Result
 from exop.runtime.convert import to_items, weight
-from exop.runtime.entry import NOTHING, in_turn
+from exop.runtime.entry import NOTHING, Unwind, Way, in_turn
 from exop.runtime.metrics import ComponentMetrics, Tally
-from exop.runtime.unwind import Unwind, Way
 
 if TYPE_CHECKING:
     from exop.runtime.entry import Entry, Push
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 Shape = Result | Literal["some"]
 #: So many slets are fused into one function at the most; a longer chain is a chain of such functions.
 LONGEST = 16
-#: The lines of each generated function, by the name of its file: they tell which slet a thread is in.
-SOURCES: dict[str, list[str]] = {}
+#: For each generated function, by the name of its file: the global of the entry into the slet that a line calls.
+CALLS: dict[str, dict[int, str]] = {}
+#: A call of the slet with this number, in a line of generated code.
+_CALL = re.compile(r"\bcall(\d+)\(")
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +191,8 @@ def _batch_code(shapes: tuple[Shape, ...]) -> CodeType:
 
 
 def _compiled(name: str, lines: list[str]) -> CodeType:
-    SOURCES[name] = lines
+    called = {number: _CALL.search(line) for number, line in enumerate(lines, 1)}
+    CALLS[name] = {number: f"here{found[1]}" for number, found in called.items() if found is not None}
     return compile("\n".join(lines), name, "exec")
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from exop.model.items import CONTROL
-from exop.runtime.unwind import Work
+from exop.runtime.entry import Work
 
 if TYPE_CHECKING:
     from exop.runtime.drivers.base import Driver

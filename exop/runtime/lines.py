@@ -1,43 +1,123 @@
-"""Pending settings of nodes and channels: a guard in front of each tests the items, and makes the change.
+"""Pending lines: settings that take effect at a point in the stream, and the ledger of those that have.
 
-A guard is compiled in while a line is pending, and out again with the next compilation. The driver that brings the item
-makes the change itself: nothing of it is in the slet then, and no other driver runs that slet, so it need not wait.
+A guard in front of the node or channel tests the items while a line is pending. The driver that brings the item changes
+the settings itself, between two items: no other driver runs that slet, so it need not wait.
 """
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from exop.model.condition import PUNCTUATION, Condition, Names, read_condition
 from exop.model.items import EndOfStream, Punctuation
-from exop.model.lines import Line, condition_of, fired, without
-from exop.model.mesh import ChannelSpec, Node
+from exop.model.lines import Line, condition_of, fired, fired_channel, fired_node, without, without_line
+from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.ports import PortSpec, PortType
 from exop.runtime.channel import Channel, channel_settings
 from exop.runtime.convert import cut, to_items, weight
-from exop.runtime.entry import Entry, Push
-from exop.runtime.ledger import Firing, Ledger
-from exop.runtime.unwind import Unwind
+from exop.runtime.entry import Entry, Push, Unwind
 from exop.shown import RAISED, described
 
 if TYPE_CHECKING:
     from exop.runtime.component import Component
+    from exop.runtime.deployment import Deployment
+
+#: The number of firings that are kept: a mesh that is older than the first of them is outdated.
+KEPT = 1000
+
+
+@dataclass(frozen=True)
+class Firing:
+    """A line that took effect, or was dropped because it could not, and the revision of the mesh after it."""
+
+    section: Literal["nodes", "channels"]
+    name: str
+    line: Line
+    dropped: bool = False
+    revision: int = 0
+
+    def on(self, mesh: Mesh) -> Mesh:
+        """Return the mesh after it."""
+        if self.dropped:
+            return without_line(mesh, self.section, self.name, self.line)
+        fired = fired_node if self.section == "nodes" else fired_channel
+        return fired(mesh, self.name, self.line)
+
+
+class Ledger:
+    """Records the lines that take effect in a deployment; its drivers call it.
+
+    Attributes:
+        firings: The lines that took effect, the latest last.
+        news: Events to log; `heard` is called when there are new ones, because no driver waits for a log.
+        asked: The specifications of the channels, with the lines that have taken effect.
+        watches: The watches of the channels with pending lines.
+    """
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.firings: deque[Firing] = deque(maxlen=KEPT)
+        self.asked = deployment.mesh.channels
+        self.watches: dict[str, Watch] = {}
+        self.news: deque[tuple[str, dict[str, Any]]] = deque()
+        self.heard: Callable[[], object] = bool
+        self._deployment = deployment
+        self._turn = threading.Lock()
+
+    def counts(self, component: Component) -> bool:
+        """Whether a component is the one of the mesh; a follower runs behind it, on the same items."""
+        return self._deployment.components.get(component.node.name) is component
+
+    def note(self, firing: Firing) -> None:
+        """Enter a line that took effect into the mesh."""
+        deployment = self._deployment
+        with self._turn:  # drivers of several nodes may come at the same time
+            there = getattr(deployment.mesh, firing.section).get(firing.name)
+            if there is None or firing.line not in there.pending:  # no reason to end the driver that brings the item
+                self.tell("a line took effect that the mesh does not have", place=firing.name, line=str(firing.line))
+                return
+            revision = deployment.mesh.revision + 1
+            noted = Firing(firing.section, firing.name, firing.line, firing.dropped, revision)
+            self.firings.append(noted)
+            deployment.mesh = noted.on(deployment.mesh).at(revision)
+        event = "a pending line could not take effect" if firing.dropped else "a pending line took effect"
+        self.tell(event, place=firing.name, line=str(firing.line))
+
+    def ask(self, channel: ChannelSpec) -> None:
+        """Set the specification of a channel."""
+        with self._turn:
+            self.asked = {**self.asked, channel.name: channel}
+
+    def tell(self, event: str, **facts: Any) -> None:
+        """Add an event to the news."""
+        self.news.append((event, {"application": self._deployment.name, **facts}))
+        self.heard()
+
+    def since(self, revision: int) -> tuple[Mesh, list[Firing] | None]:
+        """Return the mesh, and the lines that took effect since a revision; `None` if other changes came between."""
+        with self._turn:
+            mesh = self._deployment.mesh
+            found = [one for one in self.firings if one.revision > revision]
+        return mesh, found if len(found) == mesh.revision - revision else None
+
 
 #: Compiles the way into a port without a guard.
 Compiled = Callable[["Component", PortSpec], Entry]
 
 
 class Guard:
-    """The way into one place behind a look at what comes.
+    """Tests the payloads on their way into one place.
 
     Attributes:
-        inner: What is compiled behind it.
-        test: The condition of the line that is the next to take effect, if it looks at the items of this place.
-        time_test: The same, if it looks at the time.
+        inner: The compiled entry behind it.
+        test: The condition of the next line, if it concerns the items of this place.
+        time_test: The same, if it concerns the time.
+        fields: The fields that the condition reads.
     """
 
     def __init__(self, watch: Watch, inner: Entry, carried: PortType) -> None:
@@ -47,16 +127,9 @@ class Guard:
         self.fields: tuple[str, ...] | None = None
         self._watch = watch
         self._carried = carried
-        self._entry = Entry(
-            self._push(probing=False), self._push_batch(probing=False), self._control, place=inner.place
-        )
-
-    def entry(self) -> Entry:
-        """The way in."""
-        entry, place = self._entry, self.inner.place
-        entry.probe = Entry(self._push(probing=True), self._push_batch(probing=True), self._control, place=place)
-        entry.show, entry.pass_on = self._show, self._pass_on
-        return entry
+        probe = self._made(lambda: self.inner.probe)
+        self.entry = self._made(lambda: self.inner, probe)
+        self.entry.show, self.entry.pass_on = self._show, self._pass_on
 
     def _show(self, mark: Punctuation | EndOfStream) -> None:
         self.inner.show(mark)
@@ -64,44 +137,45 @@ class Guard:
     def _pass_on(self, mark: Punctuation | EndOfStream) -> None:
         self.inner.pass_on(mark)
 
-    def _push(self, *, probing: bool) -> Push:
+    def _made(self, inner: Callable[[], Entry], probe: Entry | None = None) -> Entry:
         def push(item: Any) -> None:
             if self.test is not None:
                 self._look(item)
-            (self.inner.probe if probing else self.inner).push(item)
+            inner().push(item)
 
-        return push
+        def push_batch(batch: Any) -> None:
+            self._push_batch(batch, lambda part: inner().push_batch(part))
+
+        return Entry(push, push_batch, self._control, place=self.inner.place, probe=probe)
 
     def _look(self, item: Any) -> None:
         while self.test is not None and self._watch.holds(self.test, item):
             self._watch.fire()
 
-    def _push_batch(self, *, probing: bool) -> Push:
-        def send(batch: Any) -> None:
-            (self.inner.probe if probing else self.inner).push_batch(batch)
-
-        def push_batch(batch: Any) -> None:
+    def _push_batch(self, batch: Any, send: Push) -> None:
+        if self.test is None:
+            send(batch)
+            return
+        batch, rows = self._opened(batch)
+        begin = 0
+        for at, row in enumerate(rows):
             if self.test is None:
-                send(batch)
-                return
-            batch, rows = self._opened(batch)
-            begin = 0
-            for at, row in enumerate(rows):
-                if self.test is None:
-                    break
-                if not self._watch.holds(self.test, row):
-                    continue
-                if at > begin:  # what comes before the row is processed as it was
-                    self._send_first(send, cut(batch, begin, at), cut(batch, at, len(rows)))
-                    begin = at
-                self._watch.fire()
-                self._look(row)
-            send(cut(batch, begin, len(rows)) if begin else batch)
-
-        return push_batch
+                break
+            if not self._watch.holds(self.test, row):
+                continue
+            if at > begin:  # the rows before this one are processed with the settings of before
+                try:
+                    send(cut(batch, begin, at))
+                except Unwind as unwound:
+                    unwound.then(self.entry, "push_batch", [cut(batch, at, len(rows))])
+                    raise
+                begin = at
+            self._watch.fire()
+            self._look(row)
+        send(cut(batch, begin, len(rows)) if begin else batch)
 
     def _opened(self, batch: Any) -> tuple[Any, list[Any]]:
-        """A batch as it goes on, and its rows as the condition sees them."""
+        """Return the batch to send on, and its rows as the condition reads them."""
         if isinstance(batch, list):
             return batch, batch
         if self._carried.form != "columns":
@@ -111,13 +185,6 @@ class Guard:
             return batch, batch.select(list(self.fields)).to_pylist() if self.fields else [{}] * weight(batch)
         return batch, batch.to_pylist()
 
-    def _send_first(self, send: Push, first: Any, rest: Any) -> None:
-        try:
-            send(first)
-        except Unwind as unwound:
-            unwound.then(self._entry, "push_batch", [rest])
-            raise
-
     def _control(self, mark: Punctuation | EndOfStream) -> None:
         if isinstance(mark, Punctuation):
             while self.time_test is not None and self._watch.holds(self.time_test, mark.time):
@@ -126,15 +193,12 @@ class Guard:
 
 
 class Watch(ABC):
-    """The pending lines of one node or channel, of which the first is armed: they take effect in order.
-
-    Args:
-        ledger: Where it is noted what has taken effect.
+    """The pending lines of one node or channel: they take effect in order, and the guards test for the first.
 
     Attributes:
-        section: The section of the mesh in which they stand.
-        problem: What the condition last raised, and on what; the item was processed as if it did not hold.
-        errors: How often it raised.
+        section: The section of the mesh that has them.
+        problem: The last exception of the condition; an item for which it raises is processed as if it did not hold.
+        errors: The number of these exceptions.
     """
 
     section: Literal["nodes", "channels"]
@@ -148,42 +212,37 @@ class Watch(ABC):
     @property
     @abstractmethod
     def there(self) -> Node | ChannelSpec:
-        """The node or channel, as it is now."""
-
-    @property
-    def name(self) -> str:
-        """The name of the node or channel."""
-        return self.there.name
+        """The current specification of the node or channel."""
 
     @property
     def pending(self) -> tuple[Line, ...]:
-        """The lines, as they are now."""
+        """The lines that have not taken effect yet."""
         return self.there.pending
 
     @abstractmethod
     def condition(self, line: Line) -> Condition:
-        """The condition of a line."""
+        """Read the condition of a line."""
 
     @abstractmethod
     def settings(self) -> Mapping[str, Any]:
-        """The settings that conditions see."""
+        """Return the settings that conditions can name."""
 
     @abstractmethod
     def configure(self, line: Line) -> None:
-        """Put the settings of a line into effect; whatever the slet or the channel raises passes."""
+        """Put the settings of a line into effect; exceptions of the slet or channel pass through."""
 
     @abstractmethod
     def put_back(self, before: Any) -> None:
-        """Go on as before a line that could not take effect; *before* is without it."""
+        """Go on with the settings of *before*, which lacks the line that could not take effect."""
 
     def behind(self, key: str, inner: Entry, carried: PortType) -> Entry:
-        """Put a guard in front of a way in; *key* is what conditions call it."""
+        """Put a guard in front of an entry; conditions call it *key*."""
         guard = self.guards[key] = Guard(self, inner, carried)
         self.arm()
-        return guard.entry()
+        return guard.entry
 
     def arm(self) -> None:
-        """Let the guards test for the first line; without one they let everything through."""
+        """Let the guards test for the first line; without one they test nothing."""
         for guard in self.guards.values():
             guard.test = guard.time_test = None
         if not self.pending:
@@ -197,41 +256,43 @@ class Watch(ABC):
                 guard.test, guard.fields = test, condition.fields
 
     def looks_at(self, subject: str, key: str) -> bool:
-        """Whether the guard called *key* sees what conditions call *subject*."""
+        """Whether the guard called *key* tests what conditions call *subject*."""
         return subject == key
 
     def holds(self, test: Callable[[Any], Any], item: Any) -> bool:
-        """Whether the condition holds for an item; one for which it raises is processed as if it did not."""
+        """Whether the condition holds for an item."""
         try:
             return bool(test(item))
         except BaseException as error:  # noqa: BLE001 (whatever a property of an item raises: the item must not be lost)
             self.errors += 1
             self.problem = described(error)
             if self.errors == 1:
-                self.ledger.tell("a condition raised", place=self.name, when=self.pending[0].when, problem=self.problem)
+                self.ledger.tell(
+                    "a condition raised", place=self.there.name, when=self.pending[0].when, problem=self.problem
+                )
             return False
 
     def fire(self) -> None:
-        """Put the first line into effect, note it, and arm the next one; called by the driver that brings the item."""
+        """Put the first line into effect, record it, and arm the next one."""
         before, line, dropped = self.there, self.pending[0], False
         try:
             self.configure(line)
         except RAISED as error:  # whatever a slet or the channel kind of a plugin raises: the item is not lost by it
             dropped = True
             event = f"a {'slet' if self.section == 'nodes' else 'channel'} refused its settings"
-            self.ledger.tell(event, place=self.name, line=str(line), problem=described(error))
+            self.ledger.tell(event, place=self.there.name, line=str(line), problem=described(error))
             self.put_back(replace(before, pending=without(before.pending, line)))
-        self.fired(Firing(self.section, self.name, line, dropped))
+        self.fired(Firing(self.section, self.there.name, line, dropped))
         self.problem, self.errors = None, 0
         self.arm()
 
     def fired(self, firing: Firing) -> None:
-        """Note in the mesh that a line has taken effect, or was dropped."""
+        """Record in the mesh that a line has taken effect, or was dropped."""
         self.ledger.note(firing)
 
 
 class NodeWatch(Watch):
-    """Looks at what comes into one component, and configures it between two items."""
+    """The pending lines of one component, which is configured between two items."""
 
     section = "nodes"
 
@@ -241,7 +302,7 @@ class NodeWatch(Watch):
         self._compiled: dict[str, tuple[PortSpec, Compiled]] = {}
 
     def guard(self, port: PortSpec, inner: Entry, compiled: Compiled) -> Entry:
-        """Put a guard in front of the way into a port; *compiled* makes that way anew, with new settings."""
+        """Put a guard in front of the entry of a port; *compiled* compiles that entry again with new settings."""
         self._compiled[port.name] = port, compiled
         return self.behind(port.name, inner, port.type)
 
@@ -251,7 +312,7 @@ class NodeWatch(Watch):
         return self._component.node
 
     def condition(self, line: Line) -> Condition:
-        """Read with what the slet has."""
+        """Read it with the ports, state and settings of the slet."""
         return condition_of(self._component.node, line)
 
     def settings(self) -> Mapping[str, Any]:
@@ -263,13 +324,13 @@ class NodeWatch(Watch):
         self._component.configure(fired(self._component.node, line))
 
     def put_back(self, before: Node) -> None:
-        """Configure the component as it was."""
+        """Configure the component as before."""
         with suppress(*RAISED):
             self._component.configure(before)
         self._component.node = before
 
     def fired(self, firing: Firing) -> None:
-        """Compile the ways anew, and note it in the mesh, unless the component only runs beside it."""
+        """Compile the entries again, and record it in the mesh, unless the component is a follower."""
         for key, guard in self.guards.items():
             port, compiled = self._compiled[key]
             guard.inner = compiled(self._component, port)
@@ -279,13 +340,7 @@ class NodeWatch(Watch):
 
 
 class ChannelWatch(Watch):
-    """Looks at what comes into one channel, and gives it its new settings.
-
-    Args:
-        channel: The channel.
-        ledger: Where it is noted what has taken effect.
-        names: What its conditions may name; all but `punctuation` stand for the item.
-    """
+    """The pending lines of one channel; *names* are those that its conditions may use."""
 
     section = "channels"
 
@@ -296,11 +351,11 @@ class ChannelWatch(Watch):
 
     @property
     def there(self) -> ChannelSpec:
-        """The channel, as it is to be."""
+        """The specification of the channel."""
         return self.ledger.asked[self._channel.name]
 
     def condition(self, line: Line) -> Condition:
-        """Read with what the channel carries."""
+        """Read it with the item type of the channel."""
         return read_condition(line.when, self._names)
 
     def settings(self) -> Mapping[str, Any]:
@@ -308,7 +363,7 @@ class ChannelWatch(Watch):
         return {}
 
     def looks_at(self, subject: str, key: str) -> bool:
-        """There is one guard, whatever a condition calls what comes."""
+        """There is one guard: all names but `punctuation` stand for the item."""
         return True
 
     def configure(self, line: Line) -> None:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exop.errors import ComponentFailed, ExopError, LifecycleError, MeshError, SettingError, UnknownName
 from exop.model import properties as names
@@ -19,9 +19,11 @@ from exop.runtime.budget import CLOSING, UserCalls
 from exop.runtime.channel import Channel, channel_settings
 from exop.runtime.component import Component
 from exop.runtime.metrics import disconnect
-from exop.runtime.openings import Openings
 from exop.runtime.tied.places import EnginePlaces
 from exop.shown import RAISED, described
+
+if TYPE_CHECKING:
+    from exop.runtime.deployment import Deployment
 
 SLET, CHANNEL, INPUT_PORT, OUTPUT_PORT = "Slet", "Channel", "InputPort", "OutputPort"
 
@@ -45,6 +47,7 @@ class ComponentManager:
 
     Attributes:
         kinds: The channel kinds there are.
+        opening: The applications that are being opened, or wait for their turn, by name.
         user: The calls of the slets' own code that are under way.
         home: Where channels keep files of their own, in the state directory; `None` without one.
     """
@@ -56,7 +59,7 @@ class ComponentManager:
         self._services: dict[str, list[Registration]] = {}
         self._ports: dict[tuple[str, str], Registration] = {}
         self.kinds: dict[str, type[Channel]] = {}
-        self.openings = Openings()
+        self.opening: dict[str, Deployment] = {}
         self.user = UserCalls()
         self.engines: EnginePlaces | None = None
         self.home: Path | None = None
@@ -163,7 +166,7 @@ class ComponentManager:
         """Let items in again, the kept one first."""
         component.resume()
 
-    def stop(self, component: Component, seconds: float | None = CLOSING) -> None:
+    def stop(self, component: Component, seconds: float = CLOSING) -> None:
         """Close a component within so many seconds. It can be destroyed then, whether it has closed or not.
 
         Raises:

@@ -17,8 +17,8 @@ from exop.errors import ExopError, PlanError
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.drivers.source import SourceDriver
-from exop.runtime.inside import whereabouts
 from exop.runtime.interrupts import acquire, asked_to_give_up, check_interrupt, woken
+from exop.runtime.watchdog import whereabouts
 
 #: Seconds that drivers may take to come to their safe points, unless the caller says otherwise.
 PATIENCE = 10.0

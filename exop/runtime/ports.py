@@ -12,12 +12,10 @@ from exop.model.memento import Memento
 from exop.model.ports import InputPort, OutputPort, PortSpec
 from exop.runtime.channel import Channel
 from exop.runtime.channels.buffered import Buffered
-from exop.runtime.convert import to_items
+from exop.runtime.convert import Kind, Packet, to_items
 from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.engine import EngineDriver
-from exop.runtime.entry import NOWHERE, Entry
-from exop.runtime.packet import Kind, Packet
-from exop.runtime.unwind import Unwind, Way, Work, items_of
+from exop.runtime.entry import NOWHERE, Entry, Unwind, Way, Work, items_of
 
 #: A number that grows, and the memento at that time.
 Before: TypeAlias = tuple[int, Memento]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exop.errors import NotStorable, StoredStateError
 from exop.model.fields import misfit
-from exop.runtime.unwind import Unwind
+from exop.runtime.entry import Unwind
 from exop.shown import described, shown, traceback_of
 
 if TYPE_CHECKING:

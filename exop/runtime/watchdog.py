@@ -1,26 +1,44 @@
-"""Items that take too long: who hangs is found out from outside, so that the streams pay nothing for it."""
+"""Looks at running slets from outside: items that take too long, and output that is to be made visible.
+
+One thread of the process looks at all applications, beside the streams, so that items cost nothing more. The position
+of a driver, its slet and the line in it, is read from the stack of its thread.
+"""
 
 from __future__ import annotations
 
+import inspect
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import FrameType
-from typing import Any
+from functools import partial
+from types import CodeType, FrameType
+from typing import Any, Final
 
 from exop.logs import logger
 from exop.model.diff import touched
 from exop.model.lifecycle import State
-from exop.runtime.closing import shows
-from exop.runtime.component import Component
-from exop.runtime.drivers.base import Driver
-from exop.runtime.inside import inside
+from exop.model.slet import Slet
+from exop.runtime.budget import UserCall
+from exop.runtime.component import LIVE, Component
+from exop.runtime.drivers.base import Driver, current_driver
+from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.drivers.thread import ThreadDriver
+from exop.runtime.drivers.worker import Worker
+from exop.runtime.fuse import CALLS
 from exop.runtime.trouble import Hang
+from exop.shown import described, stack_of
 
 #: How often every driver measures one item, and all applications are looked at, in seconds.
-SAMPLING = 0.05
+SAMPLING: Final = 0.05
+#: Seconds between two calls of `make_visible` while items come.
+VISIBLE_WITHIN: Final = 1.0
+#: Seconds for which one such call keeps the others.
+HASTE: Final = 0.05
+#: The calls in which a thread runs a driver.
+_RUNS: Final = {ThreadDriver._main.__code__, Worker.turn.__code__, EngineDriver.drive.__code__}
 
 
 class Sampler:
@@ -62,28 +80,18 @@ class Sampler:
 
 
 #: The sampler of the process.
-SAMPLER = Sampler()
+SAMPLER: Final = Sampler()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=SAMPLER.begin)
 
 
-@dataclass
-class _Look:
-    """What was seen of a busy driver: how far it had come, and since when in this call of a slet."""
-
-    progress: Hashable
-    since: float
-    frame: FrameType | None = None
-    hanging: Component | None = None
-
-
 class Attended:
-    """The components that are looked at now and then, by node, each for its own reason: most are not.
+    """The components that are looked at, by node, each for its own reason: most are not.
 
     Attributes:
         driving: They have a driver, or several.
-        patient: An item may take so long there, and no longer.
-        showing: They buffer what they write, and make it visible when they are called.
+        patient: They have a time-out per item.
+        showing: They buffer their output, and make it visible when they are called.
         failed: They are suspended on an item, or broken.
     """
 
@@ -94,7 +102,7 @@ class Attended:
         self.failed: dict[str, Component] = {}
 
     def renew(self, before: Mapping[str, Component], now: Mapping[str, Component]) -> None:
-        """The components of the application are others now."""
+        """Take over the components of a changed application."""
         for found in vars(self).values():
             for name in found.keys() - now.keys():
                 del found[name]
@@ -102,7 +110,7 @@ class Attended:
             self.note(now[name])
 
     def note(self, component: Component) -> None:
-        """Look at a component, or no more, as it is now."""
+        """Look at a component, or no more, according to its present state."""
         for found, wanted in (
             (self.driving, component.driver is not None or bool(component.pullers)),
             (self.patient, component.node.patience is not None),
@@ -115,15 +123,21 @@ class Attended:
                 found.pop(component.node.name, None)
 
 
+@dataclass
+class _Look:
+    """How far a busy driver had come, and since when it is in this call of a slet."""
+
+    progress: Hashable
+    since: float
+    frame: FrameType | None = None
+    hanging: Component | None = None
+
+
 class Watchdog:
-    """Looks at the drivers of an application now and then, and reports slets that exceed their time-out per item.
+    """Looks at the drivers of an application, and reports slets that exceed their time-out per item.
 
-    A driver is suspected when it is busy and has not come further since the last look; its thread's stack tells in
-    which slet it is. What is reported: a log line, the property `hangs` of the slet's service (an event of the
-    registry), and the status.
-
-    Args:
-        clock: Tells the time in seconds.
+    A busy driver that has not come further since the last look is suspected; its stack shows the slet. A report is a
+    log line, the property `hangs` of the slet's service (an event of the registry), and a part of the status.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -134,8 +148,7 @@ class Watchdog:
         """Look at all drivers once, if that is *wanted*: a component has a time-out."""
         if not self._seen and not wanted:
             return
-        now = self._clock()
-        seen = {}
+        now, seen = self._clock(), {}
         for driver in drivers:
             before = self._seen.pop(id(driver), None)
             after = self._look_at(driver, components, before, now)
@@ -182,7 +195,7 @@ class Watchdog:
         )
 
     def _over(self, look: _Look | None) -> None:
-        """It goes on, if it was reported."""
+        """Withdraw the report of a slet that goes on."""
         if look is None or look.hanging is None:
             return
         component, look.hanging = look.hanging, None
@@ -193,7 +206,7 @@ class Watchdog:
 
 
 def _progress(driver: Driver, components: Iterable[Component]) -> tuple[Any, ...]:
-    """How far a driver has come; what it has pulled is part of that."""
+    """How far a driver has come, with the items that it has pulled."""
     ports = [port for one in components if one.driver is driver for port in one.pulled.values()]
     return driver.count, driver.rows, *((port.rows, len(port.taken)) for port in ports)
 
@@ -203,3 +216,152 @@ def _items(component: Component, driver: Driver) -> int:
     if component.driver is driver and component.pulled:
         return sum(port.rows - len(port.taken) for port in component.pulled.values())
     return driver.count + driver.rows
+
+
+def shows(component: Component) -> bool:
+    """Whether the slet buffers its output, and makes it visible when it is called."""
+    return callable(getattr(type(component.instance), "make_visible", None))
+
+
+class Visibility:
+    """Calls `make_visible()` of the slets that define it: when their stream rests, and every second while items come.
+
+    A call that hangs holds up nothing else: the next one of that slet waits for its end.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: dict[str, tuple[int, int, float, UserCall[None] | None]] = {}
+        self._failing: dict[str, str] = {}
+
+    def look(self, components: Iterable[Component]) -> None:
+        """Look at all slets once."""
+        now, seen = self._clock(), {}
+        for component in components:
+            if not shows(component):
+                continue
+            runner = component.runner
+            done = runner.count + runner.rows if runner is not None else 0
+            before, visible, since, call = self._seen.get(component.id, (done, 0, now, None))
+            if (call is None or call.over) and ((done == before != visible) or now - since >= VISIBLE_WITHIN):
+                call = component.user.begin(component, "making output visible", partial(self._call, component))
+                call.wait(HASTE)
+                visible, since = done, now
+            seen[component.id] = done, visible, since, call
+        self._seen = seen
+
+    def _call(self, component: Component) -> None:
+        """Call the hook; an error is logged when it begins, and the next item or checkpoint meets it anyway."""
+        try:
+            component.instance.make_visible()
+        except BaseException as error:  # noqa: BLE001 (whatever a slet raises: it ends this call only)
+            problem = described(error)
+            running = component.status in (State.ACTIVE, State.SUSPENDED, State.FAILED)
+            if running and self._failing.get(component.id) != problem:
+                self._failing[component.id] = problem
+                logger("exop.runtime").warning("output is not visible yet", node=component.id, problem=problem)
+        else:
+            self._failing.pop(component.id, None)
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A slet in which a driver is: `frame` is that of this call of the slet, as long as it lasts."""
+
+    component: Component
+    frame: FrameType
+    stack: str
+
+
+def inside(components: Iterable[Component], driver: Driver) -> Inside | None:
+    """The slet that *driver* runs at this moment; `None` if it is in none: waiting for room, or for an item."""
+    innermost = _innermost(driver)
+    found = _find(components, driver, innermost)
+    if found is None:
+        return None
+    frames = []
+    for frame in _outwards(innermost):
+        frames.append((frame, frame.f_lineno))
+        if frame is found[1]:
+            break
+    return Inside(*found, stack_of(frames))
+
+
+def current_node() -> tuple[str, str] | None:
+    """The application and the node whose slet has called this; `None` outside of all slets.
+
+    It looks at the stack, and at every slet of the application: for log records, and the like.
+    """
+    driver = current_driver()
+    live = [one for reference in LIVE.valuerefs() if (one := reference()) is not None]
+    names = {one.application for one in live if driver is not None and driver in (one.driver, one.runner)}
+    found = _find([one for one in live if not names or one.application in names], driver, sys._getframe())
+    return (found[0].application, found[0].node.name) if found is not None else None
+
+
+def whereabouts(components: Iterable[Component], drivers: Iterable[Driver]) -> str:
+    """Describe the positions of these drivers for a message: slet and stack; empty if they are in no slet."""
+    found = [inside(list(components), driver) for driver in drivers]
+    lines = [f"\n{one.component.node.name} is at\n{one.stack.rstrip()}" for one in found if one is not None]
+    return "".join(lines)
+
+
+def _find(
+    components: Iterable[Component], driver: Driver | None, innermost: FrameType | None
+) -> tuple[Component, FrameType] | None:
+    """The slet that a stack is in, and the frame of its call.
+
+    The frame of a fused chain tells which of its slets it calls. Elsewhere the code tells the slet; of several that
+    share it (nodes with the same slet) the one with this instance, or with this driver.
+    """
+    by_code: dict[CodeType, list[Component]] = {}
+    for component in components:
+        for code in _codes(component.spec.factory):
+            by_code.setdefault(code, []).append(component)
+    by_name = {component.node.name: component for component in components}
+    found: FrameType | None = None
+    meant: list[Component] = []
+    for frame in _outwards(innermost):
+        called = CALLS.get(frame.f_code.co_filename, {}).get(frame.f_lineno)
+        if called is not None and (fused := by_name.get(frame.f_globals[called].place.rpartition(".")[0])) is not None:
+            return fused, found or frame
+        if found is None and frame.f_code in by_code:
+            found, meant = frame, by_code[frame.f_code]
+            own = [one for one in meant if one.instance is not None and one.instance is _self(frame)]
+            if len(own) == 1 or len(meant) == 1:
+                return (own or meant)[0], frame
+    if found is None:
+        return None
+    return next((one for one in meant if one.runner is driver), meant[0]), found
+
+
+def _innermost(driver: Driver) -> FrameType | None:
+    """Return the innermost frame of the thread that runs the driver; an engine's own, or one of the pool."""
+    for innermost in sys._current_frames().values():
+        for frame in _outwards(innermost):
+            if frame.f_code in _RUNS and _self(frame) is driver:
+                return innermost
+    return None
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _codes(factory: Any) -> Iterator[CodeType]:
+    """The code of a slet: of the function, or of all methods of the class."""
+    if isinstance(factory, type):
+        for base in factory.__mro__:
+            if base is not Slet and base is not object:
+                yield from (code for one in vars(base).values() if (code := getattr(one, "__code__", None)) is not None)
+        return
+    code = getattr(inspect.unwrap(factory), "__code__", None)
+    if code is not None:
+        yield code
+
+
+def _self(frame: FrameType) -> Any:
+    names = frame.f_code.co_varnames
+    return frame.f_locals.get(names[0]) if names else None

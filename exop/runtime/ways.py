@@ -13,10 +13,9 @@ from exop.model.ports import PortSpec
 from exop.model.signature import OUT
 from exop.runtime.convert import to_columns, to_items, weight
 from exop.runtime.drivers.base import current_driver
-from exop.runtime.entry import NOWHERE, Entry, Late, LateEntry, Push, in_turn
+from exop.runtime.entry import NOWHERE, Entry, Late, LateEntry, Push, Unwind, Way, Work, in_turn
 from exop.runtime.failure import anchor, aside_at, stuck_at
 from exop.runtime.fuse import Link, fused, fused_batch, sender
-from exop.runtime.unwind import Unwind, Way, Work
 
 if TYPE_CHECKING:
     from exop.runtime.component import Component

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from exop.errors import ExopError, PlanError, StateError, UnknownName
+from exop.errors import ExopError, PlanError, StateError, StillOpening, UnknownName
 from exop.logs import logger
 from exop.model.checks import check, check_durable
 from exop.model.lifecycle import Event
@@ -19,6 +19,7 @@ from exop.model.resolve import resolved
 from exop.runtime.catalog import Catalog
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
+from exop.runtime.opening import progress
 from exop.wiring.changes import Changes, finished
 from exop.wiring.channels import check_channels
 from exop.wiring.controller import WiringController
@@ -79,7 +80,7 @@ class Applications:
             UnknownName, StillOpening: no such application runs here, or not yet.
             StateError: it could not be started again.
         """
-        self._manager.openings.check(application, self._host)
+        self._check_open(application)
         found = self._running.get(application)
         if found is None and application in self.lost:
             raise StateError(
@@ -91,6 +92,19 @@ class Applications:
             place = f"the platform {self._host!r}"
             raise UnknownName(place=place, kind="application", name=application, known=self.names())
         return found
+
+    def _check_open(self, application: str) -> None:
+        """Refuse what needs an application that runs.
+
+        Raises:
+            StillOpening: its slets are being opened.
+        """
+        deployment = self._manager.opening.get(application)
+        if deployment is not None:
+            facts = progress(deployment)
+            waiting = "".join(f", {node} since {seconds:.0f} s" for node, seconds in facts["waiting"].items())
+            opened, total = facts["opened"], facts["total"]
+            raise StillOpening(application=application, host=self._host, opened=opened, total=total, waiting=waiting)
 
     def plan(self, mesh: Mesh) -> Plan:
         """Plan `apply`; nothing has happened yet.
@@ -109,7 +123,7 @@ class Applications:
         check_durable(mesh, has_state=True, nodes=None if now.durable is None else plan.changes.nodes)
         self._deployer.check_hosts(plan.changes.nodes)
         check_rebuilds(plan, running)
-        remarks = notes(plan, running, self._manager.kinds, self._manager.openings)
+        remarks = notes(plan, running, self._manager.kinds, self._manager.user.opened)
         told = tuple(self.changes.beside.notes(plan))
         return dataclasses.replace(plan, remarks=lambda: (*remarks(), *told), carry_out=self.changes.carry_out)
 
@@ -215,7 +229,7 @@ class Applications:
         Raises:
             UnknownName, StillOpening: no such application runs here, or not yet.
         """
-        self._manager.openings.check(application, self._host)
+        self._check_open(application)
         self.changes.beside.stop(application)
         with self._turn:
             if application in self.lost and self.store is not None:
@@ -251,7 +265,7 @@ class Applications:
             ComponentFailed: a slet is suspended on an item, or an engine broke, and it has not been repaired.
         """
         begin = time.monotonic()
-        if application in self._manager.openings.deployments:
+        if application in self._manager.opening:
             if not self.changes.turns[application].acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
                 return False
             self.changes.turns[application].release()
@@ -311,11 +325,11 @@ class Applications:
         """Take charge of a deployment that runs, and note its end, whether or not a caller waits for it."""
         with self._turn:
             if self._closings != closings:
-                self._manager.openings.deployments.pop(deployment.name, None)
+                self._manager.opening.pop(deployment.name, None)
                 self._deployer.undeploy(deployment)
                 raise PlanError(f"the platform was closed while {deployment.name} was opened")
             self._running[deployment.name] = deployment
-            self._manager.openings.deployments.pop(deployment.name, None)
+            self._manager.opening.pop(deployment.name, None)
         deployment.over = partial(self._note_end, deployment)
         Aftermath(deployment, self._wiring, self._note_running)
         deployment.check_finished()

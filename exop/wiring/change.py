@@ -22,14 +22,13 @@ from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.durable.failpoints import failpoint
-from exop.runtime.entry import NOWHERE, Entry
+from exop.runtime.entry import NOWHERE, Call, Entry, Work
 from exop.runtime.inlets import Inlets
 from exop.runtime.interpreter import collect_young, give_way
 from exop.runtime.interrupts import check_interrupt
 from exop.runtime.manager import ComponentManager
-from exop.runtime.openings import opens
+from exop.runtime.opening import opens
 from exop.runtime.pause import Pause
-from exop.runtime.unwind import Call, Work
 from exop.shown import add_note, described
 from exop.wiring.channels import settle_channels
 from exop.wiring.contents import move_contents

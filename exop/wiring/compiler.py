@@ -13,10 +13,9 @@ from exop.runtime.channels.buffered import Buffered
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
-from exop.runtime.entry import NOWHERE, Control, Entry, Late, LateEntry
+from exop.runtime.entry import NOWHERE, Control, Entry, Late, LateEntry, Unwind
 from exop.runtime.failure import careful
 from exop.runtime.lines import ChannelWatch, NodeWatch
-from exop.runtime.unwind import Unwind
 from exop.runtime.ways import way_into
 from exop.wiring.circuit import Join
 from exop.wiring.places import before_key, edge_key, inside

@@ -39,7 +39,7 @@ class Deployer:
 
         Each slet has *timeout* seconds to open. With a *snapshot* everything goes on where it was when that was taken.
         *ready* is called when everything is open, and nothing moves yet. The caller takes the deployment out of
-        `openings` when it is in charge of it.
+        `manager.opening` when it is in charge of it.
 
         Raises:
             MeshError: the mesh cannot be.
@@ -57,15 +57,15 @@ class Deployer:
             undo.append(lambda: self._discard_inserted(deployment))
             self._bind(deployment, snapshot)
             undo.append(deployment.stop)
-            self._manager.openings.deployments[mesh.name] = deployment
+            self._manager.opening[mesh.name] = deployment
             check_interrupt()
-            deployment.open(self._manager.openings.enter, timeout)
+            deployment.open(timeout)
             check_interrupt()
             if ready is not None:
                 ready(deployment)
             deployment.start()
         except BaseException:
-            self._manager.openings.deployments.pop(mesh.name, None)
+            self._manager.opening.pop(mesh.name, None)
             while undo:
                 undo.pop()()
             raise

@@ -8,10 +8,10 @@ from exop.errors import PlanError
 from exop.model.items import CONTROL, EndOfStream
 from exop.runtime.component import Component
 from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.entry import Way, Work, items_of
 from exop.runtime.failure import anchor
 from exop.runtime.inlets import Inlets
 from exop.runtime.ports import DrivenOutput, way_of
-from exop.runtime.unwind import Way, Work, items_of
 
 
 def check_left(old: Iterable[Component], successors: Mapping[str, Component]) -> None:

@@ -12,7 +12,7 @@ from exop.logs import logger
 from exop.model.mesh import Mesh, Node
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
-from exop.runtime.ledger import Firing
+from exop.runtime.lines import Firing
 from exop.wiring.controller import WiringController
 from exop.wiring.plan import Plan, make_plan
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from exop.model.lifecycle import State
 from exop.model.slet import Slet
+from exop.runtime.budget import Opened
 from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
-from exop.runtime.openings import Openings, imports_to_open, opens
+from exop.runtime.opening import imports_to_open, opens
 from exop.shown import shown
 from exop.wiring.drain import HELPLESS
 from exop.wiring.lines import notes_on_lines
@@ -21,7 +22,7 @@ NOTICED = 0.1
 
 
 def notes(
-    plan: Plan, deployment: Deployment, kinds: Mapping[str, type[Channel]], openings: Openings
+    plan: Plan, deployment: Deployment, kinds: Mapping[str, type[Channel]], opened: Mapping[str, Opened]
 ) -> Callable[[], tuple[str, ...]]:
     """Return what gives all remarks on a plan before it is carried out: of what runs now, also if asked later."""
     components, inserted = deployment.components, deployment.inserted
@@ -36,7 +37,7 @@ def notes(
                 found += notes_on_lines(step.before, step.after)
             if step.verb in ("add", "replace"):
                 found += _of_given(step)
-                found += _of_new(step, openings)
+                found += _of_new(step, opened)
         return tuple(found)
 
     return remarks
@@ -100,12 +101,12 @@ def _of_given(step: Step) -> Iterator[str]:
         yield f"{step.node} goes on at the position that is given: what lies between comes again, or is left out"
 
 
-def _of_new(step: Step, openings: Openings) -> Iterator[str]:
+def _of_new(step: Step, opened: Mapping[str, Opened]) -> Iterator[str]:
     """Note the slets that open beside the running stream: waiting costs it nothing, computing shares its CPU."""
     spec = step.after.slet if step.after is not None else None
     if spec is None or not opens(spec):
         return
-    last, imports = openings.last(spec), imports_to_open(spec)
+    last, imports = opened.get(spec.identity), imports_to_open(spec)
     text, takes = f"{step.node} opens beside the running stream", list[str]()
     if last is not None:
         text += f", which took {last.seconds:.2g} s the last time"

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from exop.logs import logger
 from exop.model.items import CONTROL
+from exop.runtime.convert import PLAIN
 from exop.runtime.entry import Entry, LateEntry
-from exop.runtime.tap import PLAIN
 from exop.shown import class_of, shown
 from exop.wiring.circuit import Join
 

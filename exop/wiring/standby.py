@@ -10,14 +10,14 @@ from exop.logs import logger
 from exop.model.lifecycle import State
 from exop.model.memento import Memento
 from exop.runtime.budget import UserCall
-from exop.runtime.closing import HOLDING
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.entry import Work
 from exop.runtime.inlets import Inlets
 from exop.runtime.manager import ComponentManager
+from exop.runtime.opening import HOLDING
 from exop.runtime.pause import Pause
-from exop.runtime.unwind import Work
 from exop.shown import described
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def discard(
         if closing is not None:
             component.end_exit(closing, 0.0)
         elif component.status is not State.CREATED:
-            manager.stop(component)
+            component.exit()
     finally:
         if isinstance(component.driver, EngineDriver):
             component.driver.halt()

@@ -98,7 +98,7 @@ class Successors:
         for step in self.plan.steps:
             if step.node in self.made.keys() - self.beside.ready and not _opens_late(step):
                 check_interrupt()
-                self.manager.openings.enter(self.made[step.node], self.plan.timeout)
+                self.made[step.node].enter(self.plan.timeout)
                 if step.after is not None and step.after.rebuild is not None:
                     rebuild = self.rebuilds[step.node] = Rebuild(self.deployment, step, self.made[step.node])
                     rebuild.catch_up()
@@ -120,7 +120,7 @@ class Successors:
         state = self.states[step.node] = taken(step.state, successor, old.state, self.timeout, copy=True)
         if state is not None:
             successor.adopt(state)
-        self.manager.openings.enter(successor, self.plan.timeout)
+        successor.enter(self.plan.timeout)
 
     def succeed(self, step: Step, predecessor: Component | None) -> Component:
         """Let a successor stand where its predecessor stood, with its state and place in the stream."""

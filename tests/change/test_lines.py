@@ -11,7 +11,7 @@ import pytest
 from exop import Application, Batch, InputPort, OutputPort, Punctuation, Shadow, Slet, input_port, slet
 from exop.errors import ConditionError, MeshError, PlanError, SettingError, StaleMesh, UnknownName
 from exop.model.lines import Line
-from exop.runtime.ledger import Firing
+from exop.runtime.lines import Firing
 from tests.change.tools import (
     Position,
     Sum,

@@ -14,10 +14,9 @@ from exop.runtime import convert, failure
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.pool import POOL, Pool
 from exop.runtime.drivers.worker import Worker
-from exop.runtime.entry import Entry
+from exop.runtime.entry import Entry, Work
 from exop.runtime.inlets import Inlets
 from exop.runtime.pause import Pause
-from exop.runtime.unwind import Work
 from exop.wiring import change as changing
 from exop.wiring import drain as draining
 from exop.wiring import successors

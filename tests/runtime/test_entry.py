@@ -3,8 +3,7 @@
 import pytest
 
 from exop.model.items import Punctuation
-from exop.runtime.entry import NOWHERE, Entry, fan_out, in_turn
-from exop.runtime.unwind import Unwind, Work
+from exop.runtime.entry import NOWHERE, Entry, Unwind, Work, fan_out, in_turn
 from tests.runtime.rig import Log
 
 

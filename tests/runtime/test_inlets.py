@@ -8,9 +8,8 @@ from exop.model.items import EndOfStream, Punctuation
 from exop.runtime.channel import Outlet
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.drivers.base import Driver
-from exop.runtime.entry import Entry, fan_out
+from exop.runtime.entry import Entry, Wait, Work, fan_out
 from exop.runtime.inlets import Inlets
-from exop.runtime.unwind import Wait, Work
 from tests.runtime.rig import Log
 
 ONE, OTHER = Driver("one"), Driver("other")

@@ -9,9 +9,10 @@ import pytest
 from exop import Application, Batch, EndOfStream, InputPort, Memento, OutputPort, Platform, Slet, input_port, slet
 from exop.errors import PlanError
 from exop.model.filter import where
+from exop.model.lifecycle import Lifecycle, State
 from exop.model.properties import HANGS, NAME
-from exop.runtime.inside import inside
-from exop.runtime.watchdog import Watchdog
+from exop.runtime.budget import UserCalls
+from exop.runtime.watchdog import Visibility, Watchdog, inside
 from tests.change.tools import chain, changed, count_to, end, finish, plain, writing
 from tests.rig import PATIENCE, Gate, eventually, threads_leave
 
@@ -325,3 +326,70 @@ def test_a_change_of_the_time_out_is_no_replacement(platform):
     assert before.node.patience == 4.0
     end(platform, "app")
     assert platform.wait("app", PATIENCE)
+
+
+class Buffering:
+    """As much of a component as visibility looks at: how far it has come, and how often it was made visible."""
+
+    id, status = "app/sink#1", State.ACTIVE
+    lifecycle = Lifecycle("app.sink")
+
+    def __init__(self) -> None:
+        self.user = UserCalls()
+        self.instance = self.runner = self
+        self.count = self.rows = self.calls = 0
+        self.error: BaseException | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def make_visible(self) -> None:
+        """Count the call, and hang or fail."""
+        self.calls += 1
+        self.gate.wait(60)
+        if self.error is not None:
+            raise self.error
+
+
+def test_output_is_made_visible_when_the_stream_rests():
+    """Once after items have come; an idle stream is not looked after again within the second."""
+    sink, visibility = Buffering(), Visibility(lambda: 5.0)
+    for count, calls in ((0, 0), (3, 0), (3, 1), (3, 1), (4, 1), (4, 2), (4, 2)):
+        sink.count = count
+        visibility.look([sink])
+        assert sink.calls == calls
+
+
+def test_output_is_made_visible_every_second_while_items_come():
+    """Also where the stream never rests."""
+    now = 0.0
+    sink, visibility = Buffering(), Visibility(lambda: now)
+    for tick in range(100):
+        now, sink.rows = tick * 0.05, tick
+        visibility.look([sink])
+    assert sink.calls == 4
+
+
+def test_output_that_cannot_be_made_visible_is_logged_once(capsys):
+    """The thread goes on with the others, and tells again when it has gone well in between."""
+    now = 0.0
+    bad, good, visibility = Buffering(), Buffering(), Visibility(lambda: now)
+    good.id = "app/sink#2"
+    for number, error in enumerate((OSError("full"), OSError("full"), None, SystemExit("full"))):
+        now, bad.error = number * 2.0, error
+        visibility.look([bad, good])
+    assert good.calls == 3
+    assert capsys.readouterr().err.count("output is not visible yet") == 2
+
+
+def test_a_slet_that_hangs_while_it_makes_its_output_visible_holds_up_nothing_else(monkeypatch):
+    """The thread that looks goes on: with the other slets, the figures and the watchdog."""
+    monkeypatch.setattr("exop.runtime.watchdog.VISIBLE_WITHIN", 0.01)
+    now = 0.0
+    hanging, good, visibility = Buffering(), Buffering(), Visibility(lambda: now)
+    good.id = "app/sink#2"
+    hanging.gate.clear()
+    for _ in range(3):
+        visibility.look([hanging, good])
+        now += 2.0
+    assert (hanging.calls, good.calls) == (1, 2)
+    hanging.gate.set()

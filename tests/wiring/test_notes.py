@@ -8,10 +8,10 @@ import pytest
 from exop import Application, InputPort
 from exop.model.diff import difference
 from exop.model.slet import Slet, input_port, slet
-from exop.runtime.openings import Opening, Openings
+from exop.runtime.budget import Opened
 from exop.wiring.notes import _of_new
 from exop.wiring.plan import Step
-from tests.runtime.test_openings import Importing
+from tests.runtime.test_opening import Importing
 
 
 class Opens(Slet):
@@ -45,9 +45,7 @@ class Node:
 
 def said(thing, last=None):
     """What a plan says of opening this slet, after such a last opening."""
-    known = Openings()
-    if last is not None:
-        known._last[thing.__slet__.identity] = last
+    known = {} if last is None else {thing.__slet__.identity: last}
     return " ".join(_of_new(Step("replace", "node", "", after=Node(thing)), known))
 
 
@@ -60,10 +58,10 @@ def test_nothing_is_said_of_what_opens_nothing():
     ("thing", "last", "expected"),
     [
         (Opens, None, "node opens beside the running stream: time that it waits costs the stream nothing"),
-        (Opens, Opening(5.0, 0.001), "which took 5 s the last time and cost the stream nothing"),
-        (Opens, Opening(6.0, 5.0), "which took 6 s the last time: 5 s of that it computed, sharing the interpreter"),
+        (Opens, Opened(5.0, 0.001), "which took 5 s the last time and cost the stream nothing"),
+        (Opens, Opened(6.0, 5.0), "which took 6 s the last time: 5 s of that it computed, sharing the interpreter"),
         (Heavy, None, "it says of itself that this is heavy"),
-        (Heavy, Opening(6.0, 0.0), "and cost the stream nothing"),
+        (Heavy, Opened(6.0, 0.0), "and cost the stream nothing"),
         (Importing, None, "it imports another_that_is_not_there"),
     ],
 )

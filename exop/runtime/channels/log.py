@@ -14,10 +14,9 @@ from exop.model.items import EndOfStream, Punctuation
 from exop.runtime.channel import Channel, Outlet
 from exop.runtime.convert import to_items
 from exop.runtime.drivers.base import current_driver
-from exop.runtime.entry import Control, Entry, Push, fan_out
+from exop.runtime.entry import Control, Entry, Push, Unwind, Way, Work, fan_out
 from exop.runtime.log.memory import OffsetLog
 from exop.runtime.log.retention import Fsync, Retention
-from exop.runtime.unwind import Unwind, Way, Work
 
 if TYPE_CHECKING:
     from exop.runtime.log.course import Course

@@ -10,12 +10,10 @@ from typing import Any, ClassVar
 from exop.model.items import EndOfStream, Punctuation
 from exop.runtime.channel import Outlet
 from exop.runtime.channels.buffered import Buffered
-from exop.runtime.convert import cut, weight
+from exop.runtime.convert import Kind, Packet, cut, items_of, plain, weight
 from exop.runtime.drivers.base import Driver, current_driver
-from exop.runtime.entry import NOWHERE, Entry, fan_out
+from exop.runtime.entry import NOWHERE, Entry, Unwind, Way, Work, fan_out
 from exop.runtime.metrics import Flow
-from exop.runtime.packet import Kind, Packet, items_of, plain
-from exop.runtime.unwind import Unwind, Way, Work
 
 
 class QueueChannel(Buffered):

@@ -18,8 +18,7 @@ from exop.runtime.channels.port_window import PortWindow
 from exop.runtime.channels.succession import Succession, Windows, last_of, restored, succeed
 from exop.runtime.convert import to_items
 from exop.runtime.drivers.base import current_driver
-from exop.runtime.entry import NOWHERE, Entry, fan_out, in_turn
-from exop.runtime.unwind import Unwind, Way, Work
+from exop.runtime.entry import NOWHERE, Entry, Unwind, Way, Work, fan_out, in_turn
 
 
 class WindowChannel(Channel):

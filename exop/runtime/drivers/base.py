@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from exop.runtime.entry import Unwind, Wait, Work
 from exop.runtime.inlets import Inlet, Inlets
-from exop.runtime.unwind import Unwind, Wait, Work
 
 if TYPE_CHECKING:
     from exop.runtime.channels.buffered import Buffered

@@ -9,7 +9,7 @@ from typing import Any
 
 from exop.errors import ChannelClosed
 from exop.runtime.drivers.base import Driver, Halted, acting_as
-from exop.runtime.unwind import Work
+from exop.runtime.entry import Work
 
 #: A function that sends a payload: called with it, and with whether to use the instrumented path.
 Send = Callable[[Any, bool], None]

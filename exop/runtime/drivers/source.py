@@ -10,9 +10,8 @@ from typing import Any, Literal
 from exop.model.items import CONTROL, EndOfStream
 from exop.runtime.drivers.base import Halted
 from exop.runtime.drivers.thread import ThreadDriver
-from exop.runtime.entry import NOWHERE, Entry
+from exop.runtime.entry import NOWHERE, Entry, Unwind, Way, Work, items_of
 from exop.runtime.metrics import Flow
-from exop.runtime.unwind import Unwind, Way, Work, items_of
 
 Yields = Literal["items", "mixed", "batches"]
 #: Called with the error when the iterator raised; returns whether to iterate again.

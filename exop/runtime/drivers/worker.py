@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from exop.runtime.drivers.base import Driver, Halted, be_driver, current_driver
 from exop.runtime.drivers.pool import POOL, Pool, Seat
 from exop.runtime.drivers.thread import ThreadDriver
-from exop.runtime.unwind import Wait, Work
+from exop.runtime.entry import Wait, Work
 
 if TYPE_CHECKING:
     from exop.runtime.channels.buffered import Buffered

@@ -15,9 +15,9 @@ from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.snapshot import Snapshot, WindowOf
+from exop.runtime.entry import Way, Work
 from exop.runtime.ports import BufferedOutput
 from exop.runtime.tied.durable import DurableTie
-from exop.runtime.unwind import Way, Work
 
 
 def restore_states(deployment: Deployment, snapshot: Snapshot) -> None:

@@ -17,11 +17,10 @@ from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
-from exop.runtime.entry import NOWHERE
+from exop.runtime.entry import NOWHERE, Call
 from exop.runtime.metrics import figures_of
 from exop.runtime.ports import BufferedOutput
 from exop.runtime.tied.durable import DurableTie
-from exop.runtime.unwind import Call
 
 #: The phase of a call that captures mementos.
 CAPTURING: Final = "taking the memento"

@@ -16,10 +16,10 @@ from exop.model.memento import Memento
 from exop.model.mesh import Mesh
 from exop.runtime.channel import ControlMerge
 from exop.runtime.component import Component
+from exop.runtime.convert import independent
 from exop.runtime.deployment import Deployment
 from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.pause import Pause
-from exop.runtime.tap import independent
 from exop.runtime.trouble import DeadLetters
 from exop.shown import RAISED, class_of, described, message
 from exop.wiring.controller import WiringController

@@ -9,8 +9,8 @@ from typing import Any
 
 from exop.model.items import CONTROL
 from exop.model.shadow import TRIFLE
+from exop.runtime.convert import PLAIN
 from exop.runtime.metrics import quantiles
-from exop.runtime.tap import PLAIN
 from exop.shown import class_of, described
 from exop.wiring.shadow.calls import Leaving
 from exop.wiring.shadow.streams import MOST, Difference, PortStreams, Side

@@ -10,8 +10,7 @@ from typing import Any
 from exop.runtime.component import Component
 from exop.runtime.drivers.base import Halted, acting_as, current_driver
 from exop.runtime.drivers.thread import ThreadDriver
-from exop.runtime.entry import Entry
-from exop.runtime.unwind import Unwind
+from exop.runtime.entry import Entry, Unwind
 from exop.runtime.ways import way_into
 from exop.shown import described
 from exop.wiring.shadow.calls import Call, Leaving

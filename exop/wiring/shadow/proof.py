@@ -90,7 +90,7 @@ class Run(Generic[T]):
         trial = made(step, old, new)
         trial.follower.news = self._tell
         self.trials.append(trial)
-        self._manager.openings.enter(new, self.plan.timeout)
+        new.enter(self.plan.timeout)
 
     def _tie(self) -> None:
         """Let all begin behind their leaders, in one pause."""

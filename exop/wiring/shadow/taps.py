@@ -10,11 +10,9 @@ from typing import Any
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.ports import PortSpec
 from exop.runtime.component import Component
-from exop.runtime.convert import weight
+from exop.runtime.convert import independent, weight
 from exop.runtime.drivers.base import Halted
-from exop.runtime.entry import NOWHERE, Control, Entry
-from exop.runtime.tap import Tap, independent
-from exop.runtime.unwind import Unwind
+from exop.runtime.entry import NOWHERE, Control, Entry, Tap, Unwind
 from exop.wiring.shadow.calls import Call, Leaving, left_by
 
 Left = Callable[[Leaving], object]

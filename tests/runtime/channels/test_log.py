@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from exop import EndOfStream
 from exop.errors import MeshError, NotStorable, StateError, StoredStateError
 from exop.runtime.channels.log import LogChannel
+from exop.runtime.entry import Unwind
 from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.memory import OffsetLog
-from exop.runtime.unwind import Unwind
 from tests.rig import PATIENCE, eventually
 from tests.runtime.rig import Log, driven, finished, joined
 

@@ -7,8 +7,8 @@ from exop.errors import MeshError
 from exop.model.items import Batch, EndOfStream, Punctuation
 from exop.runtime.channels import buffered as module
 from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.convert import Kind, Packet
 from exop.runtime.drivers.worker import Worker
-from exop.runtime.packet import Kind, Packet
 from tests.rig import Gate, eventually, threads_leave
 from tests.runtime.rig import Log, driven, finished, joined
 

@@ -14,8 +14,7 @@ from exop.model.ports import PortType
 from exop.runtime.channel import Outlet
 from exop.runtime.channels.window import WindowChannel
 from exop.runtime.drivers.base import Driver, acting_as
-from exop.runtime.entry import Entry
-from exop.runtime.unwind import Unwind, Work
+from exop.runtime.entry import Entry, Unwind, Work
 from tests.runtime.rig import Log, joined
 
 

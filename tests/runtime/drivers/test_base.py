@@ -7,9 +7,8 @@ import pytest
 
 from exop.runtime.drivers import base
 from exop.runtime.drivers.base import Driver, Halted, acting_as, current_driver
-from exop.runtime.entry import Entry
+from exop.runtime.entry import Entry, Unwind, Work
 from exop.runtime.inlets import Inlets
-from exop.runtime.unwind import Unwind, Work
 from tests.rig import PATIENCE, Gate, eventually, threads_leave
 from tests.runtime.rig import Log, Runs, driven, finished
 

@@ -11,8 +11,7 @@ from exop.errors import ChannelClosed, ComponentFailed
 from exop.model.lifecycle import State
 from exop.runtime.drivers.base import Halted
 from exop.runtime.drivers.engine import EngineDriver
-from exop.runtime.entry import NOWHERE
-from exop.runtime.unwind import Work
+from exop.runtime.entry import NOWHERE, Work
 from exop.stock.slets import count_up
 from tests.rig import PATIENCE, Gate, collector, eventually, parked, threads_leave
 

@@ -12,7 +12,7 @@ from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.drivers import pool as pools
 from exop.runtime.drivers.pool import POOL, Pool
 from exop.runtime.drivers.worker import TURN, Worker
-from exop.runtime.unwind import Unwind, Work
+from exop.runtime.entry import Unwind, Work
 from tests.rig import PATIENCE, Gate, eventually, threads_leave
 from tests.runtime.rig import Log, joined
 

@@ -1,0 +1,356 @@
+"""The life cycle of a component: opening and closing its slet, and the calls that it makes beside its items.
+
+They run the slet's own code, and so each has a time. An opening is measured: the time that it waits costs the streams
+nothing, the time that it computes or imports is shared with them. A plan shows the figures of the last opening, or the
+imports that the code of the first one names.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from exop.errors import ComponentFailed
+from exop.logs import logger
+from exop.model.lifecycle import Event, Lifecycle, State
+from exop.model.mesh import Node
+from exop.model.slet import Slet
+from exop.model.spec import SletSpec
+from exop.runtime.budget import CLOSING, OPENING, Opened, UserCall, UserCalls
+from exop.runtime.entry import Unwind
+from exop.shown import RAISED, described, message
+
+if TYPE_CHECKING:
+    from exop.runtime.component import Component
+    from exop.runtime.deployment import Deployment
+    from exop.runtime.drivers.base import Driver
+    from exop.runtime.tied.live import LiveTie
+
+#: Seconds for which a slet that is slow to close keeps those downstream of it from closing.
+HOLDING = 0.5
+#: Seconds that slets have to close, even when the time for leaving has passed.
+LEAST = 0.2
+
+
+class Living:
+    """The half of a component that is its life: its state, and the hooks of its slet that open, flush and close it.
+
+    Attributes:
+        id: Unique in the platform, also over replacements of the node.
+        status: The state of the life cycle.
+        driver: The driver of an α-slet, of one that pulls, or of an engine; others have none.
+        tie: The connection of an engine with the platform; others have none.
+        user: Calls the slet's own code, within a time.
+        muted: Notifications of state changes are deferred until `announce`, because the streams stand still now.
+        entered: The monotonic time at which its opening began; 0 before.
+        stuck: It has failed in a call beside its items, and lets nothing in until it is resumed or replaced.
+        committing: The checkpoint that it commits.
+    """
+
+    def __init__(
+        self, component_id: str, application: str, node: Node, changed: Callable[[Any], None], user: UserCalls
+    ) -> None:
+        self.id = component_id
+        self.application = application
+        self.node = node
+        self.spec = node.slet
+        self.user = user
+        self.lifecycle = Lifecycle(f"{application}.{node.name}")
+        self.status = self.lifecycle.state
+        self.instance: Any = None
+        self.driver: Driver | None = None
+        self.tie: LiveTie | None = None
+        self.error: BaseException | None = None
+        self.committing: UserCall[Any] | None = None
+        self.muted = self.stuck = False
+        self.entered = 0.0
+        self._changed = changed
+        self._open = self._shut = False
+        self._stopped_by: object = None
+        self._turn, self._going_on = threading.RLock(), threading.Lock()
+
+    def on(self, event: Event) -> None:
+        """Take a life-cycle event."""
+        with self._turn:
+            self.become(self.lifecycle.on(event)[0])
+
+    def become(self, lifecycle: Lifecycle) -> None:
+        """Enter a state, or go back to one; the driver of a slet that is suspended parks."""
+        self.lifecycle, self.status = lifecycle, lifecycle.state
+        if self.driver is not None and self.shut is not self._shut:
+            self._shut = self.shut
+            (self.driver.close if self.shut else self.driver.open)()
+        self.tell()
+
+    @property
+    def shut(self) -> bool:
+        """Whether it is suspended, or has failed in a call beside its items."""
+        return self.status is State.SUSPENDED or (self.stuck and self.status is State.FAILED)
+
+    def tell(self) -> None:
+        """Notify listeners that a visible property has changed; deferred while it is muted."""
+        if not self.muted:
+            self._changed(self)
+
+    def announce(self) -> None:
+        """Send the notifications that were deferred while the component was muted."""
+        self.muted = False
+        self._changed(self)
+
+    @property
+    def opens(self) -> bool:
+        """Whether opening it runs its own code, or reads the disk."""
+        return self.tie is not None or opens(self.spec)
+
+    def enter(self, seconds: float | None = None) -> None:
+        """Open the slet within so many seconds (`OPENING` by default); it is ready when this returns.
+
+        Raises:
+            ComponentFailed: it has raised, or not opened in time; should it open later, it is closed at once.
+        """
+        self.entered = begin = time.monotonic()
+        self.muted = not self.opens  # it is ready at once: one notification will do
+        self.on(Event.OPEN)
+        computed = 0.0
+        try:
+            if self.tie is not None:
+                self.tie.open()
+            if opens(self.spec):
+                limit = OPENING if seconds is None else seconds
+                computed = self.user.run(self, "opening", self._enter, limit, self._close, interruptible=True)
+            self._open = self.instance is not None
+            with self._turn:
+                if self.error is not None:  # an engine has reported meanwhile that it broke
+                    raise self.error
+                self.on(Event.OPENED)
+        except BaseException as error:
+            self.error = error
+            self.on(Event.FAIL)
+            if isinstance(error, ComponentFailed) or not isinstance(error, RAISED):
+                raise
+            problem = message(error) or described(error)
+            raise ComponentFailed(node=self.node.name, phase="opening", problem=problem) from error
+        finally:
+            if self.muted:
+                self.announce()
+        self.user.opened[self.spec.identity] = Opened(time.monotonic() - begin, computed)
+
+    def _enter(self) -> float:
+        """Open the slet; returns the seconds of CPU time that it took."""
+        begin = time.thread_time()
+        self.instance.__enter__()
+        self._open = True
+        self.instance.ready()
+        return time.thread_time() - begin
+
+    def begin_exit(self) -> UserCall[None] | None:
+        """Begin to close the slet; returns the call, if there is something to close."""
+        if Event.STOP in self.lifecycle.allowed():
+            self.on(Event.STOP)
+        if self._open and overrides(type(self.instance), "__exit__"):
+            return self.user.begin(self, "closing", self._close)
+        self._open = False
+        return None
+
+    def end_exit(self, closing: UserCall[None] | None, seconds: float) -> None:
+        """Wait until the call that `begin_exit` has returned has ended.
+
+        Raises:
+            ComponentFailed: it has not within so many seconds.
+        """
+        try:
+            if closing is not None:
+                closing.result(seconds)
+        finally:
+            if self.tie is not None:
+                self.tie.close()
+
+    def exit(self, seconds: float = CLOSING) -> None:
+        """Close the slet, if it is open, within so many seconds.
+
+        Raises:
+            ComponentFailed: it has not closed in time; it counts as closed all the same.
+        """
+        self.end_exit(self.begin_exit(), seconds)
+
+    def _close(self) -> None:
+        """Close the slet; `SystemExit` and the like become an ordinary error."""
+        with self._turn:
+            opened, self._open = self._open, False
+        try:
+            if opened:
+                self.instance.__exit__(None, None, None)
+        except (Exception, Unwind):
+            raise
+        except BaseException as error:
+            raise ComponentFailed(node=self.node.name, phase="closing", problem=described(error)) from error
+
+    def flush(self, seconds: float = CLOSING) -> None:
+        """Let a slet that buffers its output write it, within so many seconds: its memento is taken next.
+
+        Raises:
+            ComponentFailed: it raised, or has not done so in time.
+        """
+        flush = getattr(self.instance, "flush", None)
+        if not callable(flush):
+            return
+        try:
+            self.user.run(self, "flushing", flush, seconds)
+        except RAISED as error:
+            problem = error.problem if isinstance(error, ComponentFailed) else described(error)
+            cure = (
+                "what it has buffered is not handed on: mend the cause and repeat, replace it with lose_state=True "
+                "(which goes on without that), or remove it"
+            )
+            raise ComponentFailed(node=self.node.name, phase="flushing", problem=f"{problem}; {cure}") from error
+
+    def settle(self, seconds: float) -> None:
+        """Wait for so many seconds until it has committed the checkpoint that it commits; then give that up."""
+        if self.committing is not None and not self.committing.wait(seconds):
+            self.committing.abandon()
+
+    def stopping(self, *, then_proceed: bool = False) -> Callable[[], None]:
+        """Return the call that lets an engine put out all results of what it was given, for any thread to make.
+
+        `proceed` overtakes it: the call does nothing if it begins later, and lets the slet go on if it returns later.
+        With *then_proceed* it lets the slet go on in any case, unless the slet is about to stop once more.
+        """
+        self._stopped_by = stop = object()
+
+        def quiesce() -> None:
+            if self._going_on.acquire(timeout=CLOSING):  # behind an earlier one that returns late
+                self._going_on.release()
+            if self._stopped_by is not stop:
+                return
+            try:
+                if self.instance is not None:
+                    self.instance.quiesce()
+                if self.tie is not None:
+                    self.tie.settle()
+            finally:
+                with self._going_on:
+                    proceeds = self._stopped_by is None or (then_proceed and self._stopped_by is stop)
+                    if proceeds and self._open:
+                        self._go_on()
+
+        return quiesce
+
+    def proceed(self) -> None:
+        """Let an engine go on: it was not replaced after all."""
+        self._stopped_by = None
+        self.user.run(self, "going on", self._go_on, CLOSING)
+
+    def _go_on(self) -> None:
+        if self.tie is not None:
+            self.tie.release()
+        if self.instance is not None and overrides(type(self.instance), "proceed"):
+            self.instance.proceed()
+
+
+def close_all(components: Iterable[Component], timeout: float) -> bool:
+    """Close components one after the other; return whether all have closed within so many seconds.
+
+    Raises:
+        KeyboardInterrupt: in the main thread, where it may be the user's; all are closed by then.
+    """
+    deadline = time.monotonic() + max(timeout, LEAST)
+    closing: list[tuple[Component, UserCall[None] | None]] = []
+    interrupts: list[KeyboardInterrupt] = []
+
+    def attempt(component: Component, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (the others are closed all the same)
+            component.error = error
+            node, problem = component.node.name, described(error)
+            logger("exop.runtime").error("closing failed", node=node, component=component.id, error=problem)
+            interrupts.extend([error] if isinstance(error, KeyboardInterrupt) else [])
+
+    def begin(component: Component) -> None:
+        call = component.begin_exit()
+        closing.append((component, call))
+        if call is not None:
+            call.wait(min(HOLDING, max(0.0, deadline - time.monotonic())))
+
+    def end(component: Component, call: UserCall[None] | None) -> None:
+        component.end_exit(call, max(0.0, deadline - time.monotonic()))
+
+    for component in components:
+        attempt(component, partial(begin, component))
+    for component, call in closing:
+        attempt(component, partial(end, component, call))
+    for interrupt in interrupts:
+        raise interrupt
+    return all(call is None or call.over for _, call in closing)
+
+
+def progress(deployment: Deployment) -> dict[str, Any]:
+    """Return the progress of an opening: the slets open, of how many, and those being opened, with their seconds."""
+    now, components = time.monotonic(), deployment.components
+    begun = [one.entered for one in components.values() if one.entered]
+    return {
+        "seconds": round(now - min(begun, default=now), 1),
+        "opened": sum(one.status not in (State.CREATED, State.OPENING) for one in components.values()),
+        "total": len(components),
+        "waiting": {
+            name: round(now - one.entered, 1) for name, one in components.items() if one.status is State.OPENING
+        },
+    }
+
+
+def overrides(cls: Callable[..., Any], *names: str) -> bool:
+    """Whether a slet's class has a method of its own of one of these names."""
+    return any(getattr(cls, name, None) is not getattr(Slet, name) for name in names)
+
+
+def opens(spec: SletSpec) -> bool:
+    """Whether the slet has something to open."""
+    return spec.is_class and overrides(spec.factory, "__enter__", "ready")
+
+
+def imports_to_open(spec: SletSpec) -> list[str]:
+    """List the modules that opening will import, as far as the code shows, and that are not imported yet.
+
+    Read from `__enter__`, and from what it calls in its own class and module.
+    """
+    found: dict[str, None] = {}
+    todo, seen = [getattr(spec.factory, "__enter__", None)], set[CodeType]()
+    while todo:
+        function = todo.pop()
+        if not isinstance(function, FunctionType) or function.__code__ in seen:
+            continue
+        seen.add(function.__code__)
+        for code in _nested(function.__code__):
+            found |= dict.fromkeys(_imported(code, function.__globals__.get("__package__") or ""))
+            todo += [getattr(spec.factory, name, None) for name in code.co_names]
+            near = [function.__globals__.get(name) for name in code.co_names]
+            todo += [one for one in near if getattr(one, "__module__", None) == function.__module__]
+    return [name for name in found if name not in sys.modules]
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    """The code of a function and of those that it defines."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)
+
+
+def _imported(code: CodeType, package: str) -> Iterator[str]:
+    """The modules that the import statements in *code* name, in full."""
+    # Imported lazily: only plans that open a class need it.
+    import dis
+    from importlib.util import resolve_name
+
+    steps = list(dis.get_instructions(code))
+    for place, step in enumerate(steps):
+        if step.opname == "IMPORT_NAME":
+            level = steps[place - 2].argval
+            name = "." * level + step.argval if isinstance(level, int) else step.argval
+            if package or not name.startswith("."):
+                yield resolve_name(name, package)
