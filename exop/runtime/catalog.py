@@ -18,7 +18,7 @@ from exop.shown import RAISED, message
 class Catalog:
     """The slets and channel kinds of one platform, gathered from its plugins.
 
-    A plugin that offers something that is none is noted in `plugins.broken`, and its other offers count.
+    An offer that is neither is noted in `plugins.broken`, and the plugin's other offers count.
     """
 
     def __init__(self, plugins: Plugins) -> None:
@@ -28,9 +28,9 @@ class Catalog:
         self._owners: dict[str, str] = {}
 
     def gather(self) -> None:
-        """Ask every plugin (again); what was offered by one that is there no more is no longer known.
+        """Ask every plugin (again), and forget the offers of those that are gone.
 
-        The tables are replaced, never changed: others may be reading them.
+        The tables are replaced, never changed: other threads may be reading them.
         """
         there = {None, *self.plugins.names()}
         self.slets = {identity: spec for identity, spec in self.slets.items() if spec.plugin in there}
@@ -41,7 +41,7 @@ class Catalog:
             self._take(plugin, self._add_slet, thing)
 
     def embed(self, slets: Iterable[SletSpec]) -> None:
-        """Make slets of this process known by MODULE:NAME, though no plugin offers them; those of plugins win."""
+        """Make slets of this process known by MODULE:NAME; those of plugins take precedence."""
         self.slets = {spec.identity: spec for spec in slets if spec.plugin is None} | self.slets
 
     def transports(self) -> dict[str, Callable[[str], Any]]:
@@ -59,7 +59,7 @@ class Catalog:
         return found
 
     def _add_kind(self, plugin: str, kind: type[Channel]) -> None:
-        # Those of a bundle are known by its version, too: two versions of it are there side by side.
+        # The name of a bundle has its version: two versions of it may be there side by side.
         name = f"{plugin}:{kind.kind}" if "@" in plugin else kind.kind
         if self.kinds.get(name, kind) is not kind:
             problem = f"the channel kind {name!r} is there already ({self.kinds[name].__module__}); rename it"
@@ -98,7 +98,7 @@ _IN_USE: ContextVar[Catalog | None] = ContextVar("exop catalog in use", default=
 
 @contextmanager
 def in_use(catalog: Catalog) -> Iterator[None]:
-    """Let the names in applications that are built in the block mean what *catalog* offers, not what is installed."""
+    """Let `known_slets` return *catalog* within the block, instead of the slets of the installed plugins."""
     token = _IN_USE.set(catalog)
     try:
         yield
@@ -107,10 +107,7 @@ def in_use(catalog: Catalog) -> Iterator[None]:
 
 
 def known_slets(plugins: Plugins | None = None) -> Catalog:
-    """Resolve `slet="plugin:name"` where no platform runs yet.
-
-    The catalog of *plugins*; without any the one that is in use, or else that of the installed plugins.
-    """
+    """Return the catalog of *plugins*; without any that of `in_use`, or else that of the installed plugins."""
     if plugins is None:
         known = _IN_USE.get()
         if known is not None:

@@ -167,12 +167,6 @@ class Component(Living):
             if self.tie is not None:
                 self.tie.begin()
 
-    @property
-    def held(self) -> bool:
-        """Whether no items are let in: the component is suspended, or is to begin so, or is closed."""
-        waiting = self.node.suspended and self.status in (State.CREATED, State.OPENING, State.READY)
-        return waiting or self.shut or self.status is State.STOPPED
-
     def failed(self, error: BaseException, kept: Kept | None = None) -> None:
         """Note that the slet broke, and on which item; it stays suspended until it is resumed."""
         with self._turn:

@@ -1,4 +1,4 @@
-"""Between rows and columns: items to record batches and back, lazily, only where two ports differ."""
+"""Payloads: batches of items, rows converted to columns and back where two ports differ, and the packets of buffers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from exop.model.ports import PortType
 
 
 def weight(batch: Any) -> int:
-    """How many items a batch holds: the length of a list, the rows of a record batch."""
+    """The number of items in a batch: a list, or a record batch."""
     return len(batch) if isinstance(batch, list) else int(batch.num_rows)
 
 
 def cut(batch: Any, low: int, high: int) -> Any:
-    """The items of a batch from *low* up to *high*; of a record batch without a copy."""
+    """Return the items of a batch from *low* up to *high*; of a record batch without a copy."""
     return batch[low:high] if isinstance(batch, list) else batch.slice(low, high - low)
 
 
 def to_items(batch: Any, item: Any = dict) -> list[Any]:
-    """The items of a batch: a list as it is; rows of columns as *item* (a class with fields, else dictionaries)."""
+    """Return the items of a batch: a list as it is, rows of columns as *item* (a class with fields, or `dict`)."""
     if isinstance(batch, list):
         return batch
     shared = _SHARED.get(id(batch))
@@ -35,11 +35,11 @@ def to_items(batch: Any, item: Any = dict) -> list[Any]:
         return _rows(batch, item)
     if item not in shared.found:
         shared.found[item] = _rows(batch, item)
-    return [*shared.found[item]]  # each consumer has a list of its own; the items are everybody's, as always
+    return [*shared.found[item]]  # each consumer has a list of its own, and shares the items
 
 
 def to_columns(items: Any, port: PortType) -> Any:
-    """A record batch out of items: dataclasses, named tuples or dictionaries; a record batch as it is.
+    """Make a record batch of items: dataclasses, named tuples or dictionaries; return a record batch as it is.
 
     Raises:
         WiringError: the items have no fields, or do not fit the declared schema.
@@ -56,7 +56,7 @@ def to_columns(items: Any, port: PortType) -> Any:
 
 
 class Shared:
-    """A batch that several consumers get: it is converted once for all that want it in the same form.
+    """A batch with several consumers: it is converted once for those that want it in the same form.
 
     A record batch is known as long as it lives (it may wait in queues), a list for as long as the block runs.
     """
@@ -79,20 +79,18 @@ class Shared:
         _SHARED.pop(self._key, None)
 
 
-#: The batches that several consumers get, by `id`.
+#: The batches with several consumers, by `id`.
 _SHARED: dict[int, Shared] = {}
 
 
 def _rows(batch: Any, item: Any) -> list[Any]:
     rows: list[dict[str, Any]] = batch.to_pylist()
-    if isinstance(item, type) and (dataclasses.is_dataclass(item) or _FIELDS.intersection(dir(item))):
+    if isinstance(item, type) and (
+        dataclasses.is_dataclass(item) or {"_fields", "__struct_fields__"}.intersection(dir(item))
+    ):
         make: Callable[..., Any] = item
         return [make(**row) for row in rows]
     return rows
-
-
-#: What classes with fields have: named tuples, structs.
-_FIELDS = frozenset({"_fields", "__struct_fields__"})
 
 
 def _batch(items: list[Any], port: PortType) -> Any:
@@ -106,7 +104,7 @@ def _batch(items: list[Any], port: PortType) -> Any:
 
 
 def as_row(item: Any) -> dict[str, Any]:
-    """One item as a dictionary of its fields.
+    """Return an item as a dictionary of its fields.
 
     Raises:
         TypeError: it has none.
@@ -123,7 +121,7 @@ def as_row(item: Any) -> dict[str, Any]:
     return {name: getattr(item, name) for name in names}
 
 
-#: Whose values nobody can alter: they are passed on as they are.
+#: Types of immutable values.
 PLAIN: frozenset[type] = frozenset(
     {
         type(None), bool, int, float, complex, str, bytes, Punctuation, EndOfStream, decimal.Decimal,
@@ -133,7 +131,7 @@ PLAIN: frozenset[type] = frozenset(
 
 
 def independent(value: Any) -> Any:
-    """The value itself if nobody can alter it, a copy otherwise. A record batch is never altered."""
+    """Return the value itself if it is immutable (as a record batch is), or else a copy."""
     kind = type(value)
     if kind in PLAIN or (kind is tuple and all(type(part) in PLAIN for part in value)):
         return value
@@ -143,7 +141,7 @@ def independent(value: Any) -> Any:
 
 
 class Kind(IntEnum):
-    """What a packet holds."""
+    """The kind of a packet's payload."""
 
     BATCH = 0
     CONTROL = 1
@@ -151,9 +149,9 @@ class Kind(IntEnum):
 
 
 class Packet:
-    """One entry of a buffer that is not a plain item.
+    """One entry of a buffer that is no plain item: a batch, a control item, or an item under measurement.
 
-    `origin` is the time at which a measured item left its source, `stored` the time it entered the buffer.
+    `origin` is the time at which a measured item left its source, `stored` the time at which it entered the buffer.
     """
 
     __slots__ = ("kind", "origin", "payload", "stored")
@@ -166,14 +164,14 @@ class Packet:
 
 
 def items_of(entry: Any) -> int:
-    """How many items an entry of a buffer holds: a control item is none."""
+    """The number of items in an entry of a buffer; a control item is none."""
     if type(entry) is not Packet or entry.kind is Kind.PROBE:
         return 1
     return weight(entry.payload) if entry.kind is Kind.BATCH else 0
 
 
 def plain(entry: Any) -> tuple[str, Any]:
-    """An entry as plain data; that it was to be measured is forgotten."""
+    """Return an entry as plain data, without its measurement."""
     if type(entry) is not Packet:
         return "item", entry
     return {Kind.BATCH: "batch", Kind.CONTROL: "control"}.get(entry.kind, "item"), entry.payload

@@ -27,11 +27,6 @@ Push = Callable[[Any], None]
 Control = Callable[[Punctuation | EndOfStream], None]
 #: A factory of the callables of an entry, by attribute name: a `Push`, for the probe an `Entry`, or a `Link`.
 Late = Mapping[str, Callable[[], Any]]
-
-
-#: Puts a payload where it waits, by the way it would be pushed.
-Store = Callable[[Way, Any], None]
-
 #: Stands for "no item".
 NOTHING: Final = object()
 
@@ -39,14 +34,14 @@ NOTHING: Final = object()
 class Entry:
     """The way into a slet's port or a channel: for one item, for several, for control items.
 
-    `place` names where it leads (`node.port`, a channel), whatever is compiled there at the time. `show` and `pass_on`
-    are the two halves of `control` where a slet sees control items: the slet is shown it, and it goes on.
-    `probe` is the same way with instruments on it; a driver takes it for the few items that are measured. `link` is
-    there when the way leads into a slet that can be fused with the one before it. `uncounted` is `push` for a caller
-    whose own count leads into `tally`.
-
-    Three more serve work that is left unfinished, never the running stream: `targets` are all entries of a fan-out,
-    `store` puts a payload into a queue without waiting for room, and `behind` leads on when the place itself is gone.
+    Attributes:
+        show, pass_on: The two halves of `control` where a slet sees control items.
+        place: The name of the place where it leads (`node.port`, a channel), whatever is compiled there at the time.
+        probe: The same way with instruments, for the few items that a driver measures.
+        link: The slet that can be fused with the one before it; `None` elsewhere.
+        tally: The count of the items, for a caller that counts them itself and takes `uncounted` instead of `push`.
+        store: Puts unfinished work into a queue without waiting for room; `None` where it leads to no queue.
+        targets, behind: Where unfinished work goes: all entries of a fan-out, and those behind a place that is gone.
     """
 
     __slots__ = (
@@ -74,7 +69,7 @@ class Entry:
         place: str = "",
         probe: Entry | None = None,
         uncounted: Push | None = None,
-        store: Store | None = None,
+        store: Callable[[Way, Any], None] | None = None,
         behind: Sequence[Entry] = (),
     ) -> None:
         self.push = push
@@ -97,16 +92,10 @@ class Entry:
 
 
 class LateEntry(Entry):
-    """An entry whose ways are made when they are first read.
+    """An entry whose ways are compiled when they are first read, so that a change, which stops the stream, need not.
 
-    Of the slets in a chain only the first is entered from outside, hardly ever by a batch, and every so often with
-    instruments; a change, which holds the stream up, need not compile the other ways.
-
-    Args:
-        control: The way of control items.
-        late: What makes `push`, `uncounted`, `push_batch`, `link` and `probe`; without a link the entry is not fused
-            with the one before it, without a probe it is its own.
-        tally: Where the items are counted, if a caller may count them itself.
+    *late* has the factories of `push`, `uncounted`, `push_batch`, `link` and `probe`. Without a link the entry is not
+    fused with the one before it, without a probe it is its own.
     """
 
     __slots__ = ("_late",)
@@ -124,7 +113,7 @@ class LateEntry(Entry):
             self.probe = self
 
     def __getattr__(self, name: str) -> Any:
-        """A way that was not made yet: no other attribute is missing."""
+        """Compile a way; no other attribute is missing."""
         make = self._late.get(name)
         if make is None and name != "uncounted":
             raise AttributeError(name=name, obj=self)
@@ -135,7 +124,7 @@ class LateEntry(Entry):
         return made
 
     def stand_at(self, place: str) -> None:
-        """Name the place; a probe that is made later gets it then."""
+        """Name the place; a probe that is compiled later gets it then."""
         self.place = place
         if "probe" not in self._late:
             self.probe.place = place
@@ -145,11 +134,16 @@ def _discard(_: Any) -> None:
     """Drop the items of an output that is not connected."""
 
 
-NOWHERE = Entry(_discard, _discard, _discard, store=lambda way, payload: None)
+NOWHERE: Final = Entry(_discard, _discard, _discard, store=lambda way, payload: None)
+
+
+def stand_in(place: str) -> Entry:
+    """Return an entry that stands for a place, whatever is compiled there when the work for it is done."""
+    return Entry(_discard, _discard, _discard, place=place)
 
 
 def fan_out(targets: Sequence[Entry], *, probing: bool = True) -> Entry:
-    """One way into several targets, each of which gets everything, in their order."""
+    """Return one way into several targets, each of which gets everything, in their order."""
     if not targets:
         return NOWHERE
     if len(targets) == 1:
@@ -203,7 +197,7 @@ def _to_all(targets: Sequence[Entry], way: Way) -> Callable[[Any], None]:
 
 
 def in_turn(entry: Entry, payloads: Iterable[Any]) -> None:
-    """Push several payloads one after the other; those that are left when the driver unwinds are kept."""
+    """Push several payloads one after the other."""
     rest, push = iter(payloads), entry.push
     try:
         for payload in rest:
@@ -214,7 +208,7 @@ def in_turn(entry: Entry, payloads: Iterable[Any]) -> None:
 
 
 def control_all(entries: Iterable[Entry], mark: Punctuation | EndOfStream) -> None:
-    """Hand a control item to several entries; those that are left when the driver unwinds get it later."""
+    """Hand a control item to several entries."""
     rest = iter(entries)
     try:
         for entry in rest:
@@ -227,7 +221,7 @@ def control_all(entries: Iterable[Entry], mark: Punctuation | EndOfStream) -> No
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What has to come about before something can be done: in words, as a test, and for how many seconds at most."""
+    """The condition for some work: in words, as a test, and for how many seconds at most."""
 
     where: str
     ready: Callable[[], bool]
@@ -236,10 +230,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One call that is still to be made: hand *payload* to *entry*, or to what stands at its place by now.
+    """One call that is still to be made: hand *payload* to *entry*, or to the one at its place by now.
 
     Attributes:
-        wait: What has to come about before.
+        wait: The condition that has to hold before.
         stamp: Its position among the work of its driver.
     """
 
@@ -250,29 +244,29 @@ class Work:
     stamp: int = 0
 
     def do(self, current: Mapping[str, Entry]) -> None:
-        """Do it; *current* is what is compiled at each place."""
+        """Make the call; *current* has the entry that is compiled at each place."""
         getattr(current.get(self.entry.place, self.entry), self.way)(self.payload)
 
     def give_back(self, current: Mapping[str, Entry]) -> None:
-        """It was begun, and will be done once more, for which it is counted once more."""
+        """Correct the count for a call that was begun, and will be made once more."""
         tally = current.get(self.entry.place, self.entry).tally
         if tally is not None:
             tally.give_back(items_of(self.way, self.payload))
 
 
 def items_of(way: Way, payload: Any) -> int:
-    """How many items a payload is; control items are none."""
+    """The number of items in a payload; control items are none."""
     return 1 if way == "push" else weight(payload) if way == "push_batch" else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Work):
-    """A call that brings no item: made by the driver that runs the place of *entry*, in its turn."""
+    """A call that brings no item, for the driver that runs the place of *entry* to make in its turn."""
 
     call: Callable[[], object] = bool
 
     def do(self, current: Mapping[str, Entry]) -> None:
-        """Make it."""
+        """Make the call."""
         self.call()
 
 
@@ -280,13 +274,13 @@ class Unwind(BaseException):
     """Takes a driver back to its safe point. Not an `Exception`: it passes through compiled frames, never a slet.
 
     Args:
-        where: What the driver waits for, in words.
-        ready: Tells whether it may go on.
-        first: What is to be done then; what follows is added on the way up.
-        patience: After so many seconds it goes on in any case.
+        where: The reason why the driver waits, in words.
+        ready: Returns whether it may go on.
+        first: The work to do then.
+        patience: The seconds after which it goes on in any case.
 
     Attributes:
-        work: All that is to be done, in order.
+        work: All that is to be done, in order; frames add theirs on the way up.
     """
 
     def __init__(self, where: str, ready: Callable[[], bool], first: Work, *, patience: float | None = None) -> None:
@@ -294,24 +288,24 @@ class Unwind(BaseException):
         self.work = [replace(first, wait=Wait(where, ready, patience))]
 
     def then(self, entry: Entry, way: Way, payloads: Iterable[Any]) -> None:
-        """Add what the frame that is being left had still to do."""
+        """Add the calls that the frame which is being left has still to make."""
         self.work.extend(Work(entry, way, payload) for payload in payloads)
 
 
 class Tap(ABC):
-    """Stands at the ways into one component and out of it; asked for each of them while they are compiled."""
+    """Listens at the ways into one component and out of it; asked for each of them while they are compiled."""
 
     @abstractmethod
     def around(self, port: PortSpec, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
-        """Listen to the calls of the slet at *port*; what a *lazy* one returns is gathered in a list."""
+        """Listen to the calls of the slet at *port*; the results of a *lazy* one are gathered in a list."""
 
     def control(self, port: PortSpec, control: Control) -> Control:
         """Listen to the control items that come to *port*."""
         return control
 
     def forwarded(self, mark: Punctuation | EndOfStream) -> None:
-        """A control item is sent on by every output port."""
+        """Note a control item that is sent on by every output port."""
 
     def outlets(self, to: Mapping[str, Entry]) -> Mapping[str, Entry]:
-        """Listen to what leaves by the output ports of a slet that pushes by itself."""
+        """Listen to the output ports of a slet that pushes by itself."""
         return to

@@ -1,4 +1,8 @@
-"""The treatment of an item for which a slet raised: no output of it has left, and it is not lost (design §5 rule 8)."""
+"""The policies for an item for which a slet raised: no output of it has left, and it is not lost (design §5 rule 8).
+
+The compiled way into a port calls `stuck_at`; a source driver `source_broken`; the way into a channel that refuses an
+item `careful`; a driver that met an error outside of any slet `stranded`. The functions at the end are for users.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from exop.model.ports import PortSpec
 from exop.runtime.bind import put_back
 from exop.runtime.convert import to_items, weight
 from exop.runtime.drivers.base import Halted, current_driver
-from exop.runtime.entry import NOTHING, NOWHERE, Entry, Push, Unwind, Way, Work, in_turn
+from exop.runtime.entry import NOTHING, NOWHERE, Entry, Push, Unwind, Way, Work, in_turn, stand_in
 from exop.runtime.trouble import FailedItem, Kept, kept_item, set_aside
 from exop.shown import add_note, described, shown, without_own_frames
 
@@ -23,13 +27,17 @@ if TYPE_CHECKING:
     from exop.runtime.deployment import Deployment
     from exop.runtime.drivers.base import Driver
 
-#: `retry`: so many further tries, after so many seconds (doubled each time), then the slet is suspended.
+#: `retry`: the number of further tries, and the seconds before the first; each next one waits twice as long.
 TRIES = 3
 BACK_OFF = 0.1
+#: A component, and the name of the output port by which it pushes.
+Producer: TypeAlias = "tuple[Component, str]"
+#: A slet behind the channel that was pushed to by hand; a driver that goes back to its safe point, or leaves.
+_PASSING = (ComponentFailed, Unwind, Halted)
 
 
 def aside_at(component: Component, port: PortSpec) -> Callable[[Any, BaseException], bool]:
-    """The handler that notes a failure, and sets the item aside when the policy is not to try it again."""
+    """Return the handler that counts a failure, and sets the item aside where the policy is not to try it again."""
     name, tally = port.name, component.metrics.tally(port.name)
 
     def aside(item: Any, error: BaseException) -> bool:
@@ -59,7 +67,7 @@ def aside_at(component: Component, port: PortSpec) -> Callable[[Any, BaseExcepti
 
 
 def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, BaseException, Push], None]:
-    """The handler that the compiled way into *port* calls with an item for which the slet raised.
+    """Return the handler that the way into *port* calls with an item for which the slet raised.
 
     It returns when the item is dealt with, and unwinds the driver when the slet is suspended on it.
     """
@@ -81,15 +89,15 @@ def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, BaseExcepti
                 raise
             except BaseException as again:  # noqa: BLE001 (the policy decides anew)
                 error = again
-                continue
-            tally.stopped += 1
-            return result
+            else:
+                tally.stopped += 1
+                return result
         return NOTHING
 
     def stuck(item: Any, error: BaseException, send: Push) -> None:
         try:
             result = settled(item, error)
-        except (Unwind, Halted, ComponentFailed):
+        except _PASSING:
             raise
         except BaseException:  # noqa: BLE001 (for lack of memory, say: once more, and no policy)
             _suspend(component, port, Kept(name, item, error))
@@ -100,12 +108,12 @@ def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, BaseExcepti
 
 
 def anchor(component: Component, port: PortSpec) -> Entry:
-    """Stands for the way into a port, whatever is compiled there when it is used."""
-    return Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, place=f"{component.node.name}.{port.name}")
+    """Return an entry that stands for the way into a port."""
+    return stand_in(f"{component.node.name}.{port.name}")
 
 
 def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -> None:
-    """Wait before the next try; a request to park the driver is not kept waiting."""
+    """Wait before the next try, at the safe point if the driver is asked to park."""
     driver = current_driver()
     if driver is None:
         return
@@ -117,7 +125,7 @@ def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -
 
 
 def again(component: Component, port: PortSpec, item: Any) -> Work:
-    """The work of taking an item once more, for which it is counted once more."""
+    """Return the work of taking an item once more, and correct the counts for it."""
     way: Way = "show" if isinstance(item, CONTROL) else "push" if port.type.form == "item" else "push_batch"
     component.metrics.tally(port.name).returned += _items(port, item)
     component.metrics.batches -= way == "push_batch"
@@ -125,29 +133,31 @@ def again(component: Component, port: PortSpec, item: Any) -> Work:
 
 
 def _items(port: PortSpec, payload: Any) -> int:
-    """How many items a payload of a port is; a control item is none."""
+    """The number of items in a payload of a port; a control item is none."""
     return 0 if isinstance(payload, CONTROL) else 1 if port.type.form == "item" else weight(payload)
 
 
 def _suspend(component: Component, port: PortSpec, kept: Kept) -> NoReturn:
     """Keep the item and take the driver back to its safe point, until the component is resumed."""
-    driver = current_driver()
     component.metrics.tally(port.name).stopped += 1
-    if driver is None:  # pushed by hand, outside of any driver: the caller gets the error
+    if current_driver() is None:  # pushed by hand, outside of any driver: the caller gets the error
         raise ComponentFailed(
             node=component.node.name, phase=f"taking an item at {kept.port!r}", problem=described(kept.error)
         ) from kept.error
-    trouble = component.trouble
-    work = again(component, port, kept.item)
+    raise _held(component, kept, again(component, port, kept.item), "is suspended on an item")
+
+
+def _held(component: Component, kept: Kept, work: Work, why: str) -> Unwind:
+    """Suspend a component on an item; the driver does the work when it is resumed."""
     component.failed(kept.error, kept)
-    raise Unwind(f"{component.node.name} is suspended on an item", lambda: trouble.kept is not kept, work)
+    return Unwind(f"{component.node.name} {why}", lambda: component.trouble.kept is not kept, work)
 
 
 def stranded(deployment: Deployment, driver: Driver, error: BaseException, in_hand: Work | None) -> Unwind | None:
-    """Suspend the component that a driver was on its way to when something else than a slet raised.
+    """Suspend the component to which a driver was on its way when something else than a slet raised.
 
-    It is shown, resumed and replaced like one whose slet has raised; the driver goes on then, with its in-flight items.
-    `None` if all that it runs has ended.
+    It can be resumed and replaced like one whose slet has raised, and the driver goes on then. Returns `None` if all
+    that the driver runs has ended.
     """
     node, _, port = in_hand.entry.place.rpartition(".") if in_hand is not None else ("", "", "")
     there = deployment.components.get(node)
@@ -160,22 +170,21 @@ def stranded(deployment: Deployment, driver: Driver, error: BaseException, in_ha
     logger("exop.runtime").error(
         "a driver waits for repair", driver=driver.name, node=component.node.name, exc_info=error
     )
-    payload = in_hand.payload if in_hand is not None else None
-    kept = component.trouble.kept or Kept(
-        port if component is there else next(iter(component.spec.ports), ""), payload, error
-    )
+    work = in_hand or Work(NOWHERE, "push", None)
+    place = port if component is there else next(iter(component.spec.ports), "")
+    kept = component.trouble.kept or Kept(place, work.payload, error)
     component.failed(error, kept)
     where = f"{component.node.name} is suspended: {driver.name} could not go on"
-    return Unwind(where, lambda: component.trouble.kept is not kept, in_hand or Work(NOWHERE, "push", None))
+    return Unwind(where, lambda: component.trouble.kept is not kept, work)
 
 
 def source_broken(component: Component, error: BaseException) -> bool:
     """Handle an error of an iterated slet: return whether to iterate it anew, from its memento.
 
-    `retry` does so after a while, `suspend` when the slet is resumed. With the others a slet that pulls goes on
-    behind what it has pulled last; where nothing was pulled (a source) there is nothing to leave out: the stream ends.
+    `retry` does so after a while, `suspend` when the slet is resumed. With `skip` and `dead-letter` a slet that pulls
+    goes on behind the items that it has pulled last; the stream of one that has pulled nothing (a source) ends.
     """
-    taken = _put_back(component)  # first: whatever fails behind this, the item is not lost
+    taken = _put_back(component)  # first: the item is not lost, if the rest fails
     component.forget_outputs()
     without_own_frames(error)
     component.metrics.failed(error)
@@ -201,7 +210,7 @@ def source_broken(component: Component, error: BaseException) -> bool:
 
 
 def _put_back(component: Component) -> dict[str, list[Any]]:
-    """Put back what the slet has pulled last; an atomic slet gets the memento from before that."""
+    """Put back the items that the slet has pulled last; an atomic slet gets the memento from before that."""
     taken: dict[str, list[Any]] = {}
     befores = []
     for name, port in component.pulled.items():
@@ -215,8 +224,8 @@ def _put_back(component: Component) -> dict[str, list[Any]]:
 
 
 def _put_aside(component: Component, error: BaseException, taken: dict[str, list[Any]]) -> bool:
-    """Leave out what a slet has pulled last; returns whether there was anything."""
-    if not taken:  # a source, or a slet that has not pulled yet: that it ends so is what was asked for
+    """Leave out the items that a slet has pulled last; return whether there were any."""
+    if not taken:  # a source, or a slet that has not pulled yet: its stream ends
         component.metrics.skipped += component.node.policy == "skip"
         if component.node.policy == "dead-letter":
             set_aside(component, "", {}, error)
@@ -233,14 +242,8 @@ def _put_aside(component: Component, error: BaseException, taken: dict[str, list
     return True
 
 
-#: A component, and the name of the output port by which it pushes.
-Producer: TypeAlias = "tuple[Component, str]"
-#: A slet behind the channel that was pushed to by hand; a driver that goes back to its safe point, or leaves.
-_PASSING = (ComponentFailed, Unwind, Halted)
-
-
 def careful(channel: Channel, entry: Entry, place: str, producers: Sequence[Producer]) -> Entry:
-    """The way into a channel that keeps something, at *place*; an item that it does not take fails at its producer.
+    """Return the way into a channel at *place*, with the policy of the producer for items that the channel refuses.
 
     Nothing behind a channel raises, since every slet has a policy of its own. So an exception that comes out of a
     channel is the channel's (an item without a key, a log on a full disk), and the policy of the slet that has pushed
@@ -254,6 +257,8 @@ def careful(channel: Channel, entry: Entry, place: str, producers: Sequence[Prod
 
 
 def _careful(channel: Channel, entry: Entry, place: str, producers: Sequence[Producer]) -> Entry:
+    take_batch, there = entry.push_batch, stand_in(place)
+
     def guarded(way: Way) -> Callable[[Any], None]:
         take = getattr(entry, way)
 
@@ -263,7 +268,7 @@ def _careful(channel: Channel, entry: Entry, place: str, producers: Sequence[Pro
             except _PASSING:
                 raise
             except BaseException as error:  # noqa: BLE001 (whatever a channel, or a property of an item, raises)
-                _refused(channel, producers, Work(stand_in, way, payload), error)
+                _refused(channel, producers, Work(there, way, payload), error)
 
         return push
 
@@ -273,20 +278,17 @@ def _careful(channel: Channel, entry: Entry, place: str, producers: Sequence[Pro
         except _PASSING:
             raise
         except BaseException as error:  # noqa: BLE001 (likewise)
-            if not channel.refuses_whole:
-                _refused(channel, producers, Work(stand_in, "push_batch", batch), error)
-            else:  # nothing of the batch was taken: only those items fail that cannot be
+            if channel.refuses_whole:  # nothing of the batch was taken: only the items that cannot be taken fail
                 in_turn(made, to_items(batch))
+            else:
+                _refused(channel, producers, Work(there, "push_batch", batch), error)
 
-    # Whatever is compiled there by the time when the item is tried again.
-    stand_in = Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, place=place)
-    take_batch = entry.push_batch
     made = Entry(guarded("push"), push_batch, guarded("control"))
     return made
 
 
 def _refused(channel: Channel, producers: Sequence[Producer], work: Work, error: BaseException) -> None:
-    """Deal with what a channel has not taken, by the policy of the slet that has sent it."""
+    """Apply the policy of the slet that has sent an item which a channel has not taken."""
     driver = current_driver()
     component, port = next((one for one in producers if one[0].runner is driver), producers[0])
     component.metrics.failed(error)
@@ -301,14 +303,12 @@ def _refused(channel: Channel, producers: Sequence[Producer], work: Work, error:
     elif policy == "dead-letter":
         for item in to_items(work.payload) if work.way == "push_batch" else [work.payload]:
             set_aside(component, port, item, error)
+    elif driver is None:  # pushed by hand, outside of any driver: the caller gets the error
+        where = f"pushing into the channel {channel.name!r}"
+        raise ComponentFailed(node=component.node.name, phase=where, problem=described(error)) from error
     else:
-        if driver is None:  # pushed by hand, outside of any driver: the caller gets the error
-            where = f"pushing into the channel {channel.name!r}"
-            raise ComponentFailed(node=component.node.name, phase=where, problem=described(error)) from error
-        kept = Kept(port, work.payload, error)
-        component.failed(error, kept)
-        where = f"{component.node.name} is suspended: the channel {channel.name!r} does not take its item"
-        raise Unwind(where, lambda: component.trouble.kept is not kept, work)
+        why = f"is suspended: the channel {channel.name!r} does not take its item"
+        raise _held(component, Kept(port, work.payload, error), work, why)
 
 
 def failed_items(deployment: Deployment, node: str) -> tuple[FailedItem | None, list[FailedItem]]:

@@ -6,6 +6,7 @@ import gc
 import sys
 import threading
 import time
+from typing import Final
 
 from exop.errors import PlanError
 
@@ -13,21 +14,12 @@ from exop.errors import PlanError
 #: the price of every hand-over between busy drivers; and at 1 ms a driver that lets go more often by itself (small
 #: writes to a file) can keep others waiting for seconds, since each time it wins the race to take the lock again. At
 #: 0.2 ms neither happens, and the throughput of two busy drivers is the same.
-SWITCH_INTERVAL = 0.0002
-#: So long a thread lets go of the interpreter when it gives way, in seconds: until another one has woken up.
-BREATH = 0.00005
-
-
-class _Shared:
-    """The switch interval of the process: shortened by the first platform, put back by the last one."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.platforms = 0
-        self.before = 0.0
-
-
-_SHARED = _Shared()
+SWITCH_INTERVAL: Final = 0.0002
+#: Seconds for which a thread that gives way lets go of the interpreter: until another one has woken up.
+BREATH: Final = 0.00005
+#: The switch interval before each platform that runs: the first one shortens it, the last one restores it.
+_BEFORE: Final[list[float]] = []
+_LOCK: Final = threading.Lock()
 
 
 def check_lock() -> None:
@@ -46,34 +38,30 @@ def check_lock() -> None:
 
 def shorten_switch_interval() -> None:
     """Let threads hand the interpreter over sooner, for one more platform; `restore_switch_interval` undoes it."""
-    with _SHARED.lock:
-        if not _SHARED.platforms:
-            _SHARED.before = sys.getswitchinterval()
-            sys.setswitchinterval(min(_SHARED.before, SWITCH_INTERVAL))
-        _SHARED.platforms += 1
+    with _LOCK:
+        _BEFORE.append(_BEFORE[0] if _BEFORE else sys.getswitchinterval())
+        if len(_BEFORE) == 1:
+            sys.setswitchinterval(min(_BEFORE[0], SWITCH_INTERVAL))
 
 
 def restore_switch_interval() -> None:
     """Put back, with the last platform that closes, the switch interval of before the first one."""
-    with _SHARED.lock:
-        _SHARED.platforms -= 1
-        if not _SHARED.platforms:
-            sys.setswitchinterval(_SHARED.before)
+    with _LOCK:
+        before = _BEFORE.pop()
+        if not _BEFORE:
+            sys.setswitchinterval(before)
 
 
 def give_way() -> None:
-    """Let the streams go on before they ask for it.
+    """Let the streams go on before they ask for it: called between the short pieces of work of a change.
 
     A driver that has to ask waits for the switch interval, a timer and its own wake-up: on a busy machine several times
-    as long as a change keeps it. So whoever prepares a change does so in short pieces.
+    as long as a change keeps the interpreter.
     """
     time.sleep(BREATH)
 
 
 def collect_young() -> None:
-    """Collect the youngest objects now, so that the few that a pause makes start no collection in the midst of it.
-
-    It takes some 50 microseconds. A process that does without the collector goes on without it.
-    """
+    """Collect the youngest objects (50 µs), so that those of a pause start no collection in the midst of it."""
     if gc.isenabled():
         gc.collect(0)

@@ -1,9 +1,8 @@
 """Ctrl-C while the mesh changes: it asks the change to give up, and is raised when that is over.
 
-An exception that a signal handler raises lands between any two instructions of the main thread: between closing a
-driver and noting that, or inside the undoing of a change. So the main thread never carries a change out itself. A
-thread of its own does, while the main thread waits; the interrupt becomes a request that the change meets at points
-where it can be undone as a whole. Once the change is decided it is completed.
+An exception that a signal handler raises lands between any two instructions of the main thread, for instance inside
+the undoing of a change. So a thread of its own carries the change out while the main thread waits; the interrupt
+becomes a request that the change meets at points where it can be undone as a whole. A decided change is completed.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import functools
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -61,7 +60,7 @@ class _Request:
 
 
 def asked_to_give_up() -> bool:
-    """An interrupt asks the change that the calling thread carries out to give up."""
+    """Whether an interrupt asks the change that the calling thread carries out to give up."""
     request: _Request | None = getattr(_LOCAL, "request", None)
     return request is not None and request.pending
 
@@ -77,30 +76,27 @@ def check_interrupt() -> None:
         raise KeyboardInterrupt
 
 
-def woken(wake: Callable[[], None]) -> AbstractContextManager[None]:
-    """Call *wake* when an interrupt asks the change to give up; the calling thread carries it out."""
-    request: _Request | None = getattr(_LOCAL, "request", None)
-    return nullcontext() if request is None else _watched(request, wake)
-
-
 @contextmanager
-def _watched(request: _Request, wake: Callable[[], None]) -> Iterator[None]:
-    request.watchers.append(wake)
+def woken(wake: Callable[[], None]) -> Iterator[None]:
+    """Call *wake* when an interrupt asks the change that the calling thread carries out to give up."""
+    request: _Request | None = getattr(_LOCAL, "request", None)
+    watchers = request.watchers if request is not None else []
+    watchers.append(wake)
     try:
         yield
     finally:
-        request.watchers.remove(wake)
+        watchers.remove(wake)
 
 
 def acquire(lock: threading.RLock | threading.Lock) -> None:
-    """Acquire a lock for which other changes may make this one wait for long."""
+    """Acquire a lock that other changes may hold for long; an interrupt ends the wait."""
     while not lock.acquire(timeout=GLANCE if hasattr(_LOCAL, "request") else -1):
         check_interrupt()
 
 
 @contextmanager
 def held(lock: threading.RLock) -> Iterator[None]:
-    """Hold a lock for which other changes may make this one wait for long."""
+    """Hold a lock that other changes may hold for long; an interrupt ends the wait."""
     acquire(lock)
     try:
         yield
@@ -109,7 +105,7 @@ def held(lock: threading.RLock) -> Iterator[None]:
 
 
 def uninterrupted(work: Callable[P, T]) -> Callable[P, T]:
-    """Let *work* be done whole or not at all, whatever interrupts the main thread meanwhile."""
+    """Do *work* whole or not at all, whatever interrupts the main thread meanwhile."""
 
     @functools.wraps(work)
     def done(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -120,12 +116,9 @@ def uninterrupted(work: Callable[P, T]) -> Callable[P, T]:
     return done
 
 
-def delegated(work: Callable[[], T]) -> Callable[[], T]:
+def delegated(work: Callable[[], T], request: _Request | None = None) -> Callable[[], T]:
     """Return *work* for another thread to do on behalf of this one: with its interrupts, driver and context."""
-    return _on_behalf(getattr(_LOCAL, "request", None), work)
-
-
-def _on_behalf(request: _Request | None, work: Callable[[], T]) -> Callable[[], T]:
+    request = getattr(_LOCAL, "request", None) if request is None else request
     context, driver = contextvars.copy_context(), current_driver()
 
     def done() -> T:
@@ -143,7 +136,7 @@ def _carried_out(work: Callable[[], T]) -> T:
     request, running = _Request(), _thread.allocate_lock()
     results: list[T] = []
     errors: list[BaseException] = []
-    done = _on_behalf(request, work)
+    done = delegated(work, request)
 
     def carry_out() -> None:
         try:
@@ -156,9 +149,7 @@ def _carried_out(work: Callable[[], T]) -> T:
     running.acquire()
     with _kept_back(request):
         _thread.start_new_thread(carry_out, ())
-        while not running.acquire(
-            timeout=GLANCE
-        ):  # not without end: `_thread.interrupt_main` wakes no thread that waits
+        while not running.acquire(timeout=GLANCE):  # `_thread.interrupt_main` wakes no thread that waits
             continue
     error = errors[0] if errors else None
     if request.kept:

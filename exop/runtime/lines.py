@@ -210,54 +210,29 @@ class Watch(ABC):
         self.guards: dict[str, Guard] = {}
 
     @property
-    @abstractmethod
-    def there(self) -> Node | ChannelSpec:
-        """The current specification of the node or channel."""
-
-    @property
     def pending(self) -> tuple[Line, ...]:
         """The lines that have not taken effect yet."""
-        return self.there.pending
-
-    @abstractmethod
-    def condition(self, line: Line) -> Condition:
-        """Read the condition of a line."""
-
-    @abstractmethod
-    def settings(self) -> Mapping[str, Any]:
-        """Return the settings that conditions can name."""
-
-    @abstractmethod
-    def configure(self, line: Line) -> None:
-        """Put the settings of a line into effect; exceptions of the slet or channel pass through."""
-
-    @abstractmethod
-    def put_back(self, before: Any) -> None:
-        """Go on with the settings of *before*, which lacks the line that could not take effect."""
+        return self._there.pending
 
     def behind(self, key: str, inner: Entry, carried: PortType) -> Entry:
         """Put a guard in front of an entry; conditions call it *key*."""
         guard = self.guards[key] = Guard(self, inner, carried)
-        self.arm()
+        self._arm()
         return guard.entry
 
-    def arm(self) -> None:
+    def _arm(self) -> None:
         """Let the guards test for the first line; without one they test nothing."""
         for guard in self.guards.values():
             guard.test = guard.time_test = None
         if not self.pending:
             return
-        condition = self.condition(self.pending[0])
-        test = condition.test(self.settings())
+        condition, settings = self._read(self.pending[0])
+        test = condition.test(settings)
         for key, guard in self.guards.items():
             if condition.subject == PUNCTUATION:
                 guard.time_test = test
-            elif self.looks_at(condition.subject, key):
+            elif condition.subject == key or self.section == "channels":  # a channel has one guard, for all names
                 guard.test, guard.fields = test, condition.fields
-
-    def looks_at(self, subject: str, key: str) -> bool:
-        """Whether the guard called *key* tests what conditions call *subject*."""
-        return subject == key
 
     def holds(self, test: Callable[[Any], Any], item: Any) -> bool:
         """Whether the condition holds for an item."""
@@ -267,27 +242,42 @@ class Watch(ABC):
             self.errors += 1
             self.problem = described(error)
             if self.errors == 1:
-                self.ledger.tell(
-                    "a condition raised", place=self.there.name, when=self.pending[0].when, problem=self.problem
-                )
+                facts = {"when": self.pending[0].when, "problem": self.problem}
+                self.ledger.tell("a condition raised", place=self._there.name, **facts)
             return False
 
     def fire(self) -> None:
         """Put the first line into effect, record it, and arm the next one."""
-        before, line, dropped = self.there, self.pending[0], False
+        before, line, dropped = self._there, self.pending[0], False
         try:
-            self.configure(line)
+            self._configure(line)
         except RAISED as error:  # whatever a slet or the channel kind of a plugin raises: the item is not lost by it
             dropped = True
             event = f"a {'slet' if self.section == 'nodes' else 'channel'} refused its settings"
-            self.ledger.tell(event, place=self.there.name, line=str(line), problem=described(error))
-            self.put_back(replace(before, pending=without(before.pending, line)))
-        self.fired(Firing(self.section, self.there.name, line, dropped))
+            self.ledger.tell(event, place=before.name, line=str(line), problem=described(error))
+            self._put_back(replace(before, pending=without(before.pending, line)))
+        self._note(Firing(self.section, before.name, line, dropped))
         self.problem, self.errors = None, 0
-        self.arm()
+        self._arm()
 
-    def fired(self, firing: Firing) -> None:
-        """Record in the mesh that a line has taken effect, or was dropped."""
+    @property
+    @abstractmethod
+    def _there(self) -> Node | ChannelSpec:
+        """The current specification of the node or channel."""
+
+    @abstractmethod
+    def _read(self, line: Line) -> tuple[Condition, Mapping[str, Any]]:
+        """Read the condition of a line; return it with the settings that it can name."""
+
+    @abstractmethod
+    def _configure(self, line: Line) -> None:
+        """Put the settings of a line into effect."""
+
+    @abstractmethod
+    def _put_back(self, before: Any) -> None:
+        """Go on with the settings of *before*, which lacks the line that could not take effect."""
+
+    def _note(self, firing: Firing) -> None:
         self.ledger.note(firing)
 
 
@@ -307,35 +297,27 @@ class NodeWatch(Watch):
         return self.behind(port.name, inner, port.type)
 
     @property
-    def there(self) -> Node:
-        """The node."""
+    def _there(self) -> Node:
         return self._component.node
 
-    def condition(self, line: Line) -> Condition:
-        """Read it with the ports, state and settings of the slet."""
-        return condition_of(self._component.node, line)
+    def _read(self, line: Line) -> tuple[Condition, Mapping[str, Any]]:
+        return condition_of(self._component.node, line), self._component.node.settings
 
-    def settings(self) -> Mapping[str, Any]:
-        """The settings of the node."""
-        return self._component.node.settings
-
-    def configure(self, line: Line) -> None:
-        """Configure the component."""
+    def _configure(self, line: Line) -> None:
         self._component.configure(fired(self._component.node, line))
 
-    def put_back(self, before: Node) -> None:
-        """Configure the component as before."""
+    def _put_back(self, before: Node) -> None:
         with suppress(*RAISED):
             self._component.configure(before)
         self._component.node = before
 
-    def fired(self, firing: Firing) -> None:
+    def _note(self, firing: Firing) -> None:
         """Compile the entries again, and record it in the mesh, unless the component is a follower."""
         for key, guard in self.guards.items():
             port, compiled = self._compiled[key]
             guard.inner = compiled(self._component, port)
         if self.ledger.counts(self._component):
-            super().fired(firing)
+            self.ledger.note(firing)
         self._component.announce()
 
 
@@ -350,29 +332,17 @@ class ChannelWatch(Watch):
         self._names = names
 
     @property
-    def there(self) -> ChannelSpec:
-        """The specification of the channel."""
+    def _there(self) -> ChannelSpec:
         return self.ledger.asked[self._channel.name]
 
-    def condition(self, line: Line) -> Condition:
-        """Read it with the item type of the channel."""
-        return read_condition(line.when, self._names)
+    def _read(self, line: Line) -> tuple[Condition, Mapping[str, Any]]:
+        return read_condition(line.when, self._names), {}
 
-    def settings(self) -> Mapping[str, Any]:
-        """A condition on a channel names no settings."""
-        return {}
-
-    def looks_at(self, subject: str, key: str) -> bool:
-        """There is one guard: all names but `punctuation` stand for the item."""
-        return True
-
-    def configure(self, line: Line) -> None:
-        """Reconfigure the channel."""
-        channel, asked = self._channel, self.there
+    def _configure(self, line: Line) -> None:
+        channel, asked = self._channel, self._there
         after = replace(asked, settings={**asked.settings, **line.settings}, pending=without(asked.pending, line))
         channel.reconfigure(channel_settings(type(channel), after), close=line.close_windows)
         self.ledger.ask(after)
 
-    def put_back(self, before: ChannelSpec) -> None:
-        """Leave the channel as it is."""
+    def _put_back(self, before: ChannelSpec) -> None:
         self.ledger.ask(before)

@@ -230,8 +230,7 @@ class ComponentManager:
         registrations = self._services.get(component.id)
         if registrations:
             hangs = component.trouble.hang is not None
-            known = names.HANGS in registrations[0].reference.properties
-            more = {names.HANGS: hangs} if hangs or known else {}
+            more = {names.HANGS: hangs} if hangs or component.trouble.hung else {}
             pending = [str(line) for line in component.node.pending] or None
             registrations[0].update({names.STATE: str(component.status), names.PENDING: pending, **more})
 

@@ -1,8 +1,8 @@
 """The figures of one component: counts are exact, times are measured by samples.
 
-A chain of fused slets counts an item once, where it enters: the driver or queue that pushes it counts it anyway. The
-figures of each slet in the chain follow by conservation: it has received what the slet before it has passed on, and
-passes on what it has received, except for the deviations (no result, several, an error), which its `Tally` counts.
+A chain of fused slets counts an item once, where it enters. The figures of each slet in the chain follow by
+conservation: it has received what the slet before it has passed on, and passes on what it has received, except for the
+deviations (no result, several, an error), which its `Tally` counts.
 """
 
 from __future__ import annotations
@@ -37,11 +37,7 @@ _LEVELS: Final = 8
 
 
 class Flow:
-    """A count of the items that one place passes on, part of which another place receives without counting them.
-
-    Args:
-        passed: Reads the count.
-    """
+    """A count of the items that one place passes on (*passed* reads it); another place need not count them."""
 
     __slots__ = ("_connected_at", "_read", "_target")
 
@@ -52,16 +48,16 @@ class Flow:
 
     @property
     def passed(self) -> int:
-        """How many items it has passed on."""
+        """The number of items that it has passed on."""
         return self._read()
 
     @property
     def since(self) -> int:
-        """How many it has passed on to where it leads now."""
+        """The number of these since it was connected to its present target."""
         return self.passed - self._connected_at
 
     def lead_into(self, target: Tally | None) -> None:
-        """Pass items on to *target* from now on, which derives its own count from this one; the driver is parked."""
+        """Connect it to *target*, which derives its own count from this one; the driver is parked."""
         if target is self._target:
             return
         with READING:
@@ -78,12 +74,12 @@ class Tally(Flow):
 
     Attributes:
         received: Items that were counted on their way in.
-        sources: Flows into the port that are counted where they come from.
+        sources: Flows into the port, which are counted at their beginning.
         earlier: Items of flows that lead elsewhere now. Apart from `received`, since any thread may end a flow.
-        stopped: Items that have not passed on to the next slet of the chain: no result, several, an error.
+        stopped: Items without exactly one result: none, several, an error.
         returned: Items that were given back, to be pushed once more.
-        sent: Results that left by another way than through the chain.
-        chained: A single result is passed on through the chain.
+        sent: Results that did not leave through the chain.
+        chained: A single result leaves through the chain.
     """
 
     __slots__ = ("chained", "earlier", "received", "returned", "sent", "sources", "stopped")
@@ -96,12 +92,12 @@ class Tally(Flow):
 
     @property
     def passed(self) -> int:
-        """How many items have passed on through the chain, each as one result."""
+        """The number of items that have passed on through the chain, each as one result."""
         return self.entered - self.stopped
 
     @property
     def entered(self) -> int:
-        """How many items have entered, those included that were given back."""
+        """The number of items that have entered, those included that were given back."""
         found = self.received + self.earlier
         for source in self.sources:
             found += source.since
@@ -109,12 +105,12 @@ class Tally(Flow):
 
     @property
     def items_in(self) -> int:
-        """How many items the slet has received."""
+        """The number of items that the slet has received."""
         return self.entered - self.returned
 
     @property
     def items_out(self) -> int:
-        """How many results have left."""
+        """The number of results that have left."""
         return self.sent + (self.passed if self.chained else 0)
 
     def give_back(self, items: int) -> None:
@@ -129,14 +125,18 @@ class ComponentMetrics:
     Attributes:
         own: The figures that the slet reports of itself.
         tallies: By input port that is pushed to.
-        before: Items counted by predecessors, or before a recovery, minus those that the component has processed as a
-            follower or in a replay.
+        before: Items counted by predecessors, or before a recovery, minus those processed as a follower or in a replay.
         recovered: Of those, the items in and out that a checkpoint has brought.
         batches, errors, skipped: Calls with a batch, exceptions, items left out because of one.
         last_error: The class and text of the last exception.
         busy: The seconds in calls with batches or columns, all of which are measured.
         times, singles, latencies: The last measured seconds: of such a call, of one with an item, and since the source.
+            Each is made when it is first read: an idle slet has none.
     """
+
+    times = cached_property(lambda _: deque[float](maxlen=512))
+    singles = cached_property(lambda _: deque[float](maxlen=512))
+    latencies = cached_property(lambda _: deque[float](maxlen=512))
 
     def __init__(self) -> None:
         self.own = OwnFigures()
@@ -149,35 +149,20 @@ class ComponentMetrics:
         self._inherited: Counts = {}
 
     def tally(self, port: str) -> Tally:
-        """The tally of an input port."""
+        """Return the tally of an input port."""
         found = self.tallies.get(port)
         return found if found is not None else self.tallies.setdefault(port, Tally())
 
     def succeed(self, own: Counts, predecessor: Counts) -> None:
-        """Go on from what a predecessor has counted; what the component has counted by itself so far is apart."""
+        """Go on from the counts of a predecessor; the component's *own* so far do not count."""
         self.before, self._inherited = {key: -items for key, items in own.items()}, {}
         self.inherit(predecessor)
 
     def inherit(self, counts: Counts) -> None:
-        """Take over what a predecessor has counted; once more when it has given away its in-flight items."""
+        """Take over the counts of a predecessor; once more when it has given away its in-flight items."""
         for key, items in counts.items():
             self.before[key] = self.before.get(key, 0) + items - self._inherited.get(key, 0)
         self._inherited = counts
-
-    @cached_property
-    def times(self) -> deque[float]:
-        """The last measured calls with batches; made when there are any, as the others: an idle slet has none."""
-        return deque(maxlen=512)
-
-    @cached_property
-    def singles(self) -> deque[float]:
-        """The last measured calls with single items."""
-        return deque(maxlen=512)
-
-    @cached_property
-    def latencies(self) -> deque[float]:
-        """The last measured latencies, from the source to here."""
-        return deque(maxlen=512)
 
     def failed(self, error: BaseException) -> None:
         """Count an exception of the slet."""
@@ -185,7 +170,7 @@ class ComponentMetrics:
         self.last_error = described(error)
 
     def timed(self, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
-        """The measured twin of a slet's call. *lazy* calls return an iterator, which is run to its end inside."""
+        """Return the measured twin of a slet's call, in which the iterator of a *lazy* one is run to its end."""
         clock = time.perf_counter
 
         def call_timed(item: Any) -> Any:
@@ -197,19 +182,19 @@ class ComponentMetrics:
         return call_timed
 
     def busy_seconds(self, singles: int) -> float:
-        """The seconds inside the slet: exact for batches, an estimate for *singles* by the median of the samples."""
+        """The seconds inside the slet: exact for batches, estimated by the median of the samples for *singles*."""
         times = sorted(self.singles)  # a copy: its driver adds to it meanwhile
         return round(self.busy + (times[len(times) // 2] * singles if times else 0.0), 6)
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Go on from what `figures_of` gave for a checkpoint; one of an earlier release has none."""
+        """Go on from the `figures_of` a checkpoint; one of an earlier release has none."""
         self.before = {(direction, port): count for direction, port, count in held.get("items", ())}
         self.batches, self.errors, self.skipped = (held.get(name, 0) for name in ("batches", "errors", "skipped"))
         self.recovered = total(self.before, "in"), total(self.before, "out")
 
 
 def counts_of(component: Component) -> Counts:
-    """The items of every port; exact while nothing is in flight, and at other times up to the item under way."""
+    """Return the items of every port: exact while nothing is in flight, at other times up to the item under way."""
     with READING:
         found = dict(component.metrics.before)
         for key, items in counted_by(component).items():
@@ -218,14 +203,14 @@ def counts_of(component: Component) -> Counts:
 
 
 def figures_of(component: Component) -> dict[str, Any]:
-    """The counts as plain data, for a checkpoint; `ComponentMetrics.restore` takes it back."""
+    """Return the counts as plain data for `ComponentMetrics.restore`."""
     metrics, counts = component.metrics, counts_of(component)
     items = [[direction, port, count] for (direction, port), count in counts.items()]
     return {"items": items, "batches": metrics.batches, "errors": metrics.errors, "skipped": metrics.skipped}
 
 
 def counted_by(component: Component) -> Counts:
-    """What a component has counted itself, without what it has inherited."""
+    """Return the items that a component has counted itself, without those that it has inherited."""
     tallies, driver = dict(component.metrics.tallies), component.driver
     found: Counts = {("in", name): port.rows for name, port in component.pulled.items()}
     found |= {("in", name): tally.items_in for name, tally in tallies.items()}
@@ -238,27 +223,22 @@ def counted_by(component: Component) -> Counts:
 
 
 def disconnect(component: Component) -> None:
-    """Let the counts of the places behind a component depend on it no more: it has left."""
+    """Disconnect the counts of the places behind a component, which has left."""
     for flow in (*component.metrics.tallies.values(), getattr(component.driver, "flow", None)):
         if flow is not None:
             flow.lead_into(None)
 
 
 def total(counts: Counts, direction: Direction) -> int:
-    """The items of all ports of one direction."""
+    """Return the items of all ports of one direction."""
     return sum(items for (found, _), items in counts.items() if found == direction)
 
 
 def quantiles(values: Iterable[float]) -> dict[str, float]:
-    """The median, the 95 % and the 99 % quantile in milliseconds; empty without values."""
+    """Return the median, the 95 % and the 99 % quantile in milliseconds; nothing without values."""
     ordered = sorted(values)
-    if not ordered:
-        return {}
-    last = len(ordered) - 1
-    return {
-        name: round(ordered[round(last * part)] * 1000, 4)
-        for name, part in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
-    }
+    parts = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)) if ordered else ()
+    return {name: round(ordered[round((len(ordered) - 1) * part)] * 1000, 4) for name, part in parts}
 
 
 class OwnFigures:

@@ -1,18 +1,14 @@
 """The life cycle of a component: opening and closing its slet, and the calls that it makes beside its items.
 
-They run the slet's own code, and so each has a time. An opening is measured: the time that it waits costs the streams
-nothing, the time that it computes or imports is shared with them. A plan shows the figures of the last opening, or the
-imports that the code of the first one names.
+They run the slet's own code, and so each has a time.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from types import CodeType, FunctionType
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from exop.errors import ComponentFailed
@@ -91,6 +87,12 @@ class Living:
     def shut(self) -> bool:
         """Whether it is suspended, or has failed in a call beside its items."""
         return self.status is State.SUSPENDED or (self.stuck and self.status is State.FAILED)
+
+    @property
+    def held(self) -> bool:
+        """Whether no items are let in: the component is suspended, or is to begin so, or is closed."""
+        waiting = self.node.suspended and self.status in (State.CREATED, State.OPENING, State.READY)
+        return waiting or self.shut or self.status is State.STOPPED
 
     def tell(self) -> None:
         """Notify listeners that a visible property has changed; deferred while it is muted."""
@@ -215,7 +217,7 @@ class Living:
             self.committing.abandon()
 
     def stopping(self, *, then_proceed: bool = False) -> Callable[[], None]:
-        """Return the call that lets an engine put out all results of what it was given, for any thread to make.
+        """Return the call that lets an engine put out the results of all its input, for any thread to make.
 
         `proceed` overtakes it: the call does nothing if it begins later, and lets the slet go on if it returns later.
         With *then_proceed* it lets the slet go on in any case, unless the slet is about to stop once more.
@@ -261,32 +263,30 @@ def close_all(components: Iterable[Component], timeout: float) -> bool:
     deadline = time.monotonic() + max(timeout, LEAST)
     closing: list[tuple[Component, UserCall[None] | None]] = []
     interrupts: list[KeyboardInterrupt] = []
-
-    def attempt(component: Component, work: Callable[[], object]) -> None:
-        try:
-            work()
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (the others are closed all the same)
-            component.error = error
-            node, problem = component.node.name, described(error)
-            logger("exop.runtime").error("closing failed", node=node, component=component.id, error=problem)
-            interrupts.extend([error] if isinstance(error, KeyboardInterrupt) else [])
-
-    def begin(component: Component) -> None:
-        call = component.begin_exit()
-        closing.append((component, call))
-        if call is not None:
-            call.wait(min(HOLDING, max(0.0, deadline - time.monotonic())))
-
-    def end(component: Component, call: UserCall[None] | None) -> None:
-        component.end_exit(call, max(0.0, deadline - time.monotonic()))
-
     for component in components:
-        attempt(component, partial(begin, component))
+        with _logged(component, interrupts):
+            call = component.begin_exit()
+            closing.append((component, call))
+            if call is not None:
+                call.wait(min(HOLDING, max(0.0, deadline - time.monotonic())))
     for component, call in closing:
-        attempt(component, partial(end, component, call))
+        with _logged(component, interrupts):
+            component.end_exit(call, max(0.0, deadline - time.monotonic()))
     for interrupt in interrupts:
         raise interrupt
     return all(call is None or call.over for _, call in closing)
+
+
+@contextmanager
+def _logged(component: Component, interrupts: list[KeyboardInterrupt]) -> Iterator[None]:
+    """Log an error of the block, so that the other components are closed all the same."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (whatever the slet raises)
+        component.error = error
+        node, problem = component.node.name, described(error)
+        logger("exop.runtime").error("closing failed", node=node, component=component.id, error=problem)
+        interrupts.extend([error] if isinstance(error, KeyboardInterrupt) else [])
 
 
 def progress(deployment: Deployment) -> dict[str, Any]:
@@ -311,46 +311,3 @@ def overrides(cls: Callable[..., Any], *names: str) -> bool:
 def opens(spec: SletSpec) -> bool:
     """Whether the slet has something to open."""
     return spec.is_class and overrides(spec.factory, "__enter__", "ready")
-
-
-def imports_to_open(spec: SletSpec) -> list[str]:
-    """List the modules that opening will import, as far as the code shows, and that are not imported yet.
-
-    Read from `__enter__`, and from what it calls in its own class and module.
-    """
-    found: dict[str, None] = {}
-    todo, seen = [getattr(spec.factory, "__enter__", None)], set[CodeType]()
-    while todo:
-        function = todo.pop()
-        if not isinstance(function, FunctionType) or function.__code__ in seen:
-            continue
-        seen.add(function.__code__)
-        for code in _nested(function.__code__):
-            found |= dict.fromkeys(_imported(code, function.__globals__.get("__package__") or ""))
-            todo += [getattr(spec.factory, name, None) for name in code.co_names]
-            near = [function.__globals__.get(name) for name in code.co_names]
-            todo += [one for one in near if getattr(one, "__module__", None) == function.__module__]
-    return [name for name in found if name not in sys.modules]
-
-
-def _nested(code: CodeType) -> Iterator[CodeType]:
-    """The code of a function and of those that it defines."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _nested(constant)
-
-
-def _imported(code: CodeType, package: str) -> Iterator[str]:
-    """The modules that the import statements in *code* name, in full."""
-    # Imported lazily: only plans that open a class need it.
-    import dis
-    from importlib.util import resolve_name
-
-    steps = list(dis.get_instructions(code))
-    for place, step in enumerate(steps):
-        if step.opname == "IMPORT_NAME":
-            level = steps[place - 2].argval
-            name = "." * level + step.argval if isinstance(level, int) else step.argval
-            if package or not name.startswith("."):
-                yield resolve_name(name, package)

@@ -1,4 +1,4 @@
-"""The state directory of a platform: what it remembers of applications, their activity, plugins and checkpoints."""
+"""The state directory of a platform: its applications, their activity, plugins and checkpoints."""
 
 from __future__ import annotations
 
@@ -83,9 +83,7 @@ class Store:
             self.engines.discard(mesh.name)
 
     def update(self, *meshes: Mesh) -> None:
-        """Store what applications have become, in one transaction: all of them, or none; of each what has changed.
-
-        One that was removed meanwhile stays so.
+        """Store the changes of applications, in one transaction: all, or none. One that was removed stays so.
 
         Raises:
             StateError: it cannot be written; everything is as it was.
@@ -111,7 +109,7 @@ class Store:
         self.engines.keep(name, named)
 
     def note(self, mesh: Mesh) -> StateError | None:
-        """Store what an application that runs has become; what cannot be written now is, with the next thing that is.
+        """Store the changes of an application that runs; if they cannot be written now, then with the next ones.
 
         Returns the problem, if there is one: the application runs all the same.
         """
@@ -123,10 +121,10 @@ class Store:
         return None
 
     def catch_up(self) -> None:
-        """Write what could not be written before.
+        """Write the changes that could not be written before.
 
         Raises:
-            StateError: it still cannot.
+            StateError: they still cannot.
         """
         for mesh in list(self._unwritten.values()):
             self.update(mesh)
@@ -159,19 +157,18 @@ class Store:
 
     def applications(self) -> list[StoredApplication]:
         """All stored applications, by name; one whose rows are damaged counts as active, so that its damage shows."""
-        rows = self.database.rows("SELECT name, revision, active FROM applications")
-        query = "SELECT content FROM sections WHERE application = ? ORDER BY kind, place"
-        found = {
-            name: StoredApplication(
-                name, revision, "\n".join(text for (text,) in self.database.rows(query, name)), bool(active)
+        found = {}
+        for name, revision, active in self.database.rows("SELECT name, revision, active FROM applications"):
+            sections = self.database.rows(
+                "SELECT content FROM sections WHERE application = ? ORDER BY kind, place", name
             )
-            for name, revision, active in rows
-        }
+            topology = "\n".join(text for (text,) in sections)
+            found[name] = StoredApplication(name, revision, topology, bool(active))
         found |= {name: StoredApplication(name, 0, "", active=True) for name in self.database.damaged}
         return [found[name] for name in sorted(found)]
 
     def close(self) -> None:
-        """Close the database and let go of the directory; what could not be written before is tried once more."""
+        """Close the database and unlock the directory; a last attempt is made for changes that are not written."""
         try:
             self.catch_up()
         except StateError as problem:

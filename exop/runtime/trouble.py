@@ -1,4 +1,4 @@
-"""Failed items as values: the one that a slet is suspended on, those that were set aside, and a file of one of them."""
+"""Failed items as values: the one on which a slet is suspended, those that were set aside, and a file of one."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ FOUND, LEFT, NONE = "as the call found it", "as the failed call left it", "the s
 
 @dataclass(frozen=True)
 class FailedItem:
-    """An item for which a slet raised, with all that it takes to try it again somewhere else.
+    """An item for which a slet raised, with everything needed to try it again somewhere else.
 
     Attributes:
         kind: The slet is suspended on it (`kept`), or it was set aside (`dead letter`).
-        application, node: Where it failed.
+        application, node: The place of the failure.
         slet: The identity of the slet.
-        code: The module and name of its function or class; `None` where it has none that is found again.
-        port: The port that it came in by; empty for a slet that is iterated.
-        item: The item itself; of a slet that pulls, what its ports had given it last, by port.
-        settings: What the slet was configured with.
+        code: The module and name of its function or class; `None` where no other process could find it by that.
+        port: The input port; empty for a slet that is iterated.
+        item: The item itself; of a slet that pulls, the items that it had pulled last, by port.
+        settings: The settings of the slet.
         memento: Its state, as it is stored; `None` if it is not known.
-        told: What the memento is: as the call found it (`atomic`), or as the failed call left it; or why there is none.
+        told: Whether the memento is as the call found it (`atomic`) or left it, or why there is none.
         error: The class and text of the exception.
         traceback: As Python prints it.
         at: When, in seconds since the epoch.
@@ -71,7 +71,7 @@ class FailedItem:
         }
 
     def to_bytes(self) -> bytes:
-        """The content of a file that `exop.testing.replay` takes.
+        """Return the content of a file that `exop.testing.replay` takes.
 
         Raises:
             NotStorable: the item is of a type that cannot be stored.
@@ -88,7 +88,7 @@ class FailedItem:
         return encode({"exop failed item": FORMAT, **found})
 
     def as_data(self) -> dict[str, Any]:
-        """The fields; settings that cannot be stored as the text that they are configured with."""
+        """Return the fields as plain data; settings that cannot be stored are text."""
         return {**vars(self), "settings": {name: _storable(value) for name, value in self.settings.items()}}
 
     @staticmethod
@@ -128,13 +128,13 @@ class FailedItem:
 
     @property
     def place(self) -> str:
-        """Describe the place of the failure."""
+        """The place of the failure: application and node."""
         return f"{self.application}.{self.node}"
 
 
 @dataclass
 class Kept:
-    """The item on which a slet is suspended, and why; of a slet that pulls, what its ports had given it last."""
+    """The item on which a slet is suspended, and the error; of a slet that pulls, the items that it had pulled last."""
 
     port: str
     item: Any
@@ -143,16 +143,16 @@ class Kept:
 
     @property
     def text(self) -> str:
-        """The traceback, as Python prints it; an earlier try of the item is no part of it."""
+        """The traceback, as Python prints it, without that of an earlier try of the item."""
         return traceback_of(self.error, without=Unwind)
 
 
 class DeadLetters:
-    """The items of one node that were set aside, the newest ones: beyond the bound the oldest goes, and is counted.
+    """The newest items of one node that were set aside.
 
     Attributes:
-        letters: Those that are kept, in order.
-        dropped: So many have gone.
+        letters: The items, in order.
+        dropped: The number of older ones, beyond the bound.
         heavy: The memento is too large to be kept with every item.
     """
 
@@ -168,22 +168,22 @@ class DeadLetters:
         return iter(list(self.letters))
 
     def add(self, letter: FailedItem, most: int) -> None:
-        """Keep one more, and no more than *most*."""
+        """Add one; beyond *most* the oldest is dropped."""
         self.letters.append(letter)
         while len(self.letters) > most:
             self.letters.pop(0)
             self.dropped += 1
 
     def take(self) -> list[FailedItem]:
-        """Take out what there is, in order."""
+        """Take all out, in order."""
         return [self.letters.pop(0) for _ in range(len(self.letters))]
 
     def capture(self) -> dict[str, Any]:
-        """All of them, as plain data; `restore` takes it back."""
+        """Return all of them as plain data for `restore`."""
         return {"letters": [one.as_data() for one in self], "dropped": self.dropped}
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Keep these again."""
+        """Take back the data of `capture`."""
         self.letters.extend(FailedItem(**one) for one in held["letters"])
         self.dropped += held["dropped"]
 
@@ -194,9 +194,9 @@ class Hang:
 
     Attributes:
         driver: The driver that runs the slet.
-        items: So many items has that driver handled, this one among them.
-        since: When the call began, by *clock*.
-        stack: Where the slet was when this was noted.
+        items: The number of items that the driver has handled, with this one.
+        since: The time at which the call began, by *clock*.
+        stack: The stack of the slet when this was noted.
     """
 
     driver: str
@@ -207,7 +207,7 @@ class Hang:
 
     @property
     def seconds(self) -> float:
-        """For how long it has been so."""
+        """The time since then."""
         return self.clock() - self.since
 
 
@@ -219,18 +219,20 @@ class Trouble:
         kept: The item on which it is suspended.
         dead: The items that were set aside.
         hang: The item that takes longer than the slet's time-out.
-        tries: How often it was iterated in vain, since it had yielded so much (`sent`).
+        hung: There was such an item.
+        tries: How often it was iterated in vain since it had yielded `sent` items.
     """
 
     kept: Kept | None = None
     dead: DeadLetters = field(default_factory=DeadLetters)
     hang: Hang | None = None
+    hung: bool = False
     tries: int = 0
     sent: int = -1
 
 
 def kept_item(component: Component) -> FailedItem | None:
-    """The item on which a component is suspended; its memento cannot change meanwhile."""
+    """Return the item on which a component is suspended; its memento cannot change meanwhile."""
     kept = component.trouble.kept
     if kept is None:
         return None
@@ -289,7 +291,7 @@ def _failed(component: Component, port: str, item: Any, error: BaseException) ->
 
 
 def _memento(component: Component, most: int | None) -> tuple[bytes | None, str]:
-    """The memento as it is stored, and what it is."""
+    """The memento as it is stored, and its `told`."""
     if component.state is None:
         return None, NONE
     from exop.model.stored import pack

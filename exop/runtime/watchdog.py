@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FrameType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from exop.logs import logger
 from exop.model.diff import touched
@@ -48,7 +48,7 @@ class Sampler:
         self.begin()
 
     def begin(self) -> None:
-        """Begin with no function and no thread: also in a forked child, which has none of its parent's."""
+        """Begin with no function and no thread; called in a forked child, too."""
         self._lock = threading.Lock()
         self._looks: list[Callable[[], bool]] = []
 
@@ -86,19 +86,16 @@ if hasattr(os, "register_at_fork"):
 
 
 class Attended:
-    """The components that are looked at, by node, each for its own reason: most are not.
-
-    Attributes:
-        driving: They have a driver, or several.
-        patient: They have a time-out per item.
-        showing: They buffer their output, and make it visible when they are called.
-        failed: They are suspended on an item, or broken.
-    """
+    """The few components that have to be looked at, by node, for each reason."""
 
     def __init__(self) -> None:
+        #: They have a driver, or several.
         self.driving: dict[str, Component] = {}
+        #: They have a time-out per item.
         self.patient: dict[str, Component] = {}
+        #: They buffer their output, and make it visible when they are called.
         self.showing: dict[str, Component] = {}
+        #: They are suspended on an item, or broken.
         self.failed: dict[str, Component] = {}
 
     def renew(self, before: Mapping[str, Component], now: Mapping[str, Component]) -> None:
@@ -110,7 +107,7 @@ class Attended:
             self.note(now[name])
 
     def note(self, component: Component) -> None:
-        """Look at a component, or no more, according to its present state."""
+        """Add a component, or take it out, according to its present state."""
         for found, wanted in (
             (self.driving, component.driver is not None or bool(component.pullers)),
             (self.patient, component.node.patience is not None),
@@ -182,7 +179,7 @@ class Watchdog:
         return before
 
     def _report(self, component: Component, hang: Hang, patience: float) -> None:
-        component.trouble.hang = hang
+        component.trouble.hang, component.trouble.hung = hang, True
         component.tell()
         name = component.lifecycle.component
         logger("exop.runtime").warning(
@@ -264,8 +261,7 @@ class Visibility:
             self._failing.pop(component.id, None)
 
 
-@dataclass(frozen=True)
-class Inside:
+class Inside(NamedTuple):
     """A slet in which a driver is: `frame` is that of this call of the slet, as long as it lasts."""
 
     component: Component
@@ -274,7 +270,7 @@ class Inside:
 
 
 def inside(components: Iterable[Component], driver: Driver) -> Inside | None:
-    """The slet that *driver* runs at this moment; `None` if it is in none: waiting for room, or for an item."""
+    """Return the slet that *driver* runs at this moment; `None` if it waits for room, or for an item."""
     innermost = _innermost(driver)
     found = _find(components, driver, innermost)
     if found is None:
@@ -288,10 +284,7 @@ def inside(components: Iterable[Component], driver: Driver) -> Inside | None:
 
 
 def current_node() -> tuple[str, str] | None:
-    """The application and the node whose slet has called this; `None` outside of all slets.
-
-    It looks at the stack, and at every slet of the application: for log records, and the like.
-    """
+    """Return the application and the node whose slet has called this, for log records; `None` outside of all slets."""
     driver = current_driver()
     live = [one for reference in LIVE.valuerefs() if (one := reference()) is not None]
     names = {one.application for one in live if driver is not None and driver in (one.driver, one.runner)}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
+from types import CodeType, FunctionType
 
 from exop.model.lifecycle import State
 from exop.model.slet import Slet
+from exop.model.spec import SletSpec
 from exop.runtime.budget import Opened
 from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
-from exop.runtime.opening import imports_to_open, opens
+from exop.runtime.opening import opens
 from exop.shown import shown
 from exop.wiring.drain import HELPLESS
 from exop.wiring.lines import notes_on_lines
@@ -120,3 +123,46 @@ def _of_new(step: Step, opened: Mapping[str, Opened]) -> Iterator[str]:
         yield f"{text} and cost the stream nothing"
     else:
         yield f"{text}: time that it waits costs the stream nothing, time that it computes or imports is shared with it"
+
+
+def imports_to_open(spec: SletSpec) -> list[str]:
+    """List the modules that opening will import, as far as the code shows, and that are not imported yet.
+
+    Read from `__enter__`, and from what it calls in its own class and module.
+    """
+    found: dict[str, None] = {}
+    todo, seen = [getattr(spec.factory, "__enter__", None)], set[CodeType]()
+    while todo:
+        function = todo.pop()
+        if not isinstance(function, FunctionType) or function.__code__ in seen:
+            continue
+        seen.add(function.__code__)
+        for code in _nested(function.__code__):
+            found |= dict.fromkeys(_imported(code, function.__globals__.get("__package__") or ""))
+            todo += [getattr(spec.factory, name, None) for name in code.co_names]
+            near = [function.__globals__.get(name) for name in code.co_names]
+            todo += [one for one in near if getattr(one, "__module__", None) == function.__module__]
+    return [name for name in found if name not in sys.modules]
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    """The code of a function and of those that it defines."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)
+
+
+def _imported(code: CodeType, package: str) -> Iterator[str]:
+    """The modules that the import statements in *code* name, in full."""
+    # Imported lazily: only plans that open a class need it.
+    import dis
+    from importlib.util import resolve_name
+
+    steps = list(dis.get_instructions(code))
+    for place, step in enumerate(steps):
+        if step.opname == "IMPORT_NAME":
+            level = steps[place - 2].argval
+            name = "." * level + step.argval if isinstance(level, int) else step.argval
+            if package or not name.startswith("."):
+                yield resolve_name(name, package)

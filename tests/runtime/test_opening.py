@@ -14,38 +14,20 @@ from exop.model.mesh import Node
 from exop.model.slet import Slet, input_port
 from exop.runtime.budget import UserCalls
 from exop.runtime.component import Component
-from exop.runtime.opening import imports_to_open, opens
+from exop.runtime.opening import opens
 from tests.change.tools import chain, changed, end, endless, grows, plain, whole, writing
 from tests.rig import PATIENCE, threads_leave
 
 
-def helper() -> None:
-    """Import what nobody else does."""
-    import this_module_is_not_there.at_all  # noqa: F401
-
-
-class Importing(Slet):
-    """Imports in many ways when it is opened."""
+class Opens(Slet):
+    """Has something to open."""
 
     def __enter__(self) -> Self:
-        import json  # noqa: F401
-
-        from another_that_is_not_there import something  # noqa: F401
-
-        def later() -> None:
-            import one_more_that_is_not_there  # noqa: F401
-
-        self._prepare()
-        helper()
         return self
-
-    def _prepare(self) -> None:
-        from .siblings_not_there import anything  # noqa: F401
 
     @input_port
     def item(self, item: int) -> None:
-        """Import what is no business of the opening."""
-        import not_for_the_opening  # noqa: F401
+        """Take one."""
 
 
 class Plain(Slet):
@@ -66,20 +48,9 @@ def spec(thing):
     return thing.__slet__
 
 
-def test_what_opening_will_import_is_read_from_its_code():
-    """Imports of `__enter__`, of its own methods and of functions beside it, in full, unless they are there already."""
-    assert sorted(imports_to_open(spec(Importing))) == [
-        "another_that_is_not_there",
-        "one_more_that_is_not_there",
-        "tests.runtime.siblings_not_there",
-        "this_module_is_not_there.at_all",
-    ]
-    assert imports_to_open(spec(Plain)) == []
-
-
 def test_only_a_class_with_an_opening_of_its_own_opens():
     """Functions, and classes without `__enter__`, have nothing to open."""
-    assert [opens(spec(one)) for one in (Importing, Plain, function)] == [True, False, False]
+    assert [opens(spec(one)) for one in (Opens, Plain, function)] == [True, False, False]
 
 
 def test_the_last_opening_of_a_slet_is_remembered():

@@ -9,9 +9,37 @@ from exop import Application, InputPort
 from exop.model.diff import difference
 from exop.model.slet import Slet, input_port, slet
 from exop.runtime.budget import Opened
-from exop.wiring.notes import _of_new
+from exop.wiring.notes import _of_new, imports_to_open
 from exop.wiring.plan import Step
-from tests.runtime.test_opening import Importing
+
+
+def helper() -> None:
+    """Import what nobody else does."""
+    import this_module_is_not_there.at_all  # noqa: F401
+
+
+class Importing(Slet):
+    """Imports in many ways when it is opened."""
+
+    def __enter__(self) -> Self:
+        import json  # noqa: F401
+
+        from another_that_is_not_there import something  # noqa: F401
+
+        def later() -> None:
+            import one_more_that_is_not_there  # noqa: F401
+
+        self._prepare()
+        helper()
+        return self
+
+    def _prepare(self) -> None:
+        from .siblings_not_there import anything  # noqa: F401
+
+    @input_port
+    def item(self, item: int) -> None:
+        """Import what is no business of the opening."""
+        import not_for_the_opening  # noqa: F401
 
 
 class Opens(Slet):
@@ -19,6 +47,14 @@ class Opens(Slet):
 
     def __enter__(self) -> Self:
         return self
+
+    @input_port
+    def item(self, item: int) -> None:
+        """Take one."""
+
+
+class Empty(Slet):
+    """Opens nothing."""
 
     @input_port
     def item(self, item: int) -> None:
@@ -104,3 +140,14 @@ def test_queues_are_looked_for_only_where_connections_may_differ():
     assert not difference(mesh, mesh.configure("middle", by=3)).reconnects
     assert difference(mesh, mesh.replace("middle", drawn)).reconnects
     assert difference(mesh, mesh.remove("end")).reconnects
+
+
+def test_what_opening_will_import_is_read_from_its_code():
+    """Imports of `__enter__`, of its own methods and of functions beside it, in full, unless they are there already."""
+    assert sorted(imports_to_open(Importing.__slet__)) == [
+        "another_that_is_not_there",
+        "one_more_that_is_not_there",
+        "tests.wiring.siblings_not_there",
+        "this_module_is_not_there.at_all",
+    ]
+    assert imports_to_open(Empty.__slet__) == []
