@@ -136,12 +136,12 @@ class Bundles:
             del self._known[one.key]
             return self._facts(one) | {"state": "uninstalled"}
 
-    def update(self, path: str | os.PathLike[str]) -> Facts:
+    def update(self, path: str | os.PathLike[str], **bounds: Any) -> Facts:
         """Install and start a new version of a bundle, let it take the place of the others, and stop those.
 
         Every component of a started version is replaced, in all applications: in one plan for each of them, and all of
         them or none. Returns the facts of the new version, with what was `replaced`, the `settings` that changed by
-        node, and which versions were `stopped`.
+        node, and which versions were `stopped`. The *bounds* are `timeout`, `pause` and `stall`, as for `Plan.apply`.
 
         Raises:
             ArchiveRefused, BundleError: as `install`; or no other version is started.
@@ -149,9 +149,9 @@ class Bundles:
             MeshError, PlanError: the new version cannot take a place: it lacks a slet or a port, cannot take over a
                 state, does not open. Everything is as before, and the new version is not installed.
         """
-        return self.update_archive(pack(Path(path)), str(path))
+        return self.update_archive(pack(Path(path)), str(path), **bounds)
 
-    def update_archive(self, data: bytes, name: str) -> Facts:
+    def update_archive(self, data: bytes, name: str, **bounds: Any) -> Facts:
         """As `update`, of an archive as bytes; *name* is named in errors."""
         manifest = read_archive(data, name).manifest
         with self._turn:
@@ -166,7 +166,7 @@ class Bundles:
             new = self._known[manifest.key]
             try:
                 self._start(new, {}, ())
-                replaced = replace_all(self._ground, [one.key for one in old], new.key)
+                replaced = replace_all(self._ground, [one.key for one in old], new.key, bounds)
             except BaseException:
                 self._take_back(there, running)
                 raise

@@ -125,7 +125,7 @@ class Development:
                 plan = applications.plan(self._merged(applications.get(mesh.name).mesh, mesh))
                 if not plan:
                     return Outcome("unchanged", mesh.name)
-                plan.apply()
+                plan.apply(stall=True)
             except StaleMesh:
                 if tries == _TRIES:
                     raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from exop.bundle.ground import Ground
 from exop.errors import BundleError
@@ -11,8 +12,8 @@ from exop.model.mesh import Mesh
 from exop.model.spec import SletSpec
 
 
-def replace_all(ground: Ground, old: Collection[str], new: str) -> dict[str, list[str]]:
-    """Replace every component of the bundles *old* by the slet of the same name of *new*.
+def replace_all(ground: Ground, old: Collection[str], new: str, bounds: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Replace every component of the bundles *old* by the slet of the same name of *new*, within `Plan.bounded` *bounds*.
 
     Returns the replaced nodes, each with the settings that changed with it, in words. There is one plan for each
     application; all of them are made, or none. Applications that have finished stay as they are.
@@ -31,7 +32,7 @@ def replace_all(ground: Ground, old: Collection[str], new: str) -> dict[str, lis
         nodes = [node for node in deployment.mesh.nodes.values() if node.slet.plugin in old]
         if nodes:
             mesh = _with(deployment.mesh, [node.name for node in nodes], offered, new)
-            plan = ground.applications.plan(mesh)
+            plan = ground.applications.plan(mesh).bounded(**bounds)
             plans.append(plan)
             replaced |= {f"{application}.{step.node}": [str(one) for one in step.settings] for step in plan.steps}
     change_together(ground.applications, plans)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from exop.cli.edits import UNBOUND, Bounds
 from exop.cli.options import HERE, Json, Where
 from exop.cli.peers import the_platform
 from exop.cli.report import DONE
@@ -72,7 +73,7 @@ def start_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> 
         return _told(platform.bundles.start(bundle), json=json)
 
 
-def update_bundle(path: Path, /, *, where: Where = HERE, json: Json = False) -> int:
+def update_bundle(path: Path, /, *, bounds: Bounds = UNBOUND, where: Where = HERE, json: Json = False) -> int:
     """Replace the started version of a bundle by a new one, in all applications, while the streams run.
 
     Every component of the bundle is replaced and keeps its state; all of them, or none if one cannot be. Then the old
@@ -82,7 +83,7 @@ def update_bundle(path: Path, /, *, where: Where = HERE, json: Json = False) -> 
         path: A folder with a bundle.toml, or a zip archive of one.
     """
     with the_platform(where) as platform, _told_as_sent(path):
-        facts = platform.bundles.update(path)
+        facts = platform.bundles.update(path, **bounds.as_data())
     if json:
         print_json(facts)
         return DONE

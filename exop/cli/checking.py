@@ -87,7 +87,7 @@ def checked(app: str, parameters: tuple[str, ...], params: Params, load: Load, *
     from exop.cli.loading import find_target, known_plugins
     from exop.model.picture import Picture
     from exop.model.resolve import resolved
-    from exop.wiring.preview import preview
+    from exop.wiring.notes import preview
 
     catalog = known_plugins(load)
     mesh = resolved(build(find_target(app, catalog), parameters, catalog, params), catalog.slets, durable=False)

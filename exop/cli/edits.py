@@ -39,7 +39,9 @@ class Bounds:
             validator=check_seconds,
         ),
     ] = None
-    allow_stall: Annotated[bool, Parameter(help="Let it stop the stream for longer than --pause.")] = False
+    allow_stall: Annotated[
+        bool, Parameter(help="Where a successor cannot catch up, let it stop the stream for longer than --pause.")
+    ] = False
 
     def as_data(self) -> Data:
         """The bounds, as the change takes them."""

@@ -117,7 +117,7 @@ def _not_running(app: str, parameters: tuple[str, ...], params: Params, load: Lo
     from exop.cli.loading import find_target, known_plugins
     from exop.model.picture import Picture as Drawn
     from exop.model.resolve import resolved
-    from exop.wiring.preview import preview
+    from exop.wiring.notes import preview
 
     catalog = known_plugins(load)
     target = find_target(app, catalog, running())

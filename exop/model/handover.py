@@ -22,15 +22,13 @@ class HandOver:
     """The way in which a state is handed over: in words, and as a function from the old memento to the new one.
 
     The function is called while the stream stands still; it leaves the old memento as it is. `inside`: the successor
-    takes over by itself what is inside of its predecessor. `calls`: the user's code that it calls, which may take long;
-    `took`: the seconds that it has taken on a copy.
+    takes over by itself what is inside of its predecessor. `calls`: the user's code that it calls, which may take long.
     """
 
     text: str
     take: Callable[[Memento | None], Memento | None]
     inside: bool = False
     calls: str | None = None
-    took: float | None = None
 
 
 def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:

@@ -16,7 +16,7 @@ class Bundled(Protocol):
 
     def install_archive(self, data: bytes, name: str) -> dict[str, Any]: ...
     def start(self, name: str) -> dict[str, Any]: ...
-    def update_archive(self, data: bytes, name: str) -> dict[str, Any]: ...
+    def update_archive(self, data: bytes, name: str, **bounds: Any) -> dict[str, Any]: ...
     def stop(self, name: str) -> dict[str, Any]: ...
     def uninstall(self, name: str) -> dict[str, Any]: ...
     def list(self) -> list[dict[str, Any]]: ...
@@ -42,6 +42,14 @@ class Parcel(Request, frozen=True):
     name: str
 
 
+class NewVersion(Parcel, frozen=True):
+    """The archive of a new version, with the bounds of the changes by which it takes the place of the others."""
+
+    timeout: float | None = None
+    pause: float | None = None
+    stall: bool = False
+
+
 class BundleOperations:
     """The operations on the bundles of one platform; each answers what is so then, as plain facts."""
 
@@ -59,9 +67,10 @@ class BundleOperations:
         return self._platform.bundles.start(request.bundle)
 
     @operation(max_request=_LARGEST_REQUEST)
-    def update_bundle(self, request: Parcel) -> dict[str, Any]:
+    def update_bundle(self, request: NewVersion) -> dict[str, Any]:
         """Let a new version take the place of those that are started, in all applications or in none."""
-        return self._platform.bundles.update_archive(request.archive, request.name)
+        bounds = {"timeout": request.timeout, "pause": request.pause, "stall": request.stall}
+        return self._platform.bundles.update_archive(request.archive, request.name, **bounds)
 
     @operation
     def stop_bundle(self, request: OfBundle) -> dict[str, Any]:

@@ -39,18 +39,19 @@ class RemoteBundles:
         """
         return dict(self._client.call("start_bundle", {"bundle": name}, timeout=_PATIENCE))
 
-    def update(self, path: str | os.PathLike[str]) -> dict[str, Any]:
+    def update(self, path: str | os.PathLike[str], **bounds: Any) -> dict[str, Any]:
         """Send a new version of a bundle, which takes the place of those that are started there; these are stopped.
 
         Every component of a started version is replaced, in all applications or in none. Returns the facts of the new
-        version, with what was `replaced`, the `settings` that changed by node, and which versions were `stopped`.
+        version, with what was `replaced`, the `settings` that changed by node, and which versions were `stopped`. The
+        *bounds* are `timeout`, `pause` and `stall`, as for `Plan.apply`.
 
         Raises:
             ArchiveRefused, BundleError: as `install`; or no other version is started there.
             RequirementMissing, BundleBroken: as `start`.
             MeshError, PlanError: the new version cannot take a place; everything is as before there.
         """
-        request = {"archive": pack(Path(path)), "name": str(path)}
+        request = {"archive": pack(Path(path)), "name": str(path), **bounds}
         return dict(self._client.call("update_bundle", request, timeout=_PATIENCE))
 
     def stop(self, name: str) -> dict[str, Any]:

@@ -34,6 +34,8 @@ class PlannedStep(msgspec.Struct, frozen=True):
     does: str
     state: str | None = None
     settings: list[PlannedSetting] = []
+    hand_over_s: float | None = None
+    """Seconds that the hand-over of the state took on a copy, if user code makes it."""
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -69,6 +71,7 @@ class CarriedOut(msgspec.Struct, frozen=True):
 
 def as_data(number: str, plan: PlanLike) -> Planned:
     """Return the part of a plan that is sent to the client."""
+    notes = list(plan.notes)  # for which the hand-over of states is tried
     steps = [
         PlannedStep(
             one.verb,
@@ -85,6 +88,7 @@ def as_data(number: str, plan: PlanLike) -> Planned:
                 )
                 for change in one.settings
             ],
+            plan.took.get(one.node),
         )
         for one in plan.steps
     ]
@@ -96,7 +100,7 @@ def as_data(number: str, plan: PlanLike) -> Planned:
         steps=steps,
         channels_added=[f"{one.name} ({one.kind})" for one in plan.changes.channels_added],
         channels_removed=[one.name for one in plan.changes.channels_removed],
-        notes=list(plan.notes),
+        notes=notes,
         text=str(plan),
         proven=plan.shadow is not None,
     )

@@ -84,7 +84,7 @@ class RemotePlan:
             keep: For so many seconds the predecessors run on behind; `rollback` lets one take over again.
             timeout: How many seconds the drivers have to come to their safe points, 10 by default.
             pause: For how many seconds the hand-over of a state may stop the stream, 0.05 by default.
-            stall: Let it stop the stream for longer.
+            stall: Where a successor cannot catch up, let it stop the stream for longer.
 
         Raises:
             StaleMesh: the application was changed after the plan was made.

@@ -123,9 +123,13 @@ class Applications:
         check_durable(mesh, has_state=True, nodes=None if now.durable is None else plan.changes.nodes)
         self._deployer.check_hosts(plan.changes.nodes)
         check_rebuilds(plan, running)
-        remarks = notes(plan, running, self._manager.kinds, self._manager.user.opened)
+        remarks = notes(running, self._manager.kinds, self._manager.user.opened)
         told = tuple(self.changes.beside.notes(plan))
-        return dataclasses.replace(plan, remarks=lambda: (*remarks(), *told), carry_out=self.changes.carry_out)
+
+        def noted(plan: Plan) -> tuple[str, ...]:
+            return *remarks(plan), *told, *self.changes.notes(plan)
+
+        return dataclasses.replace(plan, remarks=noted, carry_out=self.changes.carry_out)
 
     def apply(
         self, mesh: Mesh, timeout: float | None = None, pause: float | None = None, *, stall: bool = False

@@ -40,8 +40,7 @@ from exop.wiring.participant import Participant, Phase
 from exop.wiring.places import inside
 from exop.wiring.plan import Plan, Step
 from exop.wiring.region import Region
-from exop.wiring.standby import Companions, Leavers, report
-from exop.wiring.successors import Successors, Undo
+from exop.wiring.successors import Companions, Leavers, Successors, Undo, report
 
 
 @dataclass(eq=False)

@@ -6,21 +6,21 @@ import dataclasses
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from exop.errors import PlanError, StateError
+from exop.errors import ExopError, PlanError, StateError
 from exop.model.checks import check_durable
 from exop.model.marks import unmarked
 from exop.model.mesh import Mesh
+from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.interrupts import held
 from exop.runtime.manager import ComponentManager
-from exop.runtime.pause import PATIENCE
 from exop.wiring.change import Change
 from exop.wiring.controller import WiringController
 from exop.wiring.lines import renewed
@@ -28,11 +28,17 @@ from exop.wiring.plan import Plan, Step
 from exop.wiring.shadow.allowed import check_catching
 from exop.wiring.shadow.beside import Beside
 from exop.wiring.shadow.proof import Run
-from exop.wiring.standby import Companions
-from exop.wiring.successors import LONGER, capture, taken
+from exop.wiring.successors import LONGER, Companions, capture, taken
 
 #: So often the hand-over of a state is tried on a copy, while that takes longer than the pause allowed.
 TRIES: Final = 3
+#: How to make a change that stops the stream for longer than the pause allowed.
+CURE: Final = (
+    "allow it (apply(stall=True), --allow-stall), or a longer pause (apply(pause=…), --pause), or replace it with "
+    "lose_state=True"
+)
+#: Nothing runs beside the meshes.
+NO_RUNS: Final[Mapping[str, Run]] = {}
 #: The applications that the caller, or the caller's caller, is changing.
 _CHANGING: Final[ContextVar[tuple[str, ...]]] = ContextVar("_CHANGING", default=())
 
@@ -74,65 +80,110 @@ class Changes:
         self._running = running
 
     def carry_out(self, plan: Plan) -> Mesh:
-        """Make a change; one with a proof refuses other changes until it is done.
+        """Make a change; where a successor runs beside its predecessor first, other changes are refused until then.
 
         Raises:
             StaleMesh: the application was changed after the plan was made.
             PlanError: it could not be made, and everything is as it was.
         """
         name = plan.after.name
-        plan, slow = self._tried(plan)
-        if not (slow or plan.shadow is not None) or not plan:
-            with ExitStack() as turn:
-                turn.enter_context(self.turns_of(name))
-                return self._make(plan, self.beside.companions(plan), turn)
-        with self.turns_of(name):
-            running = self._running.get(name)
-            if running.finished.is_set():
-                raise finished(name)
-            plan = renewed(plan, running)
-            proof = self.beside.begin(running, plan, slow)
-        try:
-            with proof:
-                proof.prove()
-                with self.turns_of(name, proof=proof):
-                    return self._make(plan, self.beside.companions(plan, proof))
-        finally:
-            self.beside.over(proof)
+        with self.followed([plan]) as runs, ExitStack() as turn:
+            turn.enter_context(self.turns_of(name, runs=runs))
+            change = self.change(plan, self.beside.companions(plan, runs.get(name)))
+            return self._make(name, change, turn, runs)
 
-    def _tried(self, plan: Plan) -> tuple[Plan, list[str]]:
-        """Try on copies how long it takes to hand over the states, while the stream runs; others may change it.
+    @contextmanager
+    def followed(self, plans: Sequence[Plan]) -> Iterator[Mapping[str, Run]]:
+        """Let successors that are on trial, or take long to make their states, run beside the old slets.
 
-        Returns the plan with the times, and the nodes whose successors have to catch up beside their predecessors.
+        Yields the runs by application; until the block ends, these applications accept no other change.
 
         Raises:
-            PlanError: a state cannot be handed over, or would stop the stream for longer than the plan allows.
+            PlanError: a hand-over would stop the stream for longer than its plan allows; or a successor may not take
+                over. Everything is as it was.
         """
-        tried: dict[str, Step] = {}
-        slow: list[str] = []
-        for step in plan.steps if plan.shadow is None else ():
-            running = self._running.get(plan.after.name)
-            old = running.components.get(step.node)
-            if step.state is None or step.state.calls is None or old is None or old.state is None:
+        runs: dict[str, Run] = {}
+        slow = [self._slow(plan) for plan in plans]
+        with ExitStack() as ends:
+            for plan, nodes in zip(plans, slow, strict=True):
+                if not plan or not (nodes or plan.shadow is not None):
+                    continue
+                name = plan.after.name
+                with self.turns_of(name):
+                    running = self._running.get(name)
+                    if running.finished.is_set():
+                        raise finished(name)
+                    run = runs[name] = self.beside.begin(running, renewed(plan, running), nodes)
+                ends.callback(self.beside.over, run)
+                ends.enter_context(run)
+            with changing(*runs):
+                for run in runs.values():
+                    run.prove()
+                for run in runs.values():
+                    run.come_near()
+            yield runs
+
+    def _slow(self, plan: Plan) -> list[str]:
+        """Return the nodes whose successors have to catch up beside the old slets.
+
+        Raises:
+            PlanError: one cannot, and the plan does not allow that its hand-over stops the stream.
+        """
+        found = []
+        for step, reason in self._tried(plan):
+            if reason is None:
+                found.append(step.node)
+            elif not plan.stall:
+                raise PlanError(f"{_stall(plan, step, reason)}; nothing has happened; {CURE}")
+        return found
+
+    def _tried(self, plan: Plan) -> Iterator[tuple[Step, PlanError | None]]:
+        """Try on copies how long it takes to hand over the states, while the stream runs; others may change it.
+
+        Yields the steps for which that takes longer than the pause allowed, each with the reason why its successor
+        cannot catch up beside the old slet.
+
+        Raises:
+            MementoError: a state cannot be handed over.
+            ComponentFailed: user code has not returned in time.
+        """
+        running = self._running.deployed.get(plan.after.name)
+        for step in plan.steps:
+            old = running.components.get(step.node) if running is not None else None
+            if step.state is None or step.state.calls is None or running is None or old is None or old.state is None:
                 continue
-            seconds = PATIENCE if plan.timeout is None else plan.timeout
-            copy = capture(running, step.node, seconds)
-            took = LONGER
-            for _ in range(TRIES):  # one may take long because the machine is busy
-                begin = time.perf_counter()
-                taken(step.state, old, copy, seconds)
-                took = time.perf_counter() - begin
-                if not plan.pause < took < LONGER:
-                    break
-            if took > plan.pause and not plan.stall:
-                try:
-                    check_catching(step, old, durable=plan.after.durable is not None)
-                except PlanError as reason:
-                    raise _stalls(step, took, reason) from None
-                slow.append(step.node)
-                continue
-            tried[step.node] = dataclasses.replace(step, state=dataclasses.replace(step.state, took=took))
-        return dataclasses.replace(plan, steps=tuple(tried.get(step.node, step) for step in plan.steps)), slow
+            if plan.shadow is not None and not plan.shadow.diverted(step.node):
+                continue  # it makes its state beside the stream anyway
+            if plan.took.get(step.node, 0.0) <= plan.pause:
+                with changing(running.name):
+                    plan.took[step.node] = _duration(step, running, plan.pause, plan.patience)
+            if plan.took[step.node] > plan.pause:
+                yield step, self._obstacle(plan, step, old)
+
+    @staticmethod
+    def _obstacle(plan: Plan, step: Step, old: Component) -> PlanError | None:
+        """Return the reason why a successor cannot catch up beside the old slet."""
+        if plan.shadow is not None:
+            return PlanError(f"{step.node}: the one on trial does not take over, since its settings are diverted")
+        try:
+            check_catching(step, old, durable=plan.after.durable is not None)
+        except PlanError as reason:
+            return reason
+        return None
+
+    def notes(self, plan: Plan) -> Iterator[str]:
+        """Tell which hand-overs of states would stop the stream for long, and what is done about it."""
+        try:
+            for step, reason in self._tried(plan):
+                if reason is not None:
+                    yield f"warning: {_stall(plan, step, reason)}; {CURE}"
+                elif step.state is not None:
+                    yield (
+                        f"{step.state.calls} of {step.node} takes about {plan.took[step.node]:.2g} s, as tried on a "
+                        f"copy: the successor catches up beside the old slet, and the stream does not stop for it"
+                    )
+        except ExopError as problem:
+            yield f"warning: the change will be refused: {problem}"
 
     def rollback(self, application: str, node: str, planned: Callable[[Mesh], Plan]) -> Mesh:
         """Let a predecessor that was kept take over again, with its own, current state.
@@ -145,7 +196,7 @@ class Changes:
             mesh = self._running.get(application).mesh
             plan, kept = self.beside.rollback_plan(application, node, mesh, planned)
             self.beside.check_free(application)
-            return self._make(plan, self.beside.companions(plan, back=kept))
+            return self._make(application, self.change(plan, self.beside.companions(plan, back=kept)))
 
     @contextmanager
     def turn(self, application: str) -> Iterator[None]:
@@ -166,16 +217,16 @@ class Changes:
             yield
 
     @contextmanager
-    def turns_of(self, *applications: str, proof: Run[Any] | None = None) -> Iterator[None]:
+    def turns_of(self, *applications: str, runs: Mapping[str, Run] = NO_RUNS) -> Iterator[None]:
         """Hold the turns of applications in one order for all callers, who so never wait for each other in a circle.
 
         Raises:
-            PlanError: a successor is on trial in one of them, and not by *proof*; or as `turn`.
+            PlanError: a successor runs beside one of them, and not in *runs*; or as `turn`.
         """
         with ExitStack() as turns:
             for name in sorted(applications):
                 turns.enter_context(self.turn(name))
-                self.beside.check_free(name, proof)
+                self.beside.check_free(name, runs.get(name))
             yield
 
     def change(self, plan: Plan, companions: Companions) -> Change | None:
@@ -222,18 +273,19 @@ class Changes:
         change.close()
         self._running.settled(change.deployment)
 
-    def _make(self, plan: Plan, companions: Companions, turn: ExitStack | None = None) -> Mesh:
+    def _make(
+        self, name: str, change: Change | None, turn: ExitStack | None = None, runs: Mapping[str, Run] = NO_RUNS
+    ) -> Mesh:
         """Make one change, in one's *turn*, which is left while slets open: the driver that parks last commits it."""
-        name, change = plan.after.name, self.change(plan, companions)
         if change is not None:
-            slow = turn is not None and change.opens
+            slow = turn if change.opens else None
             try:
-                if slow and turn is not None:
-                    turn.close()
+                if slow is not None:
+                    slow.close()
                 with changing(name):
                     change.prepare()
-                if slow and turn is not None:
-                    turn.enter_context(self.turns_of(name))
+                if slow is not None:
+                    slow.enter_context(self.turns_of(name, runs=runs))
                 with changing(name), change.deployment.changing:
                     self.check_there(change)
                     try:
@@ -271,12 +323,30 @@ def finished(application: str) -> PlanError:
     )
 
 
-def _stalls(step: Step, took: float, reason: PlanError) -> PlanError:
+def _duration(step: Step, running: Deployment, pause: float, seconds: float) -> float:
+    """Hand a state over on a copy while the stream runs; returns the seconds that it took.
+
+    Raises:
+        MementoError: it cannot be handed over.
+        ComponentFailed: user code has not returned within so many seconds.
+    """
     assert step.state is not None
-    return PlanError(
+    old, copy, took = running.components[step.node], capture(running, step.node, seconds), LONGER
+    for _ in range(TRIES):  # one may take long because the machine is busy
+        begin = time.perf_counter()
+        taken(step.state, old, copy, seconds)
+        took = time.perf_counter() - begin
+        if not pause < took < LONGER:
+            break
+    return took
+
+
+def _stall(plan: Plan, step: Step, reason: PlanError) -> str:
+    assert step.state is not None
+    took = plan.took[step.node]
+    return (
         f"the change stops the stream for about {took:.2g} s: {step.state.calls} of {step.node}, as tried on a copy "
-        f"({reason}); nothing has happened; allow it (apply(stall=True), --allow-stall), or a longer pause "
-        f"(apply(pause=…), --pause), or replace {step.node} with lose_state=True"
+        f"({reason})"
     )
 
 

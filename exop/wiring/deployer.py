@@ -14,7 +14,7 @@ from exop.runtime.interrupts import check_interrupt
 from exop.runtime.manager import ComponentManager
 from exop.wiring.channels import check_channels
 from exop.wiring.controller import WiringController
-from exop.wiring.standby import discard
+from exop.wiring.successors import discard
 
 if TYPE_CHECKING:
     from exop.runtime.durable.snapshot import Snapshot

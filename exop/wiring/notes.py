@@ -1,47 +1,56 @@
-"""Remarks on a plan beyond its steps: queues that are inserted, items or state that are lost, steps that take long."""
+"""Remarks on a mesh or plan: queues that would be inserted, items or state that are lost, steps that take long."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import CodeType, FunctionType
+from typing import Any
 
+from exop.model.checks import check, check_durable
 from exop.model.lifecycle import State
+from exop.model.mesh import Mesh
 from exop.model.slet import Slet
 from exop.model.spec import SletSpec
 from exop.runtime.budget import Opened
 from exop.runtime.channel import Channel
+from exop.runtime.channels.buffered import Buffered
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
+from exop.runtime.manager import make_channel
 from exop.runtime.opening import opens
 from exop.shown import shown
+from exop.wiring.channels import check_channels
+from exop.wiring.circuit import Circuit
 from exop.wiring.drain import HELPLESS
+from exop.wiring.layout import lay_out
 from exop.wiring.lines import notes_on_lines
+from exop.wiring.places import edge_key
 from exop.wiring.plan import Plan, Step
-from exop.wiring.preview import queues
 
 #: An opening that computes for so many seconds is worth a warning.
 NOTICED = 0.1
+PULLS = "its consumer pulls"
 
 
 def notes(
-    plan: Plan, deployment: Deployment, kinds: Mapping[str, type[Channel]], opened: Mapping[str, Opened]
-) -> Callable[[], tuple[str, ...]]:
-    """Return what gives all remarks on a plan before it is carried out: of what runs now, also if asked later."""
+    deployment: Deployment, kinds: Mapping[str, type[Channel]], opened: Mapping[str, Opened]
+) -> Callable[[Plan], Iterator[str]]:
+    """Return a function that gives the remarks on a plan before it is carried out: of the mesh that runs now."""
     components, inserted = deployment.components, deployment.inserted
 
-    def remarks() -> tuple[str, ...]:
-        found = [*_inserted(plan, inserted, kinds), *_drained(plan, deployment, kinds)]
+    def remarks(plan: Plan) -> Iterator[str]:
+        yield from _inserted(plan, inserted, kinds)
+        yield from _drained(plan, deployment, kinds)
         for step in plan.steps:
             component = components.get(step.node)
             if component is not None:
-                found += _of_old(step, component)
+                yield from _of_old(step, component)
             if step.before is not None and step.after is not None:
-                found += notes_on_lines(step.before, step.after)
+                yield from notes_on_lines(step.before, step.after)
             if step.verb in ("add", "replace"):
-                found += _of_given(step)
-                found += _of_new(step, opened)
-        return tuple(found)
+                yield from _of_given(step)
+                yield from _of_new(step, opened)
 
     return remarks
 
@@ -166,3 +175,46 @@ def _imported(code: CodeType, package: str) -> Iterator[str]:
             name = "." * level + step.argval if isinstance(level, int) else step.argval
             if package or not name.startswith("."):
                 yield resolve_name(name, package)
+
+
+def preview(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> dict[str, str]:
+    """Check a mesh and return the queues that the wiring would insert: the reasons by place.
+
+    Raises:
+        MeshError, PlanError: the mesh cannot be.
+    """
+    check(mesh, kinds)
+    check_durable(mesh, has_state=True)
+    check_channels(mesh, kinds)
+    return queues(mesh, kinds)
+
+
+def queues(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> dict[str, str]:
+    """The queues that the wiring would insert into a mesh that was checked: the reasons by place."""
+    circuit = _circuit(mesh, kinds)
+    inserted = dict(lay_out(circuit).inserted)
+    for name, joins in circuit.consumers.items():
+        for join in joins:
+            if join.port.pulled and _needs_queue(circuit.channels[name], len(joins)):
+                inserted.setdefault(edge_key(name, join), PULLS)
+    return inserted
+
+
+def _needs_queue(channel: Channel, consumers: int) -> bool:
+    """A port that takes items needs a queue of its own, unless it is alone at one."""
+    alone = isinstance(channel, Buffered) and consumers == 1
+    return channel.pull_mode == "take" and not alone
+
+
+def _circuit(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> Circuit:
+    """Return the connections to be: the components are made, but neither opened nor registered."""
+
+    def unchanged(_: Any) -> None:
+        """Ignore the event: a component that never runs has no listeners."""
+
+    circuit = Circuit()
+    for spec in mesh.channels.values():
+        circuit.open(make_channel(kinds, spec))
+    for node in mesh.nodes.values():
+        circuit.connect(Component(node.name, mesh.name, node, unchanged), node.ports)
+    return circuit

@@ -16,6 +16,7 @@ from exop.model.notebook import as_text, picture_of
 from exop.model.shadow import Shadow, as_shadow
 from exop.model.slet import Slet
 from exop.runtime.interrupts import uninterrupted
+from exop.runtime.pause import PATIENCE
 
 #: Seconds for which the hand-over of a state may stop the stream, by default.
 PAUSE: Final = 0.05
@@ -74,14 +75,16 @@ class Plan:
     `apply` raises `StaleMesh` when the application was changed after the plan was made.
 
     Attributes:
-        remarks: Gives the notes when the plan is shown: they may take longer than the plan itself.
+        remarks: Gives the notes of a plan when it is shown: they may take longer than the plan itself.
+        took: Seconds that each hand-over of a state took on a copy, by node, as far as it was tried.
     """
 
     before: Mesh
     after: Mesh
     steps: tuple[Step, ...]
     changes: Difference
-    remarks: Callable[[], tuple[str, ...]] = field(default=tuple, repr=False, compare=False)
+    remarks: Callable[[Plan], tuple[str, ...]] = field(default=lambda _: (), repr=False, compare=False)
+    took: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
     timeout: float | None = None
     pause: float = PAUSE
     stall: bool = False
@@ -116,24 +119,43 @@ class Plan:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Remarks beyond the steps: queues that are inserted, items or state that are lost, steps that take long."""
-        return self.remarks()
+        if self.shadow is None and self.keep is None:
+            return self.remarks(self)
+        # Imported lazily: only plans with a proof need it.
+        from exop.wiring.shadow.allowed import told
+
+        return *self.remarks(self), *told(self)
+
+    @property
+    def patience(self) -> float:
+        """Seconds to wait for drivers and for user code."""
+        return PATIENCE if self.timeout is None else self.timeout
 
     def proven(self, shadow: Shadow | None = None, keep: float | None = None) -> Plan:
-        """The same plan with a proof before it, and with predecessors that are kept; print it, or apply it.
+        """Return the same plan with a proof before it, and with predecessors that are kept; print it, or apply it.
 
         Raises:
             PlanError: something in it cannot run beside the mesh.
         """
         # Imported lazily: only plans with a proof need it.
-        from exop.wiring.shadow.allowed import check_keep, check_shadow, told
+        from exop.wiring.shadow.allowed import check_keep, check_shadow
 
         if shadow is not None:
             check_shadow(self, as_shadow(shadow))
         if keep is not None:
             check_keep(self, keep)
-        plan = replace(self, shadow=shadow, keep=keep)
-        more = tuple(told(plan))
-        return replace(plan, remarks=lambda: (*self.notes, *more))
+        return replace(self, shadow=shadow, keep=keep)
+
+    def bounded(self, timeout: float | None = None, pause: float | None = None, *, stall: bool = False) -> Plan:
+        """Return the same plan with other bounds; they are explained at `apply`.
+
+        Raises:
+            SettingError: *timeout* or *pause* is no number of seconds.
+        """
+        check_seconds("apply", timeout)
+        check_seconds("apply", pause, setting="pause")
+        timeout, pause = (self.timeout if timeout is None else timeout), (self.pause if pause is None else pause)
+        return replace(self, timeout=timeout, pause=pause, stall=self.stall or stall)
 
     @uninterrupted
     def apply(
@@ -156,7 +178,7 @@ class Plan:
             pause: For how many seconds the hand-over of a state may stop the stream, 0.05 by default. It is tried on a
                 copy while the stream runs; if it takes longer there, the successor catches up beside the old slet, and
                 where it cannot, the change is refused with the time it took.
-            stall: Let the hand-over of a state stop the stream for longer than *pause*.
+            stall: Where a successor cannot catch up, let the hand-over of its state stop the stream for longer.
 
         Raises:
             SettingError: *timeout* is no number of seconds; nothing has happened.
@@ -166,15 +188,10 @@ class Plan:
         """
         if self.carry_out is None:
             raise PlanError("this plan belongs to no platform; make it with platform.plan(mesh)")
-        check_seconds("apply", timeout)
-        check_seconds("apply", pause, setting="pause")
-        plan = (
-            self
-            if shadow is None and keep is None
-            else self.proven(self.shadow if shadow is None else shadow, self.keep if keep is None else keep)
-        )
-        plan = plan if timeout is None else replace(plan, timeout=timeout)
-        return self.carry_out(replace(plan, pause=plan.pause if pause is None else pause, stall=plan.stall or stall))
+        plan = self.bounded(timeout, pause, stall=stall)
+        if shadow is not None or keep is not None:
+            plan = plan.proven(self.shadow if shadow is None else shadow, self.keep if keep is None else keep)
+        return self.carry_out(plan)
 
 
 def check_seconds(place: str, timeout: object, least: float = 0.0, setting: str = "timeout") -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from exop.errors import ComponentFailed, NotStorable
 from exop.logs import logger
@@ -14,24 +15,76 @@ from exop.model.fields import memento_of
 from exop.model.handover import HandOver
 from exop.model.lifecycle import Event, State
 from exop.model.memento import Memento
+from exop.runtime.budget import UserCall
 from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
+from exop.runtime.entry import Work
+from exop.runtime.inlets import Inlets
 from exop.runtime.interrupts import check_interrupt
 from exop.runtime.manager import ComponentManager
+from exop.runtime.opening import HOLDING
 from exop.runtime.pause import PATIENCE, Pause
 from exop.shown import RAISED, described, message
 from exop.wiring.plan import Plan, Step
 from exop.wiring.rebuild import Rebuild
-from exop.wiring.standby import Companions, discard
+
+if TYPE_CHECKING:
+    from exop.wiring.shadow.behind import Behind, Keeping
 
 Undo = Callable[[], object]
 
 #: Seconds that a hand-over may take at least in the cut, however short it was when it was tried.
 LONGER: Final = 1.0
+
+
+class Companions:
+    """The companions that a change has to do with, by node; there are none unless somebody says so.
+
+    Attributes:
+        ready: Those who take a place, with a state of their own, instead of a successor that is newly made.
+        keepers: What lets a predecessor run on.
+    """
+
+    def __init__(self) -> None:
+        self.ready: dict[str, Behind] = {}
+        self.keepers: dict[str, Keeping] = {}
+
+    def components(self) -> dict[str, Component]:
+        """The components that take a place."""
+        return {node: companion.component for node, companion in self.ready.items()}
+
+    def come_to_rest(self, pause: Pause) -> None:
+        """Everything is being parked: so are they."""
+        for companion in self.ready.values():
+            companion.come_to_rest(pause)
+
+    def take_over(self, undo: list[Callable[[], object]]) -> dict[str, Memento | None]:
+        """They take over: the state of each; *undo* is told how to take that back.
+
+        Raises:
+            PlanError: one is not fit for it.
+        """
+        return {node: companion.take_over(undo) for node, companion in self.ready.items()}
+
+    def keep(self, predecessor: Component | None, successor: Component, undo: list[Callable[[], object]]) -> None:
+        """Let a predecessor run on, if it is to; the successor has its state already."""
+        keeper = self.keepers.get(successor.node.name)
+        if keeper is not None and predecessor is not None:
+            keeper.keep(predecessor, successor, undo)
+
+    def tell(self, inlets: Inlets) -> None:
+        """Everything is bound, and parked: put out the punctuations that neither has sent."""
+        for companion in self.ready.values():
+            to = companion.component.to
+            inlets.post(Work(to[port], "control", mark) for port, mark in companion.owed() if port in to)
+
+    def stays(self, component: Component) -> bool:
+        """A component that is replaced is not closed."""
+        return component.node.name in self.keepers
 
 
 @dataclass
@@ -58,7 +111,7 @@ class Successors:
     rebuilds: dict[str, Rebuild] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.timeout = PATIENCE if self.plan.timeout is None else self.plan.timeout
+        self.timeout = self.plan.patience
 
     def create_channels(self) -> None:
         """Make the channels that are new; others may not change the application meanwhile.
@@ -117,7 +170,7 @@ class Successors:
             return
         # It may begin at once, in a thread of its own: what it notes must not be seen by the old one, which goes on
         # if the change is given up.
-        state = self.states[step.node] = taken(step.state, successor, old.state, self.timeout, copy=True)
+        state = self.states[step.node] = taken(step.state, successor, old.state, self._budget(step), copy=True)
         if state is not None:
             successor.adopt(state)
         successor.enter(self.plan.timeout)
@@ -132,7 +185,9 @@ class Successors:
                 self.states[step.node] = self.rebuilds[step.node].completed()
             late = step.node in self.states
             failpoint("memento-before")
-            state = self.states[step.node] if late else taken(step.state, successor, predecessor.state, self.timeout)
+            if not late:
+                self.states[step.node] = taken(step.state, successor, predecessor.state, self._budget(step))
+            state = self.states[step.node]
             successor.succeed(predecessor, state)
             failpoint("memento-after")
         begin = Event.SUSPEND if successor.node.suspended else Event.START
@@ -144,6 +199,11 @@ class Successors:
             if isinstance(successor.driver, SourceDriver):
                 successor.driver.over = True  # it does the work in flight, and does not begin again
         return successor
+
+    def _budget(self, step: Step) -> float:
+        """Return the seconds that a hand-over may take in the cut: not much more than it took on a copy."""
+        took = self.plan.took.get(step.node)
+        return self.timeout if took is None else min(self.timeout, max(LONGER, 10 * took))
 
     def _abandon(self, component: Component) -> None:
         """Discard a successor that was never let go: a push of its own thread waits at the closed door."""
@@ -167,8 +227,6 @@ def taken(
 
     if way.calls is None and not copy:
         return take()
-    if way.took is not None:  # it was tried: the stream does not stand still for much longer than that
-        seconds = min(seconds, max(LONGER, 10 * way.took))
     return successor.user.run(successor, "taking over the state", take, seconds)
 
 
@@ -256,3 +314,58 @@ def copied(component: Component, timeout: float) -> Callable[[], Memento]:
         return memento
 
     return made
+
+
+def discard(
+    deployment: Deployment, manager: ComponentManager, component: Component, closing: UserCall[None] | None = None
+) -> None:
+    """Close a component that is used no more, if *closing* has not begun that, and take it out of the registry.
+
+    Raises:
+        ComponentFailed: it has not closed in time; it is out of the registry all the same.
+    """
+    try:
+        if closing is not None:
+            component.end_exit(closing, 0.0)
+        elif component.status is not State.CREATED:
+            component.exit()
+    finally:
+        if isinstance(component.driver, EngineDriver):
+            component.driver.halt()
+        manager.destroy(component)
+        if component.tie is not None and component.tie.place is not None:
+            deployment.retired.append(component.tie.place)
+
+
+class Leavers:
+    """The old slets of a change that is made: they begin to close, and those that are quick are closed at once."""
+
+    def __init__(self, deployment: Deployment, manager: ComponentManager, components: Iterable[Component]) -> None:
+        self._deployment = deployment
+        self._manager = manager
+        self._closing = [(one, one.begin_exit()) for one in components]
+        self._discard([one for one in self._closing if _within(one[1], time.monotonic() + HOLDING)])
+
+    def close(self, seconds: float) -> None:
+        """Wait for the others, for so many seconds; then they are given up."""
+        until = time.monotonic() + seconds
+        for _, call in self._closing:
+            _within(call, until)
+        self._discard(self._closing.copy())
+
+    def _discard(self, closed: list[tuple[Component, UserCall[None] | None]]) -> None:
+        for component, call in closed:
+            self._closing.remove((component, call))
+            try:
+                discard(self._deployment, self._manager, component, call)
+            except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes: the change is made)
+                report(component, described(error))
+
+
+def _within(call: UserCall[None] | None, until: float) -> bool:
+    return call is None or call.wait(max(0.0, until - time.monotonic()))
+
+
+def report(component: Component, problem: str) -> None:
+    """Log that an old slet does not leave."""
+    logger("exop.wiring").error("the change is made, but the old slet does not leave", node=component.id, error=problem)

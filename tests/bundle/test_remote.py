@@ -35,7 +35,7 @@ def test_it_is_the_same_from_outside(platform: Platform, remote: RemotePlatform,
     assert remote.bundles.list() == platform.bundles.list()
     assert remote.status()["bundles"] == {"speeds@1.0.0": "started"}
     assert "speeds@1.0.0:add_up" in platform.slets()
-    updated = remote.bundles.update(speeds(tmp_path, "1.1.0"))
+    updated = remote.bundles.update(speeds(tmp_path, "1.1.0"), pause=1.0, stall=True)
     assert (updated["replaced"], updated["stopped"]) == ([], ["speeds@1.0.0"])
     assert remote.bundles.stop("speeds")["state"] == "resolved"
     for version in ("1.0.0", "1.1.0"):

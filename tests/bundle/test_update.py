@@ -356,3 +356,47 @@ def test_a_durable_application_goes_on_with_the_new_version(tmp_path: Path):
         assert inspect.getmodule(type(component.state.last)).__name__ == "exop_bundles.speeds_v2_0_0.slets"
         eventually(lambda: component.state.last.number > 1000)
         assert component.error is None
+
+
+#: A sink whose state becomes another one with the new version.
+NOTING = """
+from exop import Memento, slet
+
+class Seen(Memento):
+    number: int = 0
+
+@slet
+def add_up(number: int, seen: Seen) -> None:
+    seen.number = number
+"""
+UPGRADED = """
+from exop import Memento, slet
+
+class SeenToo(Memento):
+    number: int = 0
+
+    @classmethod
+    def upgrade(cls, old):
+        return cls(number=old.number)
+
+@slet
+def add_up(number: int, seen: SeenToo) -> None:
+    seen.number = number
+"""
+
+
+def test_a_hand_over_that_takes_longer_than_the_pause_needs_consent(platform: Platform, tmp_path: Path):
+    """It is tried on a copy first: refused, the new version is taken away again; allowed, all applications have it."""
+    started(platform, speeds(tmp_path, slets=NOTING))
+    for name in ("one", "two"):
+        app = Application(name, plugins=platform.plugins)
+        app.add("sum", "speeds@1.0.0:add_up", number=app.add("numbers", count_up, start=1))
+        platform.apply(app.build())
+    newer = speeds(tmp_path, "1.1.0", slets=UPGRADED)
+    with pytest.raises(
+        PlanError, match=r"SeenToo.upgrade of sum, as tried on a copy .*outside of the mesh.*--allow-stall"
+    ):
+        platform.bundles.update(newer, pause=0.0)
+    assert states(platform) == {"speeds@1.0.0": "started"}
+    assert [platform.mesh(name).revision for name in ("one", "two")] == [1, 1]
+    assert platform.bundles.update(newer, pause=0.0, stall=True)["replaced"] == ["one.sum", "two.sum"]

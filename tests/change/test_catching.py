@@ -6,8 +6,11 @@ from functools import reduce
 
 import pytest
 
-from exop import Memento, Platform, slet
+from exop import Memento, Platform, Shadow, slet
 from exop.errors import ComponentFailed, PlanError
+from exop.hosts.together import change_together
+from exop.remoting.planned import as_data
+from exop.wiring.plan import Plan
 from tests.change.tools import chain, end, endless, grows, in_thread, whole, writing
 from tests.rig import PATIENCE, eventually
 
@@ -161,3 +164,99 @@ def test_an_application_can_be_removed_while_a_state_is_made(platform, seen):
         platform.remove("app")
     assert platform.applications() == []
     whole(seen)
+
+
+@slet
+def noting(x: int, kept: Old, *, place: str = "here") -> None:
+    """A sink: it acts on something outside of the mesh."""
+    kept.digest = digest(kept.digest, x)
+
+
+@slet
+def noting_too(x: int, kept: New, *, place: str = "here") -> None:
+    """The same with another state."""
+    kept.digest = digest(kept.digest, x)
+
+
+def slow(platform: Platform, successor: object = new, application: str = "app") -> Plan:
+    """The plan of a replacement for which no upgrade is quick enough."""
+    return platform.plan(platform.mesh(application).replace("b", successor)).bounded(pause=0.0)
+
+
+def test_the_plan_states_that_the_successor_catches_up(platform):
+    """It tells how long the upgrade takes on a copy, in words and as data."""
+    plan = slow(platform)
+    assert "New.upgrade of b takes about" in str(plan)
+    assert "the successor catches up beside the old slet" in str(plan)
+    (step,) = as_data("1", plan).steps
+    assert step.hand_over_s == plan.took["b"]
+
+
+def test_the_plan_states_the_stall_that_needs_consent(platform):
+    """Where a successor cannot catch up, the plan tells how long the stream would stop, why, and how to allow it."""
+    platform.apply(chain("sink", endless, noting).build())
+    text = str(slow(platform, noting_too, "sink"))
+    assert "warning: the change stops the stream for about" in text
+    assert "noting_too acts on something outside of the mesh" in text
+    assert "--allow-stall" in text
+
+
+def test_the_plan_tells_that_an_upgrade_fails(platform):
+    """It is shown all the same."""
+    UPGRADE.beside, UPGRADE.fails = (lambda: True), True
+    UPGRADE.gate.set()
+    assert "warning: the change will be refused: " in str(slow(platform))
+
+
+def test_a_successor_on_trial_makes_its_state_while_the_stream_runs(platform, seen):
+    """The trial begins with the items that have come meanwhile."""
+    with in_thread(lambda: slow(platform).apply(shadow=Shadow(items=1000))):
+        assert UPGRADE.waits.wait(PATIENCE)
+        grows(seen, 10_000)
+        calls = UPGRADE.calls
+        UPGRADE.gate.set()
+    assert UPGRADE.calls == calls
+    completed(platform, seen)
+
+
+def test_a_trial_with_diverted_settings_needs_consent_for_what_takes_over(platform):
+    """The one that takes over is another one than the one on trial, and gets its state in the cut."""
+    platform.apply(chain("sink", endless, noting).build())
+    plan, shadow = slow(platform, noting_too, "sink"), Shadow(items=10, divert={"place": "there"})
+    assert "the one on trial does not take over" in str(plan.proven(shadow))
+    with pytest.raises(PlanError, match=r"stops the stream for about .*diverted.*--allow-stall"):
+        plan.apply(shadow=shadow)
+    assert platform.mesh("sink").revision == 1
+    plan.apply(shadow=shadow, stall=True)
+    assert platform.mesh("sink").node("b").slet.name == "noting_too"
+
+
+def test_successors_of_several_applications_catch_up_before_one_cut(platform, seen):
+    """No call of `upgrade` is in the cut of any of them."""
+    others: list[int] = []
+    platform.apply(chain("other", endless, old, writing(others)).build())
+    plans = [slow(platform), slow(platform, application="other")]
+    with in_thread(lambda: change_together(platform._applications, plans)):
+        assert UPGRADE.waits.wait(PATIENCE)
+        grows(seen, 100)
+        grows(others, 100)
+        with pytest.raises(PlanError, match="other is being changed: a successor catches up beside b"):
+            platform.apply(platform.mesh("other").suspend("b"))
+        UPGRADE.gate.set()
+    completed(platform, seen)
+    end(platform, "other")
+    whole(others)
+    assert platform.deployment("other").components["b"].state == New(digest=reduce(digest, others, 0))
+
+
+def test_a_stall_in_one_of_several_applications_needs_consent(platform, seen):
+    """None of them is changed without it."""
+    platform.apply(chain("sink", endless, noting).build())
+    plans = [slow(platform), slow(platform, noting_too, "sink")]
+    with pytest.raises(PlanError, match=r"stops the stream for about .*--allow-stall"):
+        change_together(platform._applications, plans)
+    assert [platform.mesh(name).revision for name in ("app", "sink")] == [1, 1]
+    UPGRADE.gate.set()
+    change_together(platform._applications, [plan.bounded(stall=True) for plan in plans])
+    assert platform.mesh("sink").node("b").slet.name == "noting_too"
+    completed(platform, seen)

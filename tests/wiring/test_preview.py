@@ -13,7 +13,7 @@ from exop.model.slet import Slet, input_port, slet
 from exop.platform import Platform
 from exop.runtime.channels import BUILT_IN
 from exop.stock.slets import WriteLines, count_up, pass_on, show
-from exop.wiring.preview import preview
+from exop.wiring.notes import preview
 
 KINDS = {kind.kind: kind for kind in BUILT_IN}
 

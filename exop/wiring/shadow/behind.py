@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from exop.errors import ExopError, PlanError
+from exop.errors import PlanError
 from exop.model.items import Punctuation
 from exop.model.lifecycle import State
 from exop.model.memento import Memento
@@ -24,10 +24,8 @@ from exop.runtime.trouble import DeadLetters
 from exop.shown import RAISED, class_of, described, message
 from exop.wiring.controller import WiringController
 from exop.wiring.drain import quiesce
-from exop.wiring.plan import Step
-from exop.wiring.shadow.calls import Call, Leaving
-from exop.wiring.shadow.follower import NEAR, Follower
-from exop.wiring.shadow.taps import FollowerTap, LeaderTap, taps_of, with_tap, without_tap
+from exop.wiring.shadow.follower import Follower
+from exop.wiring.shadow.taps import Call, FollowerTap, LeaderTap, Leaving, taps_of, with_tap, without_tap
 
 #: How long a follower that is given up may take to leave its slet, in seconds; it is closed all the same then.
 LEAVING = 3.0
@@ -66,11 +64,6 @@ class Behind:
     def full(self) -> str | None:
         """The follower is as far behind as it may be: why not to wait for it."""
         return None
-
-    def tie(self) -> None:
-        """Let the follower be handed what the leader takes, from now on; everything is parked."""
-        self.leader.tap = with_tap(self.leader.tap, self.tap)
-        self.follower.attach()
 
     def come_to_rest(self, pause: Pause) -> None:
         """Everything is being parked: catch up, put out everything, and park too."""
@@ -133,37 +126,6 @@ class Behind:
                 f"if no slet alters the items that it gets or has put out, say Shadow(copy=False)"
             )
             return value
-
-
-class Candidate(Behind):
-    """One that is to take its leader's place: on trial, or catching up.
-
-    Attributes:
-        step: The replacement.
-    """
-
-    step: Step
-
-    @property
-    def diverted(self) -> bool:
-        """It is not the one that takes over."""
-        return False
-
-    def begin(self) -> None:
-        """Start behind the leader; everything is parked."""
-        raise NotImplementedError
-
-    def problem(self) -> str | None:
-        """Return why it cannot take over, as far as is known."""
-        raise NotImplementedError
-
-    def failed(self, problem: str) -> ExopError:
-        """Return the error with the reason why it does not take over."""
-        raise NotImplementedError
-
-    def hasten(self) -> None:
-        """Let the follower be only so many items behind: the stream stands still for those few in the cut."""
-        self.follower.capacity = NEAR
 
 
 def _remembered(component: Component) -> Callable[[], None]:
@@ -322,4 +284,5 @@ class Keeping:
         if self.shares and predecessor.state is not None:
             predecessor.adopt(predecessor.state.copied())
         self.kept = Kept(predecessor, successor, self._over)
-        self.kept.tie()
+        successor.tap = with_tap(successor.tap, self.kept.tap)
+        self.kept.follower.attach()

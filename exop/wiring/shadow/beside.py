@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from exop.errors import PlanError, UnknownName
@@ -18,9 +18,8 @@ from exop.wiring.controller import WiringController
 from exop.wiring.plan import Plan
 from exop.wiring.shadow.allowed import replacements
 from exop.wiring.shadow.behind import Keeping, Kept, untie
-from exop.wiring.shadow.catching import CatchUp
-from exop.wiring.shadow.proof import Proof, Run
-from exop.wiring.standby import Companions, discard
+from exop.wiring.shadow.proof import Run
+from exop.wiring.successors import Companions, discard
 
 #: How long a proof that is given up is waited for, in seconds.
 LEAVING = 10.0
@@ -43,11 +42,11 @@ class Beside:
         self._manager = manager
         self._wiring = wiring
         self._turn = turn
-        self._proofs: dict[str, Run[Any]] = {}
+        self._proofs: dict[str, Run] = {}
         self._kept: dict[tuple[str, str], tuple[Deployment, Kept]] = {}
         self._last: dict[str, dict[str, Any]] = {}
 
-    def check_free(self, application: str, proof: Run[Any] | None = None) -> None:
+    def check_free(self, application: str, proof: Run | None = None) -> None:
         """Refuse to change an application while a successor is on trial there.
 
         Raises:
@@ -60,21 +59,20 @@ class Beside:
                 f"(platform.abandon_proof)"
             )
 
-    def begin(self, deployment: Deployment, plan: Plan, slow: Sequence[str]) -> Run[Any]:
-        """Begin to prove a plan, or let the successors of *slow* nodes catch up: no other change until `over`."""
-        given = (deployment, self._manager, self._wiring, plan)
-        proof: Run[Any] = CatchUp(*given, slow) if slow else Proof(*given)
-        self._proofs[deployment.name] = proof
+    def begin(self, deployment: Deployment, plan: Plan, slow: Collection[str]) -> Run:
+        """Begin to prove a plan, or to let the successors of *slow* nodes catch up: no other change until `over`."""
+        proof = self._proofs[deployment.name] = Run(deployment, self._manager, self._wiring, plan, slow)
         return proof
 
-    def over(self, proof: Run[Any]) -> None:
+    def over(self, proof: Run) -> None:
         """A proof is over."""
         application = proof.plan.after.name
-        self._last[application] = proof.status()
+        if proof.plan.shadow is not None:
+            self._last[application] = proof.status()
         if self._proofs.get(application) is proof:
             del self._proofs[application]
 
-    def companions(self, plan: Plan, proof: Run[Any] | None = None, back: Kept | None = None) -> Companions:
+    def companions(self, plan: Plan, proof: Run | None = None, back: Kept | None = None) -> Companions:
         """Return the successors that take a place in this change, and the predecessors that run on."""
         found = Companions()
         for trial in proof.trials if proof is not None else ():

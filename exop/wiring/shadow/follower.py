@@ -1,4 +1,4 @@
-"""The driver of the one that runs behind: it is handed the calls of the leader, and does them after it."""
+"""The driver of a component that runs behind another: it repeats the calls of its leader."""
 
 from __future__ import annotations
 
@@ -13,37 +13,35 @@ from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.entry import Entry, Unwind
 from exop.runtime.ways import way_into
 from exop.shown import described
-from exop.wiring.shadow.calls import Call, Leaving
-from exop.wiring.shadow.taps import FollowerTap
+from exop.wiring.shadow.taps import Call, FollowerTap, Leaving
 
-#: So many items may wait for the follower.
+#: Items that may wait for a follower.
 CAPACITY = 4096
-#: A follower may be so many items behind when it takes over: the stream stands still for those few.
+#: Items that may wait while the state of a successor is made; they are kept in memory.
+MOST = 1_000_000
+#: Items that may be left when a follower takes over: the stream stands still for those.
 NEAR = 32
-#: So many seconds the leader waits at most for a follower that has come to its limit; then it is given up.
+#: Seconds for which the leader waits at most for a follower that is CAPACITY items behind; then it is given up.
 PATIENCE = 1.0
-#: So many seconds the leader waits at a time for one that catches up.
+#: Seconds for which the leader waits at a time for one that catches up.
 MOMENT = 0.02
 
 
 class Follower(ThreadDriver):
     """Runs one component behind another, on copies of its items, in a thread of its own.
 
-    The leader waits when the follower is CAPACITY items behind, for PATIENCE seconds at most: the stream is never held
-    for long by a slet whose outputs are dropped.
-
     Args:
-        component: The one that runs behind; it is open, and has the state that it begins with.
-        done: Called, in this driver, behind each call, with what has become of it here.
-        left: Takes what a component with a driver of its own puts out.
-        full: Asked when the limit is reached: why not to wait for it any longer, or `None`.
+        component: The component that runs behind; it is open, and has the state that it begins with.
+        done: Called, in this driver, behind each call, with the outcome of it here.
+        left: Takes the output of a component with a driver of its own.
+        full: Asked at the limit: the reason not to wait for it any longer, or `None`.
 
     Attributes:
         problem: Why it cannot follow any more; it does nothing then.
-        items: How many items it has done.
-        held: For how many seconds the leader had to wait.
-        slowing: The leader waits for a moment, again and again, and may put half as many items as this one has done
-            meanwhile before it waits again: so this one catches up, and the stream goes on.
+        items: The number of items that it has processed.
+        held: Seconds for which the leader had to wait.
+        slowing: The leader waits for a moment, again and again, and may put half as many items as this one has
+            processed meanwhile before it waits again: so this one catches up, and the stream goes on.
     """
 
     def __init__(
@@ -91,6 +89,10 @@ class Follower(ThreadDriver):
     def behind(self) -> int:
         """The number of items that wait."""
         return self._put - self.items
+
+    def limit(self, capacity: int) -> None:
+        """Let so many items wait from now on; beyond that the leader waits, for a short time."""
+        self.slowing, self.capacity = False, capacity
 
     def give_up(self, problem: str) -> None:
         """Follow no more."""

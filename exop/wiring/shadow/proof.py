@@ -1,17 +1,15 @@
-"""A change on trial: the successors of a plan run beside the mesh until they are proven, or one of them is not."""
+"""The successors of one plan that run beside the mesh, until they take over or one of them cannot."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 from exop.errors import PlanError
 from exop.model.lifecycle import State
-from exop.model.shadow import Shadow
-from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.interrupts import check_interrupt
 from exop.runtime.lines import NodeWatch
@@ -21,31 +19,38 @@ from exop.wiring.controller import WiringController
 from exop.wiring.lines import fired_beside
 from exop.wiring.plan import Plan, Step
 from exop.wiring.shadow.allowed import replacements
-from exop.wiring.shadow.behind import Candidate, untie
-from exop.wiring.shadow.follower import NEAR, PATIENCE
-from exop.wiring.shadow.trial import NO_OUTPUT, Trial, on_trial
-from exop.wiring.standby import discard
+from exop.wiring.shadow.behind import untie
+from exop.wiring.shadow.follower import CAPACITY, NEAR, PATIENCE
+from exop.wiring.shadow.trial import CatchingUp, Trial, on_trial
+from exop.wiring.successors import discard
 
-#: So often it is looked whether the old ones still run, in seconds.
+#: Seconds between two looks whether the old slets still run.
 GLANCE = 0.05
 
-T = TypeVar("T", bound=Candidate)
 
+class Run:
+    """Runs the successors of one plan beside the mesh: on trial, where the plan has a shadow, else those of *slow*.
 
-class Run(Generic[T]):
-    """The successors of one plan that run beside the mesh until they take over; what has not at its end is closed.
-
-    Used once, as a context. The application goes on meanwhile, and accepts no other change.
+    Used once, as a context; at its end it closes those that have not taken over. The application goes on meanwhile, and
+    accepts no other change.
     """
 
-    def __init__(self, deployment: Deployment, manager: ComponentManager, wiring: WiringController, plan: Plan) -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        manager: ComponentManager,
+        wiring: WiringController,
+        plan: Plan,
+        slow: Collection[str] = (),
+    ) -> None:
         self.deployment = deployment
         self.plan = plan
-        self.trials: list[T] = []
+        self.trials: list[CatchingUp] = []
         self.aborted: str | None = None
         self.over = threading.Event()
         self._manager = manager
         self._wiring = wiring
+        self._slow = slow
         self._news = threading.Condition()
 
     def __enter__(self) -> Self:
@@ -61,33 +66,76 @@ class Run(Generic[T]):
             self.over.set()
 
     def prove(self) -> None:
-        """Return when all successors may take over.
+        """Return when all successors have caught up, and those on trial are proven.
 
         Raises:
-            ExopError: one may not.
+            ShadowFailed: one is not proven, or not in time.
+            ComponentFailed: one could not be opened, or its state was not made in time.
+            PlanError: one cannot catch up; or the run was given up, or the application has finished.
         """
-        raise NotImplementedError
+        shadow = self.plan.shadow
+        for step in replacements(self.plan):
+            if shadow is not None or step.node in self._slow:
+                self._open(step)
+        self._tie()
+        for trial in self.trials:
+            trial.make(self.plan.patience)
+        for trial in self.trials:
+            if trial.follower.slowing:
+                self._catch_up(trial)
+                if shadow is not None:
+                    trial.follower.limit(CAPACITY)
+        limit = shadow.limit if shadow is not None else 0.0
+        if not self._holds(lambda: all(trial.enough() for trial in self.trials), self.trials, limit):
+            for trial in self.trials:
+                if (problem := trial.lacks()) is not None:
+                    raise trial.failed(problem)
+
+    def come_near(self) -> None:
+        """Keep the followers near from now on: the stream stands still until they have come to rest.
+
+        Raises:
+            ExopError: one does not move.
+        """
+        for trial in self.trials:
+            follower, begun = trial.follower, trial.follower.items
+            trial.hasten()
+
+            def near(follower: Any = follower, begun: int = begun) -> bool:
+                return not follower.behind or (follower.items != begun and follower.behind <= NEAR)
+
+            if not self._holds(near, [trial], PATIENCE):
+                behind = f"it was {follower.behind} items behind"
+                raise trial.failed(f"too slow: {behind}, and did not catch up within {PATIENCE:g} s")
 
     def abort(self, reason: str, timeout: float) -> None:
-        """Give it up, and wait until that is done."""
+        """Give up, also the states that are being made, and wait until that is done."""
         self.aborted = reason
+        self._manager.user.give_up(self.deployment.name, "taking over the state", reason)
         self._tell()
         self.over.wait(timeout)
 
     def status(self) -> dict[str, Any]:
         """Return the progress, by node, as plain data."""
-        return {}
+        return {trial.step.node: plain for trial in self.trials if (plain := trial.plain())}
 
-    def _open(self, step: Step, made: Callable[[Step, Component, Component], T]) -> None:
-        assert step.after is not None
-        old = self.deployment.components[step.node]
+    def __str__(self) -> str:
+        head = f"{self.plan.after.name} is being changed: a successor"
+        if self.plan.shadow is None:
+            return f"{head} catches up beside {', '.join(self._slow)}"
+        done = ", ".join(f"{trial.step.node}: {trial.follower.items} items so far" for trial in self.trials)
+        return f"{head} is on trial for {self.plan.shadow} ({done or 'it opens'})"
+
+    def _open(self, step: Step) -> None:
+        shadow, old = self.plan.shadow, self.deployment.components[step.node]
         if old.status is not State.ACTIVE:
-            problem = (
+            raise PlanError(
                 f"{step.node} is {old.status}: nothing can be compared; repair or resume it, or replace it as it is"
             )
-            raise PlanError(problem)
+        step = step if shadow is None else on_trial(step, shadow)
+        assert step.after is not None
         new = self._manager.create(self.deployment.name, step.after, self.deployment.changed)
-        trial = made(step, old, new)
+        trial = CatchingUp(step, old, new) if shadow is None else Trial(step, old, new, shadow)
         trial.follower.news = self._tell
         self.trials.append(trial)
         new.enter(self.plan.timeout)
@@ -100,7 +148,7 @@ class Run(Generic[T]):
             self._wiring.settle(self.deployment, self._begin, engines, nodes=nodes)
 
     def _begin(self) -> None:
-        """Everything is parked: begin with the settings of this moment, and look at each item from now on."""
+        """Begin with the settings of this moment, and look at each item from now on; everything is parked."""
         since, ledger = self.plan.before.revision, self.deployment.ledger
         for trial in self.trials:
             component, trial.since = trial.component, since
@@ -111,28 +159,23 @@ class Run(Generic[T]):
                 component.watch = NodeWatch(component, ledger)
             trial.begin()
 
-    def _see_near(self, trial: T) -> None:
-        """Let the end be near, and see that the follower moves: the stream will stand still until it has come to rest.
+    def _catch_up(self, trial: CatchingUp) -> None:
+        """Wait until the follower is near, for as long as it comes nearer.
 
         Raises:
-            ShadowFailed: it does not.
+            PlanError: it has not come nearer within the plan's time-out.
         """
-        follower, begun = trial.follower, trial.follower.items
-        trial.hasten()
+        follower, left = trial.follower, trial.follower.behind
+        while not self._holds(lambda: follower.behind <= 2 * NEAR, [trial], self.plan.patience):
+            if follower.behind >= left:
+                raise trial.failed(f"it is {follower.behind} items behind, and comes no nearer")
+            left = follower.behind
 
-        def near() -> bool:
-            return not follower.behind or (follower.items != begun and follower.behind <= NEAR)
-
-        if not self._holds(near, [trial], PATIENCE):
-            behind = f"it was {follower.behind} items behind"
-            raise trial.failed(f"too slow: {behind}, and did not catch up within {PATIENCE:g} s")
-
-    def _holds(self, ready: Callable[[], bool], trials: Iterable[T], seconds: float) -> bool:
+    def _holds(self, ready: Callable[[], bool], trials: Iterable[CatchingUp], seconds: float) -> bool:
         """Wait for *ready*; `False` after so many seconds.
 
         Raises:
-            ShadowFailed: one of the *trials* cannot take over.
-            PlanError: the proof was given up, or the application has finished.
+            ExopError: one of the *trials* cannot take over; or as `prove`.
         """
         end = time.monotonic() + seconds
         while not ready():
@@ -149,8 +192,8 @@ class Run(Generic[T]):
                 raise PlanError(f"{self.plan.after.name}: {self.aborted or 'it has finished'}; nothing was changed")
         return True
 
-    def _end(self, trial: T, error: BaseException | None) -> None:
-        """Untie what was tied; close what has not taken over."""
+    def _end(self, trial: CatchingUp, error: BaseException | None) -> None:
+        """Untie the follower; close it unless it has taken over."""
         trial.stop()
         untie(self.deployment, self._wiring, trial)
         if self.deployment.components.get(trial.step.node) is not trial.component:
@@ -163,65 +206,3 @@ class Run(Generic[T]):
     def _tell(self) -> None:
         with self._news:
             self._news.notify_all()
-
-
-class Proof(Run[Trial]):
-    """The trials of one plan."""
-
-    def __init__(self, deployment: Deployment, manager: ComponentManager, wiring: WiringController, plan: Plan) -> None:
-        assert plan.shadow is not None
-        super().__init__(deployment, manager, wiring, plan)
-        self.shadow: Shadow = plan.shadow
-
-    def prove(self) -> None:
-        """Return when all successors are proven.
-
-        Raises:
-            ShadowFailed: one is not, or not in time.
-            ComponentFailed: one could not be opened.
-            PlanError: it was given up: the application is removed.
-        """
-        for step in replacements(self.plan):
-            self._open(on_trial(step, self.shadow), lambda at, old, new: Trial(at, old, new, self.shadow))
-        self._tie()
-        for trial in self.trials:
-            trial.start()
-        self._wait()
-        for trial in self.trials:
-            self._see_near(trial)
-
-    def status(self) -> dict[str, Any]:
-        """Return the progress, by node, as plain data."""
-        return {trial.step.node: trial.plain() for trial in self.trials}
-
-    def __str__(self) -> str:
-        done = ", ".join(f"{trial.step.node}: {trial.follower.items} items so far" for trial in self.trials)
-        return (
-            f"{self.plan.after.name} is being changed: a successor is on trial for {self.shadow} ({done or 'it opens'})"
-        )
-
-    def _wait(self) -> None:
-        """Wait until enough was compared, or something is wrong, or time is up."""
-        if not self._holds(self._enough, self.trials, self.shadow.limit):
-            self._too_late()
-
-    def _enough(self) -> bool:
-        asked = self.shadow.items
-        return asked is not None and all(
-            # An engine may put out everything when it is quiesced, at the end of its trial.
-            trial.follower.items >= asked and not (trial.in_step and trial.unproven)
-            for trial in self.trials
-        )
-
-    def _too_late(self) -> None:
-        """Time is up: that was the end that was asked for, unless too little has come."""
-        asked = self.shadow.items or 1
-        for trial in self.trials:
-            if trial.follower.items < asked:
-                came = trial.follower.items
-                wanted = f"of {asked} items" if self.shadow.items else "not one item"
-                problem = f"{came} {wanted}" if self.shadow.items else wanted
-                cure = "give it more time, or ask for fewer items"
-                raise trial.failed(f"within {self.shadow.limit:g} s came {problem}; {cure}")
-            if trial.in_step and trial.unproven:
-                raise trial.failed(NO_OUTPUT)

@@ -1,21 +1,76 @@
-"""The taps on the slet whose outputs count (the leader), and on the one that runs behind it (the follower)."""
+"""The taps on a leader, whose outputs count, and on its follower: they note the calls of a slet and their outputs."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.ports import PortSpec
+from exop.model.signature import OUT
 from exop.runtime.component import Component
 from exop.runtime.convert import independent, weight
 from exop.runtime.drivers.base import Halted
 from exop.runtime.entry import NOWHERE, Control, Entry, Tap, Unwind
-from exop.wiring.shadow.calls import Call, Leaving, left_by
+from exop.runtime.ports import BufferedOutput
 
-Left = Callable[[Leaving], object]
+
+class Leaving(NamedTuple):
+    """What leaves by a port; `whole` when it is a batch or columns."""
+
+    port: str
+    payload: Any
+    whole: bool
+
+
+class Call(NamedTuple):
+    """One call: item number, port, what came in, what left, what was raised, how long it took, for how many items.
+
+    `control`: it is a control item on its way through the component, whether its slet sees it or not. Without a port it
+    is none: something has left that belongs to an earlier one.
+    """
+
+    item: int
+    port: PortSpec | None
+    payload: Any
+    leaving: tuple[Leaving, ...] = ()
+    error: BaseException | None = None
+    took: float = 0.0
+    rows: int = 0
+    control: bool = False
+
+
+def left_by(
+    component: Component, *, lazy: bool, copied: Callable[[Any], Any] | None = None
+) -> Callable[[Any], tuple[Leaving, ...]]:
+    """Return a function of a call's result that finds out what leaves: the results, and what the slet has pushed.
+
+    *copied* makes a copy of each that can be kept.
+    """
+    buffers = [(name, one) for name, one in component.outputs.items() if isinstance(one, BufferedOutput)]
+    whole = any(port.type.form != "item" for port in component.spec.outputs if port.name == OUT)
+    keep = copied or _as_it_is
+
+    def results(found: Any) -> tuple[Leaving, ...]:
+        if not lazy:
+            return () if found is None else (Leaving(OUT, keep(found), whole),)
+        return tuple([Leaving(OUT, keep(payload), whole) for payload in found if payload is not None])
+
+    def everything(found: Any) -> tuple[Leaving, ...]:
+        pushed = [
+            Leaving(name, keep(payload), way == "push_batch")
+            for name, output in buffers
+            for way, payload in output.capture()
+        ]
+        return (*pushed, *results(found))
+
+    return everything if buffers else results
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 class LeaderTap(Tap):
@@ -34,7 +89,7 @@ class LeaderTap(Tap):
         self,
         leader: Component,
         put: Callable[[Call], None],
-        left: Left | None,
+        left: Callable[[Leaving], object] | None,
         copied: Callable[[Any], Any] = independent,
     ) -> None:
         self.open = True
@@ -181,7 +236,7 @@ class FollowerTap(Tap):
         took: How many seconds its slet was busy.
     """
 
-    def __init__(self, follower: Component, left: Left | None) -> None:
+    def __init__(self, follower: Component, left: Callable[[Leaving], object] | None) -> None:
         self.leaving: list[Leaving] = []
         self.error: BaseException | None = None
         self.took = 0.0

@@ -1,25 +1,28 @@
-"""One successor on trial: it runs behind the one that it is to replace, and is compared with it."""
+"""Successors that run beside their predecessors before they take over: they catch up, or are on trial."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from exop.errors import ShadowFailed
+from exop.errors import ExopError, PlanError, ShadowFailed
 from exop.model.items import Punctuation
 from exop.model.lifecycle import State
+from exop.model.memento import Memento
 from exop.model.shadow import Shadow
 from exop.model.spec import Role
 from exop.runtime.channel import LOWEST
 from exop.runtime.component import Component
+from exop.runtime.pause import PATIENCE
+from exop.shown import class_of, message
 from exop.wiring.plan import Step
-from exop.wiring.shadow.behind import Candidate, as_far
-from exop.wiring.shadow.calls import Call, Leaving
-from exop.wiring.shadow.comparison import Comparison
-from exop.wiring.shadow.equality import same
-from exop.wiring.shadow.streams import Difference
-from exop.wiring.shadow.taps import FollowerTap
+from exop.wiring.shadow.behind import Behind, as_far
+from exop.wiring.shadow.comparison import Comparison, Difference, same
+from exop.wiring.shadow.follower import CAPACITY, MOST, NEAR
+from exop.wiring.shadow.taps import Call, FollowerTap, Leaving, with_tap
+from exop.wiring.successors import copied, taken
 
 #: Why a successor does not take over that puts out nothing, as its predecessor does.
 NO_OUTPUT = (
@@ -28,13 +31,116 @@ NO_OUTPUT = (
 )
 
 
-class Trial(Candidate):
-    """The proof of one node's successor.
+class CatchingUp(Behind):
+    """A successor that makes its state from a copy while the stream runs, and follows until it takes over.
 
     Args:
-        step: What would be done to the node.
-        old: What runs there.
-        new: What is to run there; it is open.
+        step: The replacement.
+        old: The component in the mesh.
+        new: Its successor; it is open.
+        shadow: The conditions of its trial, if it is on trial.
+    """
+
+    #: Its effects go elsewhere meanwhile, so another one takes over.
+    diverted = False
+
+    def __init__(self, step: Step, old: Component, new: Component, shadow: Shadow | None = None) -> None:
+        super().__init__(old, new, compared=shadow is not None, copies=shadow is None or shadow.copy)
+        self.step = step
+        self.follower.capacity = MOST
+        self._copy: Callable[[], Memento | None] = lambda: None
+
+    @property
+    def upgrades(self) -> bool:
+        """Whether user code makes its state, which may take long."""
+        return self.step.state is not None and self.step.state.calls is not None
+
+    def begin(self) -> None:
+        """Copy the state, and keep the items that come from now on; everything is parked."""
+        old = self.leader
+        if self.upgrades and old.state is not None:
+            self._copy = copied(old, PATIENCE)
+        else:
+            old.flush()
+            copy = old.state.copied() if old.state is not None else None
+            self._copy = lambda: copy
+        as_far(self.component, old)
+        old.tap = with_tap(old.tap, self.tap)
+
+    def make(self, seconds: float) -> None:
+        """Make the state out of the copy within so many seconds, and begin with the items that have come since.
+
+        Raises:
+            MementoError: the successor cannot take the state.
+            ComponentFailed: the user code that makes it has not returned in time.
+        """
+        state = taken(self.step.state, self.component, self._copy(), seconds) if self.step.state else None
+        self._copy = lambda: None
+        if state is not None:
+            self.component.adopt(state)
+        self.follower.attach()
+        self.component.begin()
+        self.follower.slowing = self._makes_room()
+        if not self.follower.slowing:
+            self.follower.limit(CAPACITY)
+        self.follower.start()
+
+    def _makes_room(self) -> bool:
+        """Whether the old slet works more slowly until this one has caught up."""
+        return True
+
+    def done(self, call: Call, tap: FollowerTap) -> None:
+        """Give up a successor that raises where its predecessor did not: it has lost an item."""
+        if tap.error is not None and call.error is None and self.component.node.policy not in ("skip", "dead-letter"):
+            self.follower.give_up(f"it raised {class_of(tap.error)} for item {call.item}: {message(tap.error)}")
+
+    def full(self) -> str | None:
+        """Do not let the stream wait while the state is made."""
+        return f"it is {self.follower.behind} items behind" if self.follower.capacity == MOST else None
+
+    def hasten(self) -> None:
+        """Let the follower be at most NEAR items behind: the stream stands still for those in the cut."""
+        self.follower.limit(NEAR)
+
+    def enough(self) -> bool:
+        """Whether it need not run beside its predecessor any longer."""
+        return True
+
+    def lacks(self) -> str | None:
+        """Return what is missing when its time is up."""
+        return None
+
+    def problem(self) -> str | None:
+        """Return why it cannot take over, as far as is known."""
+        if self.follower.problem is None and self.leader.status is not State.ACTIVE:
+            return f"the old one is {self.leader.status}"
+        return self.follower.problem
+
+    def check(self) -> None:
+        """Look whether it may take over; it has done all that its predecessor has.
+
+        Raises:
+            ExopError: it may not.
+        """
+        if (problem := self.problem()) is not None:
+            raise self.failed(problem)
+
+    def failed(self, problem: str) -> ExopError:
+        """Return the error with the reason why it does not take over."""
+        return PlanError(
+            f"the successor of {self.step.node} cannot catch up beside it: {problem}; nothing has happened; allow the "
+            f"hand-over a longer pause (apply(pause=…), --pause)"
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """Return the progress as plain data."""
+        return {}
+
+
+class Trial(CatchingUp):
+    """A successor on trial: it is compared with its predecessor while both run.
+
+    Args:
         shadow: What is asked of it.
     """
 
@@ -42,35 +148,18 @@ class Trial(Candidate):
         self.in_step = in_step = not (old.spec.own_driver or new.spec.own_driver)
         ports = [port.name for port in new.spec.outputs if port.name in new.node.ports]
         self.comparison = Comparison(ports, shadow.compare, in_step=in_step)
-        self.step = step
         self.shadow = shadow
         self.begun: float | None = None
-        super().__init__(old, new, compared=True, copies=shadow.copy)
+        super().__init__(step, old, new, shadow)
+        self.diverted = bool(shadow.diverted(step.node))
 
-    @property
-    def diverted(self) -> bool:
-        """Its effects go elsewhere, so it is not the one that takes over."""
-        return bool(self.shadow.diverted(self.step.node))
-
-    def begin(self) -> None:
-        """Start with a copy of the old one's state; everything is parked.
-
-        Raises:
-            MementoError: it cannot take the state.
-        """
-        old, new = self.leader, self.component
-        old.flush()
-        state = self.step.state.take(old.state.copied() if old.state is not None else None) if self.step.state else None
-        if state is not None:
-            new.adopt(state)
-        as_far(new, old)
-        self.tie()
+    def make(self, seconds: float) -> None:
+        """Make the state, and begin."""
+        super().make(seconds)
         self.begun = time.monotonic()
 
-    def start(self) -> None:
-        """Everything goes on: so does it."""
-        self.component.begin()
-        self.follower.start()
+    def _makes_room(self) -> bool:
+        return self.upgrades and self.follower.behind > CAPACITY // 2
 
     @property
     def unproven(self) -> bool:
@@ -105,11 +194,28 @@ class Trial(Candidate):
         self.comparison.put_out("new", 0, leaving)
 
     def full(self) -> str | None:
-        """One that is too slow is not waited for; what an engine takes for an item is not known."""
+        """Do not wait for one that is too slow; what an engine takes for an item is not known."""
+        return super().full() or self._slow()
+
+    def _slow(self) -> str | None:
         return self.comparison.slow(self.shadow.slower) if self.in_step else None
 
+    def enough(self) -> bool:
+        """Whether as many items were compared as are asked for."""
+        asked = self.shadow.items
+        # An engine may put out everything when it is quiesced, at the end of its trial.
+        return asked is not None and self.follower.items >= asked and not (self.in_step and self.unproven)
+
+    def lacks(self) -> str | None:
+        """Return what is missing when its time is up: that may be the end that was asked for."""
+        came, asked = self.follower.items, self.shadow.items
+        if came < (asked or 1):
+            wanted = f"{came} of {asked} items" if asked else "not one item"
+            return f"within {self.shadow.limit:g} s came {wanted}; give it more time, or ask for fewer items"
+        return NO_OUTPUT if self.in_step and self.unproven else None
+
     def problem(self) -> str | None:
-        """Why it cannot take over, as far as is known."""
+        """Return why it cannot take over, as far as is known."""
         old, new, found = self.leader, self.component, self.comparison
         found.match()
         broken = found.broken()
@@ -126,7 +232,7 @@ class Trial(Candidate):
         return self.follower.problem or found.too_far()
 
     def check(self) -> None:
-        """Look at all that was found, at the last.
+        """Compare what is left, and the mementos of sinks.
 
         Raises:
             ShadowFailed: it may not take over.
@@ -137,7 +243,7 @@ class Trial(Candidate):
             self.comparison.note(
                 Difference("memento", self.follower.items, "memento", f"{old.state!r:.200}", f"{new.state!r:.200}")
             )
-        problem = self.problem() or self.full() or (NO_OUTPUT if self.unproven else None)
+        problem = self.problem() or self._slow() or (NO_OUTPUT if self.unproven else None)
         if problem is not None:
             raise self.failed(problem)
 
@@ -173,7 +279,7 @@ class Trial(Candidate):
 
 
 def on_trial(step: Step, shadow: Shadow) -> Step:
-    """The step with the node as it is tried: with its effects diverted."""
+    """Return the step with the node as it is tried: with its effects diverted."""
     diverted = shadow.diverted(step.node)
     if step.after is None or not diverted:
         return step

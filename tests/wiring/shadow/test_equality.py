@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from exop.wiring.shadow.equality import same
+from exop.wiring.shadow.comparison import same
 
 NAN = float("nan")
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exop import Punctuation
-from exop.wiring.shadow.streams import PortStreams
+from exop.wiring.shadow.comparison import PortStreams
 
 
 def rows(*numbers):
