@@ -13,7 +13,7 @@ from exop.model.spec import SletSpec
 
 
 def replace_all(ground: Ground, old: Collection[str], new: str, bounds: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Replace every component of the bundles *old* by the slet of the same name of *new*, within `Plan.bounded` *bounds*.
+    """Replace every component of the bundles *old* by the slet of the same name of *new*; *bounds* as for `Plan.apply`.
 
     Returns the replaced nodes, each with the settings that changed with it, in words. There is one plan for each
     application; all of them are made, or none. Applications that have finished stay as they are.
