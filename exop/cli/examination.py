@@ -14,12 +14,11 @@ from typing import Any, Final
 from exop.errors import StateError, StoredStateError
 from exop.runtime.log.files import DISK
 from exop.runtime.log.segment import Segment, segment_names, settled
-from exop.runtime.state.generation import NAME, GenerationFile
 from exop.runtime.state.inspection import accept, contents_of, inspect
-from exop.runtime.state.tables import FILE, FORMER_CHECKPOINTS, opened
+from exop.runtime.state.tables import FILE, FORMER_CHECKPOINTS, GENERATION, GenerationFile, opened
 
 #: A state directory holds at least one of these, however damaged it is.
-_MARKS: Final = (FILE, NAME, FORMER_CHECKPOINTS, "lock")
+_MARKS: Final = (FILE, GENERATION, FORMER_CHECKPOINTS, "lock")
 
 
 def examine(directory: Path) -> dict[str, Any]:
@@ -103,8 +102,6 @@ def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> 
     if contents is None:
         return []
     found["version"] = contents.version
-    if contents.former:
-        return []
     found["generation"] = contents.generation.number
     damage.extend(contents.damaged.values())
     listed = []

@@ -80,7 +80,7 @@ class Tie:
             if first >= start:
                 yield first, payload
             elif first + size > start:
-                yield start, _rest(payload, start - first)
+                yield start, rest_of(payload, start - first)
 
     def put_out(
         self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
@@ -185,6 +185,6 @@ def send(port: OutputPort[Any], payload: Any) -> None:
         port.push(payload)
 
 
-def _rest(payload: Any, done: int) -> Any:
-    """What is left of a batch of which so many rows are dealt with; of a record batch without a copy."""
+def rest_of(payload: Any, done: int) -> Any:
+    """Return the rows of a batch from number *done* on; of a record batch without a copy."""
     return payload[done:] if isinstance(payload, list) else payload.slice(done)

@@ -29,8 +29,7 @@ from exop.runtime.lines import NodeWatch
 from exop.runtime.metrics import ComponentMetrics, counted_by, counts_of
 from exop.runtime.opening import Living
 from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput, flush_all
-from exop.runtime.tied.live import LiveTie
-from exop.runtime.tied.places import EnginePlaces
+from exop.runtime.tied.live import EnginePlaces, LiveTie
 from exop.runtime.trouble import Kept, Trouble
 
 Changed = Callable[["Component"], None]

@@ -19,7 +19,7 @@ from exop.runtime.budget import CLOSING, UserCalls
 from exop.runtime.channel import Channel, channel_settings
 from exop.runtime.component import Component
 from exop.runtime.metrics import disconnect
-from exop.runtime.tied.places import EnginePlaces
+from exop.runtime.tied.live import EnginePlaces
 from exop.shown import RAISED, described
 
 if TYPE_CHECKING:

@@ -202,11 +202,15 @@ def counts_of(component: Component) -> Counts:
         return found
 
 
-def figures_of(component: Component) -> dict[str, Any]:
-    """Return the counts as plain data for `ComponentMetrics.restore`."""
-    metrics, counts = component.metrics, counts_of(component)
-    items = [[direction, port, count] for (direction, port), count in counts.items()]
-    return {"items": items, "batches": metrics.batches, "errors": metrics.errors, "skipped": metrics.skipped}
+def figures_of(components: Mapping[str, Component]) -> dict[str, dict[str, Any]]:
+    """The counts of components as plain data, for a checkpoint; `ComponentMetrics.restore` takes one back."""
+    found = {}
+    for name, component in components.items():
+        metrics = component.metrics
+        items = [[direction, port, count] for (direction, port), count in counts_of(component).items()]
+        more = {"batches": metrics.batches, "errors": metrics.errors, "skipped": metrics.skipped}
+        found[name] = {"items": items, **more}
+    return found
 
 
 def counted_by(component: Component) -> Counts:

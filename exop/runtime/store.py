@@ -8,22 +8,18 @@ import stat
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, Final
 
 from exop.errors import StateError
 from exop.logs import logger
 from exop.model.mesh import Mesh
-from exop.runtime.durable.checkpoints import Checkpoints
-from exop.runtime.state.database import Database
-from exop.runtime.state.generation import NAME
-from exop.runtime.state.tables import FILE, FORMER_CHECKPOINTS, write_mesh
-from exop.runtime.tied.places import EnginePlaces
-
-if TYPE_CHECKING:
-    from exop.runtime.durable.snapshot import Snapshot
+from exop.runtime.durable.snapshot import Snapshot, ties
+from exop.runtime.state.database import Checkpoints, Database
+from exop.runtime.state.tables import FILE, FORMER_CHECKPOINTS, GENERATION, write_mesh
+from exop.runtime.tied.live import EnginePlaces
 
 #: The files read from a state directory; others, such as `lost+found`, are ignored.
-_READ: Final = (FILE, f"{FILE}-wal", FORMER_CHECKPOINTS, NAME, "lock", "engines", "channels", "bundles")
+_READ: Final = (FILE, f"{FILE}-wal", FORMER_CHECKPOINTS, GENERATION, "lock", "engines", "channels", "bundles")
 _THERE: Final = "SELECT 1 FROM applications WHERE name = ?"
 
 
@@ -101,9 +97,6 @@ class Store:
 
     def tidy(self, snapshot: Snapshot) -> None:
         """Remove the folders of engines that a checkpoint does not name: of a change that has not come to its end."""
-        # Imported lazily: only recovery needs the encoding.
-        from exop.runtime.durable.recovery import ties
-
         name = snapshot.application
         named = [self.engines.folder(name, node, held["place"]) for node, held in ties(snapshot).items()]
         self.engines.keep(name, named)

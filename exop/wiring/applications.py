@@ -286,7 +286,7 @@ class Applications:
         with self._turn:
             self._closings += 1
         self._manager.user.give_up(phase="opening")
-        for application in self.checkpoints.names():
+        for application in list(self.checkpoints.takers):
             self.checkpoints.last(application, LEAVING)
         with self._turn:
             deployments = list(self._running.values())

@@ -105,7 +105,7 @@ class Deployer:
             self._wiring.rebind(deployment, self._wiring.survey(deployment))
             return
         # Imported lazily: only recovery needs the encoding.
-        from exop.runtime.durable.recovery import restore_contents, restore_states
+        from exop.runtime.durable.snapshot import restore_contents, restore_states
 
         restore_states(deployment, snapshot)
         self._wiring.rebind(deployment, self._wiring.survey(deployment))

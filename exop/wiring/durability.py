@@ -1,4 +1,4 @@
-"""The checkpoints of the applications of one platform: who takes them, from before the first item to the last one."""
+"""The checkpoints of the applications of one platform: from before the first item to the last one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from exop.errors import CheckpointError, ComponentFailed, NotStorable, PlanError, StateError
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
-from exop.runtime.durable import parties
 from exop.wiring.controller import WiringController
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 #: Seconds that an application has for its last checkpoint, and to leave, when the platform is closed.
 LEAVING = 5.0
-#: What a checkpoint may fail with: it is noted by the checkpointer, and shown by the status.
+#: The errors of a checkpoint that is not taken: the checkpointer notes them, and the status shows them.
 UNTAKEN = (CheckpointError, ComponentFailed, NotStorable, StateError)
 
 
@@ -34,30 +33,25 @@ class Durability:
         self.store: Store | None = None
         self.takers: dict[str, Checkpointer] = {}
 
-    def names(self) -> list[str]:
-        """The applications of which checkpoints are taken."""
-        return list(self.takers)
-
     def begin(self, deployment: Deployment) -> None:
-        """Take a checkpoint of what is open, and does not move yet: whatever happens then, it begins there again."""
+        """Take a checkpoint when everything is open and nothing moves yet: a crash leads back to here."""
         self.tell(deployment)
-        taker = self._made(deployment)
-        if taker is not None:
+        if (taker := self._taker(deployment)) is not None:
             with suppress(*UNTAKEN):
                 taker.begin()
 
     def tell(self, deployment: Deployment) -> None:
-        """Let the slets know whether there are checkpoints to put out with."""
+        """Let slets and channels know whether checkpoints are taken."""
         on = self.store is not None and deployment.mesh.durable is not None
         for component in deployment.components.values():
-            parties.tell(component, on=on)
+            if component.instance is not None:
+                component.instance.checkpointed = on
         for channel in deployment.channels.values():
             channel.take_part(on=on)
 
     def start(self, deployment: Deployment) -> None:
-        """Take checkpoints from now on, if the application is durable."""
-        taker = self._made(deployment)
-        if taker is not None:
+        """Take checkpoints periodically from now on, if the application is durable."""
+        if (taker := self._taker(deployment)) is not None:
             taker.start()
 
     def take(self, deployment: Deployment) -> None:
@@ -74,32 +68,31 @@ class Durability:
         taker.take()
 
     def status(self, application: str) -> dict[str, Any] | None:
-        """The figures of an application's checkpoints; `None` if it is not durable."""
+        """Return the figures of an application's checkpoints; `None` if it is not durable."""
         taker = self.takers.get(application)
         return taker.status() if taker is not None else None
 
     def changed(self, deployment: Deployment) -> None:
-        """A change of a durable application is in a checkpoint when it is reported as made.
+        """Take a checkpoint of a durable application that was changed, before the change is reported as made.
 
-        Where that fails the change is made all the same: the next checkpoint has it, and until then a crash leads back
-        to the mesh before it.
+        If that fails, the next checkpoint has the change; until then, a restart makes it once more.
         """
         name = deployment.name
-        if deployment.mesh.durable is not None or name in self.takers:
+        if deployment.mesh.durable is not None:
             self.tell(deployment)
-        if deployment.mesh.durable is None:
+            if name not in self.takers:
+                self.start(deployment)
+            with suppress(*UNTAKEN):
+                self.takers[name].take()
+        else:
             if name in self.takers:
+                self.tell(deployment)
                 self.stop(name)
             if self.store is not None:
                 self.store.checkpoints.discard(name)
-            return
-        if name not in self.takers:
-            self.start(deployment)
-        with suppress(*UNTAKEN):
-            self.takers[name].take()
 
     def end_is_stored(self, application: str) -> bool:
-        """A durable application is over when its last checkpoint is: what sinks have buffered is out then."""
+        """Take the checkpoint of the end, with which sinks put out what they have buffered; `False` if that fails."""
         taker = self.takers.get(application)
         try:
             if taker is not None:
@@ -116,8 +109,9 @@ class Durability:
             taker.take(seconds, last=True)
 
     def give_up(self, deployment: Deployment, seconds: float) -> None:
-        """The application is removed: what its sinks hold back for a checkpoint is put out by a last one."""
-        if deployment.name in self.takers and parties.puts_out(deployment):
+        """Stop, because the application is removed: a last checkpoint puts out what its sinks hold back."""
+        taker = self.takers.get(deployment.name)
+        if taker is not None and taker.puts_out():
             self.last(deployment.name, seconds)
         self.stop(deployment.name)
 
@@ -127,10 +121,10 @@ class Durability:
         if taker is not None:
             taker.stop()
 
-    def _made(self, deployment: Deployment) -> Checkpointer | None:
+    def _taker(self, deployment: Deployment) -> Checkpointer | None:
         if self.store is None or deployment.mesh.durable is None:
             return None
-        # The encoding is paid for by those who are durable.
+        # Imported lazily: only durable applications need the encoding.
         from exop.runtime.durable.checkpointer import Checkpointer
 
         known = self.takers.get(deployment.name)

@@ -1,15 +1,13 @@
-"""Building up the state of a successor by replaying the log that its input comes from, while the old one works.
+"""Rebuilds the state of a successor from the log that its input comes from, while the predecessor works.
 
-What is replayed is what the predecessor has taken, to the item: it stands behind the end of the log by what waits in
-the queue between, and in flight at drivers. The last bit is replayed while everything is parked.
+Exactly the items that the predecessor has taken are replayed: it stands behind the end of the log by the items in the
+queue between, and in flight. The last of them are replayed while everything is parked.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 from exop.errors import ExopError, NotRebuildable
 from exop.model.memento import Memento
@@ -27,17 +25,17 @@ from exop.wiring.plan import Plan, Step
 
 #: So many rows are replayed at a time.
 LOT = 5000
-#: So close does the replay come to the running stream: what is just between log and slet is known when all is parked.
+#: The replay stops so many rows before the end of the log: which of them were taken is known when all is parked.
 CLOSE = 1000
-#: A stream that is too fast stands for so many seconds at a time, and so many rows are replayed then at a time.
+#: A stream that is too fast is stopped for so many seconds at a time; so many rows are replayed at a time then.
 MOMENT, LITTLE = 0.002, 200
 
 
 def check_rebuilds(plan: Plan, deployment: Deployment) -> None:
-    """Refuse to rebuild what the log cannot give.
+    """Refuse to rebuild a state that the log cannot give.
 
     Raises:
-        NotRebuildable: the reason, and what can be done.
+        NotRebuildable: the reason, and the cure.
     """
     for step in plan.steps:
         if step.verb == "replace" and step.after is not None and step.after.rebuild is not None:
@@ -64,9 +62,9 @@ def _check_slet(node: Node) -> None:
 
 
 def _log_of(step: Step, deployment: Deployment) -> LogChannel:
-    """The log from which the input of a node comes."""
-    assert step.after is not None
+    """Return the log from which the input of a node comes."""
     node = step.after
+    assert node is not None
     name = node.ports[node.slet.inputs[0].name]
     channel = deployment.channels.get(name)
     if step.before is None or name not in step.before.inputs().values():
@@ -80,31 +78,28 @@ def _log_of(step: Step, deployment: Deployment) -> LogChannel:
     return channel
 
 
-@dataclass
 class Rebuild:
-    """One successor that is being built up.
+    """The rebuilding of one successor.
 
     Attributes:
         position: The offset up to which it has replayed.
     """
 
-    deployment: Deployment
-    step: Step
-    successor: Component
-    _largest: int = 0
-
-    def __post_init__(self) -> None:
-        self.log = _log_of(self.step, self.deployment)
+    def __init__(self, deployment: Deployment, step: Step, successor: Component) -> None:
+        self.log = _log_of(step, deployment)
         self.position = self.log.began
-        port = self.successor.spec.inputs[0]
-        self._entry = way_into(self.successor, port)  # bound to nothing yet: what the slet emits is dropped
-        self._place = f"{self.step.node}.{port.name}"
-        self._queue = f"{self.log.name} -> {self._place}"
+        port = successor.spec.inputs[0]
+        self._deployment = deployment
+        self._successor = successor
+        self._single = port.type.form == "item"
+        self._entry = way_into(successor, port)  # bound to nothing yet: what the slet emits is dropped
+        self._place = f"{step.node}.{port.name}"
+        self._largest = 0
 
     def catch_up(self) -> None:
-        """Replay while the old one works, until the end is near.
+        """Replay while the predecessor works, until the end is near.
 
-        A stream that is as fast as the replay is slowed down for that: it stands for moments.
+        If the stream is as fast as the replay, it is stopped for moments.
 
         Raises:
             NotRebuildable: the slet fails in it.
@@ -115,34 +110,30 @@ class Rebuild:
             self._replay(self._near())
             before = left
         while self._left() > 0:
-            with Pause(self.deployment) as pause:
+            with Pause(self._deployment) as pause:
                 pause.stop()
                 until = time.perf_counter() + MOMENT
                 while self._left() > 0 and time.perf_counter() < until:
                     self._replay(min(self.position + LITTLE, self._near()))
 
     def completed(self) -> Memento | None:
-        """Replay the last bit, up to where the predecessor stands; everything is parked.
+        """Replay the last items, up to where the predecessor stands; everything is parked.
 
         Raises:
-            NotRebuildable: the slet fails on it.
+            NotRebuildable: the slet fails on one of them.
         """
         end = self.log.end - self._waiting()
         if end < self.position:
             problem = f"it has replayed {self.position} rows, and the old one stands at {end}"
-            raise _refused(self._node, problem, "make the change once more")
+            raise _refused(self._successor.node, problem, "make the change once more")
         with acting_as(None):  # a slet that raises is refused here, and suspends no driver
             self._replay(end)
-        self.successor.metrics = ComponentMetrics()
-        return self.successor.state
-
-    @property
-    def _node(self) -> Node:
-        return self.successor.node
+        self._successor.metrics = ComponentMetrics()
+        return self._successor.state
 
     def _near(self) -> int:
-        """So far may be replayed while the old one works: it has taken that for certain."""
-        end = self.log.end  # before what waits is counted, which may grow meanwhile
+        """The offset up to which the predecessor has taken everything for certain."""
+        end = self.log.end  # before the items that wait are counted, which may become more meanwhile
         return max(self.position, end - self._waiting() - max(CLOSE, 2 * self._largest))
 
     def _left(self) -> int:
@@ -153,24 +144,22 @@ class Rebuild:
             check_interrupt()
             till = min(end, self.position + LOT)
             try:
-                for piece in self._together(self.log.pieces(self.position, till)):
+                pieces = self.log.pieces(self.position, till)
+                self._largest = max([self._largest, *map(weight, pieces)])
+                if self._single and all(type(piece) is list for piece in pieces):
+                    pieces = [list(chain.from_iterable(pieces))]  # items that came one by one are replayed together
+                for piece in pieces:
                     self._entry.push_batch(piece)
             except ExopError as problem:
-                raise _refused(self._node, str(problem), "repair the slet, or the log") from problem
+                raise _refused(self._successor.node, str(problem), "repair the slet, or the log") from problem
             self.position = till
-
-    def _together(self, pieces: list[Any]) -> list[Any]:
-        """Items that came one by one are replayed together; what takes batches gets them as they came."""
-        self._largest = max([self._largest, *map(weight, pieces)])
-        if self.successor.spec.inputs[0].type.form != "item" or not all(type(piece) is list for piece in pieces):
-            return pieces
-        return [list(chain.from_iterable(pieces))]
 
     def _waiting(self) -> int:
         """Return the number of rows between the log and the slet: in a queue, and in the inlet."""
-        queue = self.deployment.inserted.get(self._queue)
-        rows = sum(_rows(kind, payload) for kind, payload in queue.capture()["entries"]) if queue is not None else 0
-        return rows + sum(_rows(work.way, work.payload) for work in self.deployment.inlets.at(self._place))
+        queue = self._deployment.inserted.get(f"{self.log.name} -> {self._place}")
+        entries = queue.capture()["entries"] if queue is not None else ()
+        works = ((work.way, work.payload) for work in self._deployment.inlets.at(self._place))
+        return sum(_rows(way, payload) for way, payload in chain(entries, works))
 
 
 def _rows(way: str, payload: object) -> int:

@@ -25,7 +25,7 @@ from exop.errors import CheckpointError, LifecycleError, UnknownName
 from exop.hooks import Plugins
 from exop.runtime import failure
 from exop.runtime.durable import checkpointer
-from exop.runtime.durable.checkpoints import Checkpoints
+from exop.runtime.state.database import Checkpoints
 from tests.change.offered import Marks, OfferedChanges, OfferedMesh, refused_slets
 from tests.change.tools import Books
 from tests.mesh.random_mesh import verdict, wrong_figures

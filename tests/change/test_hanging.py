@@ -202,7 +202,6 @@ def durable(folder: Path) -> Platform:
 def test_a_sink_that_hangs_in_a_checkpoint_is_suspended_until_it_is_replaced(sink, tmp_path, monkeypatch):
     """Checkpoints say what holds them up; other changes are made, and the successor goes on with every item."""
     monkeypatch.setattr("exop.runtime.durable.checkpointer.COMMITTING", SHORT)
-    monkeypatch.setattr("exop.runtime.durable.parties.PATIENCE", SHORT)
     monkeypatch.setattr("exop.runtime.durable.checkpointer.PATIENCE", SHORT)
     GATE.set()
     app = chain("app", endless, plain, sink)

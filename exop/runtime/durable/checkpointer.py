@@ -1,58 +1,71 @@
-"""Takes the checkpoints of one application: every so many seconds, when asked, and a last one at its end."""
+"""Takes the checkpoints of one application: every so many seconds, when asked, and a last one at its end.
+
+A slet may take part with any of these methods; all but `flush` and `prepare_checkpoint` are called while the stream
+runs:
+
+    flush()                      hand on what is buffered; everything stands still
+    prepare_checkpoint(number)   what came up to now belongs to this checkpoint; everything stands still; the number
+                                 is that of the call before until a checkpoint was committed, then the next one
+    sync()                       bring to the disk what the memento counts as written
+    commit_checkpoint(number)    the checkpoint is there: put out what belongs to it
+
+Channels that keep files take part with `sync` and `committed`.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from exop.errors import CheckpointError, ExopError
+from exop.errors import CheckpointError, ComponentFailed, ExopError, NotCommitted
 from exop.logs import logger
+from exop.model.mesh import Mesh
 from exop.runtime.budget import UserCall
+from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
-from exop.runtime.durable.checkpoints import Checkpoints
+from exop.runtime.drivers.thread import ThreadDriver
 from exop.runtime.durable.failpoints import failpoint
-from exop.runtime.durable.parties import commit, committed, given_up, prepare, sync
-from exop.runtime.durable.recovery import ties
-from exop.runtime.durable.snapshot import CAPTURING, Snapshot, capture
+from exop.runtime.durable.snapshot import CAPTURING, Snapshot, capture, ties
 from exop.runtime.pause import Pause
-from exop.shown import described
+from exop.runtime.state.database import Checkpoints
+from exop.shown import RAISED, described, message
 
-#: Seconds for an explicit `checkpoint()` to find every driver at a safe point.
+#: Seconds for an explicit `checkpoint()` to find every driver at a safe point, and for each call of a slet.
 PATIENCE = 10.0
-#: The same for one that is taken by itself.
+#: Seconds for a periodic one to find every driver at a safe point.
 BRIEF = 1.0
-#: Seconds that slets have to put out what belongs to a checkpoint.
+#: Seconds for `commit_checkpoint` of all slets.
 COMMITTING = 30.0
-
-Hold: TypeAlias = Callable[[Deployment, Component, Exception], None]
 #: A source that has not yielded after so many seconds is a slow one.
 QUICK = 0.01
+_PHASES: Final = {"prepare_checkpoint": "preparing a checkpoint", "sync": "bringing its output to the disk"}
+
+Hold: TypeAlias = Callable[[Deployment, Component, Exception], None]
 
 
-@dataclass
+@dataclasses.dataclass
 class Figures:
-    """The figures of an application's checkpoints: shown by `status`."""
+    """The figures of an application's checkpoints, as `status` shows them."""
 
     taken: int = 0
     failed: int = 0
     bytes: int = 0
-    written: int = 0
+    written_bytes: int = 0
     pause_ms: float = 0.0
     write_ms: float = 0.0
     trouble: str | None = None
 
 
 class Checkpointer:
-    """A thread that takes checkpoints of one deployment, as often as its mesh says.
+    """Takes checkpoints of one deployment; a thread of its own does so as often as the mesh says.
 
     Args:
         deployment: The application.
@@ -65,16 +78,17 @@ class Checkpointer:
         self._deployment = deployment
         self._checkpoints = checkpoints
         self._hold: Hold = hold or (lambda _, component, error: component.stick(error))
+        self._rendered: tuple[Mesh | None, str] = (None, "")
         self._turn = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"exop {deployment.name} checkpoints", daemon=True)
 
     def start(self) -> None:
-        """Take the first one now, and go on."""
+        """Take checkpoints periodically from now on."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Take no more."""
+        """Take no more of them."""
         self._stop.set()
         self._deployment.tell()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
@@ -89,21 +103,8 @@ class Checkpointer:
             StateError: it could not be written.
             NotCommitted: it is written, and a sink could not put out what belongs to it.
         """
-        with self._alone(patience if last else PATIENCE):
-            with self._deployment.changing:
-                failpoint("checkpoint-begin")
-                retired = list(self._deployment.retired)
-                number = self._checkpoints.number(self._deployment.name) + 1
-                with self._noted():
-                    self._check_free()
-                    snapshot = self._captured(number, patience, last=last)
-                    failpoint("checkpoint-released")
-                    self._write(snapshot)
-                with self._noted(failed=False):
-                    begun = self._commit(number, snapshot, retired)
-            with self._noted(failed=False):  # others may change the application meanwhile
-                committed(self._deployment, begun, min(patience, COMMITTING) if last else COMMITTING)
-            self._note(None)
+        seconds = min(patience, COMMITTING) if last else COMMITTING
+        self._carry_out(partial(self._captured, patience, last=last), patience if last else PATIENCE, seconds)
 
     def begin(self) -> None:
         """Take the first one, before anything moves.
@@ -112,13 +113,44 @@ class Checkpointer:
             NotStorable: something is of a type that cannot be stored.
             CheckpointError, StateError: it could not be taken, or written.
         """
-        with self._turn:
-            number = self._checkpoints.number(self._deployment.name) + 1
-            with self._noted():
-                snapshot = self._prepared(number, self._deployment.mesh.to_toml())
-                self._write(snapshot)
-            with self._noted(failed=False):
-                committed(self._deployment, self._commit(number, snapshot, []), COMMITTING)
+        self._carry_out(self._prepared, PATIENCE, COMMITTING)
+
+    def status(self) -> dict[str, Any]:
+        """Return the figures as plain data."""
+        return {"every_s": self._deployment.mesh.durable, **dataclasses.asdict(self.figures)}
+
+    def puts_out(self) -> bool:
+        """Whether a slet writes output with checkpoints."""
+        return any(True for _ in self._hooks("commit_checkpoint"))
+
+    def _carry_out(self, captured: Callable[[int], Snapshot], patience: float, committing: float) -> None:
+        """Capture, write, commit: wait for so many seconds for the one before, and for slets to commit."""
+        deployment, figures = self._deployment, self.figures
+        with self._alone(patience):
+            with deployment.changing:
+                failpoint("checkpoint-begin")
+                retired = list(deployment.retired)
+                number = self._checkpoints.number(deployment.name) + 1
+                with self._noted():
+                    self._check_free()
+                    snapshot = captured(number)
+                    failpoint("checkpoint-released")
+                    self._sync()
+                    begin = time.perf_counter()
+                    figures.written_bytes = self._checkpoints.write(snapshot)
+                    figures.write_ms = _milliseconds(begin)
+                    figures.taken += 1
+                    figures.bytes = sum(map(len, snapshot.parts.values()))
+                with self._noted(failed=False):
+                    tied = {name: one.tie for name, one in deployment.components.items() if one.tie is not None}
+                    for name, held in ties(snapshot).items() if tied else ():
+                        tied[name].confirmed(held)
+                    for folder in retired:  # only the checkpoint before this one has named it
+                        shutil.rmtree(folder, ignore_errors=True)
+                        deployment.retired.remove(folder)
+                    begun = self._commit(number)
+            with self._noted(failed=False):  # others may change the application meanwhile
+                self._committed(begun, committing)
             self._note(None)
 
     @contextmanager
@@ -129,20 +161,11 @@ class Checkpointer:
             committing = [one for one in self._deployment.components.values() if one.committing is not None]
             if committing or time.monotonic() >= end:
                 waits = f", and {committing[0].node.name} commits it" if committing else ""
-                problem = f"another one is being taken{waits}"
-                raise _refused(self._deployment.name, problem, "the next one is taken when that is over")
+                raise self._refused(f"another one is being taken{waits}", "the next one is taken when that is over")
         try:
             yield
         finally:
             self._turn.release()
-
-    def _check_free(self) -> None:
-        """Refuse to take a checkpoint while a slet is in a call of an earlier one: nothing stands still for it."""
-        for call in given_up(self._deployment):
-            node = call.component.node.name
-            problem = f"{node} holds it up: {call.phase} was given up, and has not returned for {call.seconds:.0f} s"
-            cure = f"replace {node}, or end what it waits for"
-            raise _refused(self._deployment.name, problem + call.whereabouts(), cure)
 
     @contextmanager
     def _noted(self, *, failed: bool = True) -> Iterator[None]:
@@ -152,126 +175,162 @@ class Checkpointer:
         except ExopError as problem:
             self.figures.failed += failed
             self._note(str(problem))
-            for call in given_up(self._deployment):
+            for call in self._given_up():
                 if call.phase != CAPTURING and isinstance(call.component, Component) and not call.component.stuck:
                     self._hold(self._deployment, call.component, problem)
             raise
 
-    def _prepared(self, number: int, topology: str) -> Snapshot:
+    def _note(self, trouble: str | None) -> None:
+        """Log trouble when it begins, and when it is over; not with every checkpoint."""
+        before, self.figures.trouble = self.figures.trouble, trouble
+        if trouble != before:
+            log = logger("exop.checkpoints").bind(application=self._deployment.name)
+            if trouble is not None:
+                log.warning("no checkpoint was taken", problem=trouble)
+            else:
+                log.info("checkpoints are taken again")
+
+    def _given_up(self) -> list[UserCall[Any]]:
+        """The calls of slets that were given up and have not returned."""
+        components = [*self._deployment.components.values()]
+        return components[0].user.abandoned(*components) if components else []
+
+    def _check_free(self) -> None:
+        """Refuse to take a checkpoint while a slet is in a call of an earlier one: nothing stands still for it."""
+        for call in self._given_up():
+            node = call.component.node.name
+            problem = f"{node} holds it up: {call.phase} was given up, and has not returned for {call.seconds:.0f} s"
+            raise self._refused(problem + call.whereabouts(), f"replace {node}, or end what it waits for")
+
+    def _captured(self, patience: float, number: int, *, last: bool) -> Snapshot:
+        """Hold every driver where its in-flight items are known, upstream first, and capture everything."""
+        deployment = self._deployment
+        self._topology()  # while the stream runs
+        drivers = deployment.drivers()
+        sources = [driver for driver in drivers if isinstance(driver, SourceDriver)]
+        with Pause(deployment, patience, drivers=drivers, outside=sources, refused=self._refused) as pause:
+            for source in sources[:-1]:  # a slow one is waited for first, while everything else goes on
+                pause.close([source])
+                if pause.wait(pause.parked, QUICK):
+                    pause.open(source)
+                else:
+                    pause.wait_parked()
+            pause.stop()
+            for driver in drivers:
+                if isinstance(driver, ThreadDriver) and driver.crash is not None:
+                    problem = f"the driver {driver.name} has crashed: {described(driver.crash)}"
+                    raise self._refused(problem, "restart it from the last one")
+                if driver.held_by is not None and not driver.filled and driver not in sources:
+                    raise self._refused(driver.held_by, "repair that first")
+            begin = time.perf_counter()
+            snapshot = self._prepared(number)
+            self.figures.pause_ms = _milliseconds(begin)
+            failpoint("checkpoint-captured")
+            for driver in drivers if last else ():
+                driver.halt()
+        return snapshot
+
+    def _prepared(self, number: int) -> Snapshot:
         """Prepare and capture; everything stands still."""
         deployment = self._deployment
 
         def work() -> Snapshot:
-            prepare(deployment, number)
-            return capture(deployment, topology)
+            self._call("prepare_checkpoint", number)
+            return capture(deployment, self._topology())
 
         component = next(iter(deployment.components.values()), None)
         return work() if component is None else component.user.run(component, CAPTURING, work, PATIENCE)
 
-    def status(self) -> dict[str, Any]:
-        """The figures, as plain data."""
-        found = self.figures
-        return {
-            "every_s": self._deployment.mesh.durable,
-            "taken": found.taken,
-            "failed": found.failed,
-            "bytes": found.bytes,
-            "written_bytes": found.written,
-            "pause_ms": round(found.pause_ms, 3),
-            "write_ms": round(found.write_ms, 3),
-            "trouble": found.trouble,
-        }
+    def _topology(self) -> str:
+        """The topology of the mesh: rendered when the mesh is another one, by an edit or a line that took effect."""
+        mesh = self._deployment.mesh
+        if mesh is not self._rendered[0]:
+            self._rendered = mesh, mesh.to_toml()
+        return self._rendered[1]
 
-    def _write(self, snapshot: Snapshot) -> None:
-        sync(self._deployment)
-        begin = time.perf_counter()
-        self.figures.written = self._checkpoints.write(snapshot)
-        self.figures.write_ms = (time.perf_counter() - begin) * 1e3
-        self.figures.taken += 1
-        self.figures.bytes = snapshot.size
+    def _sync(self) -> None:
+        """Bring to the disk what was captured as written."""
+        self._call("sync")
+        for component in self._deployment.components.values():
+            if component.tie is not None:
+                component.tie.sync()
+        for channel in self._kept("sync"):
+            channel.sync()
 
-    def _commit(self, number: int, snapshot: Snapshot, retired: list[Path]) -> list[tuple[Component, UserCall[Any]]]:
-        """Let the sinks put out what belongs to the checkpoint, and go what only the one before it had."""
-        self._confirm(snapshot, retired)
-        return commit(self._deployment, number)
+    def _commit(self, number: int) -> list[tuple[Component, UserCall[Any]]]:
+        """Begin to commit a checkpoint; return the calls of the slets that put out what belongs to it."""
+        begun = []
+        for component, hook in self._hooks("commit_checkpoint"):
+            work = partial(hook, number)
+            component.committing = component.user.begin(component, "committing a checkpoint", work)
+            begun.append((component, component.committing))
+        failed: NotCommitted | None = None
+        for channel in self._kept("committed"):
+            try:
+                channel.committed()
+            except RAISED as problem:
+                failed = self._not_committed(channel.name, problem)
+        if failed is not None:
+            raise failed
+        return begun
 
-    def _captured(self, number: int, patience: float, *, last: bool) -> Snapshot:
-        deployment = self._deployment
-        mesh = deployment.mesh
-        topology = mesh.to_toml()
-        with self._still(patience):
-            begin = time.perf_counter()
-            if deployment.mesh is not mesh:  # a line took effect meanwhile: the mementos are of behind that
-                topology = deployment.mesh.to_toml()
-            snapshot = self._prepared(number, topology)
-            self.figures.pause_ms = (time.perf_counter() - begin) * 1e3
-            failpoint("checkpoint-captured")
-            if last:
-                for driver in deployment.drivers():
-                    driver.halt()
-        return snapshot
+    def _committed(self, begun: list[tuple[Component, UserCall[Any]]], seconds: float) -> None:
+        """Wait for so many seconds until slets have put out what belongs to a checkpoint, each of them."""
+        failed: NotCommitted | None = None
+        end = time.monotonic() + seconds
+        for component, call in begun:
+            try:
+                call.result(max(0.0, end - time.monotonic()))
+            except RAISED as problem:
+                failed = self._not_committed(component.node.name, problem)
+            component.committing = None
+        failpoint("checkpoint-put-out")
+        if failed is not None:
+            raise failed
 
-    @contextmanager
-    def _still(self, patience: float) -> Iterator[None]:
-        """Hold every driver where its in-flight items are known, while the block runs; upstream stands still first."""
-        deployment = self._deployment
-        refused = partial(_refused, deployment.name)
-        sources = [driver for driver in deployment.drivers() if isinstance(driver, SourceDriver)]
-        with Pause(deployment, patience, outside=sources, refused=refused) as pause:
-            for source in sources:  # a slow one is waited for first, while everything else goes on
-                pause.close([source])
-                if not pause.wait(pause.parked, QUICK):
-                    pause.wait_parked()
-                elif source is not sources[-1]:
-                    pause.open(source)
-            pause.stop()
-            for driver in deployment.drivers():
-                if driver.held_by is not None and not driver.filled and driver not in sources:
-                    raise refused(driver.held_by, "repair that first")
-            for crashed, crash in deployment.crashed():
-                raise refused(f"the driver {crashed} has crashed: {described(crash)}", "restart it from the last one")
-            yield
+    def _not_committed(self, node: str, problem: BaseException) -> NotCommitted:
+        text = message(problem) or described(problem)
+        failed = NotCommitted(application=self._deployment.name, node=node, problem=text)
+        failed.__cause__ = problem
+        return failed
 
-    def _confirm(self, snapshot: Snapshot, retired: list[Path]) -> None:
-        """It is committed: let go of what only the checkpoint before it had."""
-        tied = {name: one.tie for name, one in self._deployment.components.items() if one.tie is not None}
-        for name, held in ties(snapshot).items() if tied else ():
-            tied[name].confirmed(held)
-        for folder in retired:
-            shutil.rmtree(folder, ignore_errors=True)
-            self._deployment.retired.remove(folder)
+    def _kept(self, name: str) -> list[Channel]:
+        """The channels whose kind defines this method."""
+        channels = self._deployment.channels.values()
+        return [one for one in channels if getattr(type(one), name) is not getattr(Channel, name)]
+
+    def _call(self, name: str, *given: Any) -> None:
+        for component, hook in self._hooks(name):
+            try:
+                component.user.run(component, _PHASES[name], partial(hook, *given), PATIENCE)
+            except ComponentFailed:
+                raise
+            except RAISED as problem:
+                told = f"{component.node.name}.{name}() raised {described(problem)}"
+                raise self._refused(told, "repair that first") from problem
+
+    def _hooks(self, name: str) -> Iterator[tuple[Component, Callable[..., Any]]]:
+        for component in self._deployment.components.values():
+            hook = getattr(component.instance, name, None)
+            if callable(hook):
+                yield component, hook
 
     def _run(self) -> None:
         deployment = self._deployment
-        while not self._stop.is_set():
+        over = False
+        while not over:
+            every = deployment.mesh.durable or BRIEF
+            with deployment.progress:
+                deployment.progress.wait_for(lambda: self._stop.is_set() or deployment.finished.is_set(), every)
+            if self._stop.is_set():
+                return
             over = deployment.finished.is_set()
-            try:
+            with suppress(ExopError):  # it is noted
                 self.take(BRIEF)
-            except ExopError:
-                if over:
-                    return
-            else:
-                if over:
-                    return
-            self._pause()
 
-    def _pause(self) -> None:
-        deployment = self._deployment
-        every = deployment.mesh.durable or BRIEF
-        with deployment.progress:
-            deployment.progress.wait_for(lambda: self._stop.is_set() or deployment.finished.is_set(), every)
-
-    def _note(self, trouble: str | None) -> None:
-        """Log trouble when it begins, and when it is over; not with every checkpoint."""
-        before, self.figures.trouble = self.figures.trouble, trouble
-        if trouble == before:
-            return
-        log = logger("exop.checkpoints").bind(application=self._deployment.name)
-        if trouble is not None:
-            log.warning("no checkpoint was taken", problem=trouble)
-        else:
-            log.info("checkpoints are taken again")
+    def _refused(self, problem: str, cure: str) -> CheckpointError:
+        return CheckpointError(application=self._deployment.name, problem=problem, cure=cure)
 
 
-def _refused(application: str, problem: str, cure: str) -> CheckpointError:
-    return CheckpointError(application=application, problem=problem, cure=cure)
+def _milliseconds(begin: float) -> float:
+    return round((time.perf_counter() - begin) * 1e3, 3)

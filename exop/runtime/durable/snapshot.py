@@ -1,23 +1,30 @@
-"""A deployment at one moment as bytes: every memento, the content of channels, and what waits in the inlets."""
+"""A deployment at one moment as bytes: every memento, the contents of channels, and the work in the inlets.
+
+`capture` takes a snapshot while everything stands still; `restore_states` and `restore_contents` give it back to a new
+deployment before anything moves in it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from exop.errors import CheckpointError
+from exop.errors import CheckpointError, StoredStateError
+from exop.model.decoding import decode
 from exop.model.depth import AROUND, DEPTH
 from exop.model.encoding import encode_each
 from exop.model.items import Window
 from exop.model.lifecycle import State
-from exop.model.stored import pack
+from exop.model.stored import pack, unpack
 from exop.runtime.budget import turn_to
-from exop.runtime.channels.window import WindowChannel, port_of
+from exop.runtime.channel import Channel, ControlMerge
+from exop.runtime.channels.window import WindowChannel, open_window, port_of
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
-from exop.runtime.entry import NOWHERE, Call
+from exop.runtime.entry import NOWHERE, Call, Way, Work
 from exop.runtime.metrics import figures_of
 from exop.runtime.ports import BufferedOutput
 from exop.runtime.tied.durable import DurableTie
@@ -30,7 +37,7 @@ Key: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True)
 class WindowOf:
-    """Stands in a checkpoint for the open window of a port, which the channel holds."""
+    """A reference, in a checkpoint, to the open window of a port, which is stored with its channel."""
 
     channel: str
     port: str
@@ -46,17 +53,11 @@ class Snapshot:
     reasons: dict[str, str] = field(default_factory=dict)
     parts: dict[Key, bytes] = field(default_factory=dict)
 
-    @property
-    def size(self) -> int:
-        """The bytes of all parts."""
-        return sum(map(len, self.parts.values()))
-
 
 def capture(deployment: Deployment, topology: str) -> Snapshot:
-    """Take a snapshot; every driver stands still meanwhile. *topology* is that of its mesh.
+    """Take a snapshot while every driver stands still; *topology* is that of the deployment's mesh.
 
-    Everything is encoded at once, not copied: that takes a tenth of the time of a deep copy, and what was encoded is
-    safe from what the slets do next.
+    Encoding takes a tenth of the time of a deep copy, and later calls of the slets cannot alter the result.
 
     Raises:
         NotStorable: a memento, or an item that waits somewhere, is of a type that cannot be stored.
@@ -68,17 +69,19 @@ def capture(deployment: Deployment, topology: str) -> Snapshot:
         if hasattr(component.instance, "flush"):
             component.flush()
     parts: dict[Key, bytes] = {}
-    held: dict[Key, Any] = {}
     for name, component in components.items():
         if component.state is not None:
             turn_to(component, CAPTURING)
             parts["memento", name] = pack(component.state, f"{application}.{name}")
-        held["node", name] = _node(component)
     failpoint("memento-after")
-    held |= {("channel", name): dict(channel.capture()) for name, channel in deployment.channels.items()}
-    taken_care_of = {id(one) for c in components.values() for p in c.pulled.values() for one in p.earlier()}
+    figures = figures_of(components)
+    held: dict[Key, Any] = {("node", name): _node(one, figures[name]) for name, one in components.items()}
+    for name, channel in deployment.channels.items():
+        if type(channel).capture is not Channel.capture:
+            held["channel", name] = dict(channel.capture())
+    captured_with_ports = {id(one) for c in components.values() for p in c.pulled.values() for one in p.earlier()}
     for place, queue in deployment.inserted.items():
-        if id(queue) not in taken_care_of:
+        if id(queue) not in captured_with_ports:
             held["queue", place] = dict(queue.capture())
     held |= {("merge", name): merge.capture() for name, merge in deployment.merges.items()}
     if deployment.inlets.waiting():
@@ -87,33 +90,31 @@ def capture(deployment: Deployment, topology: str) -> Snapshot:
     return Snapshot(application, deployment.mesh.revision, topology, dict(deployment.reasons), parts)
 
 
-def _node(component: Component) -> dict[str, Any]:
+def _node(component: Component, figures: dict[str, Any]) -> dict[str, Any]:
     """Return the platform's own data about one component, apart from its memento."""
-    driver = component.driver
+    outputs = {name: one for name, one in component.outputs.items() if isinstance(one, BufferedOutput)}
     held: dict[str, Any] = {
         "over": component.lifecycle.state is State.ENDED,
         "merge": component.merge.capture(),
         "ended": sorted(component.ended),
-        "figures": figures_of(component),
+        "figures": figures,
         "pulled": {name: port.capture() for name, port in component.pulled.items()},
-        "pending": {
-            name: output.capture() for name, output in component.outputs.items() if isinstance(output, BufferedOutput)
-        },
+        "pending": {name: output.capture() for name, output in outputs.items()},
     }
     if component.trouble.dead.letters or component.trouble.dead.dropped:
         held["dead"] = component.trouble.dead.capture()
-    if isinstance(driver, SourceDriver):
-        held["hand"] = driver.hand
+    if isinstance(component.driver, SourceDriver):
+        held["hand"] = component.driver.hand
     if isinstance(component.tie, DurableTie):
         held["tie"] = component.tie.capture()
     return held
 
 
 def _work(deployment: Deployment) -> list[tuple[str, str, Any]]:
-    """Return what waits in the inlets, in order, each with its place."""
+    """Return the work in the inlets, in order, each with its place."""
     found: list[tuple[str, str, Any]] = []
     for _, one in deployment.inlets.waiting():
-        if one.entry is NOWHERE or isinstance(one, Call):  # a wait alone; closed windows leave with what comes, too
+        if one.entry is NOWHERE or isinstance(one, Call):  # a wait alone; closed windows leave with the next item, too
             continue
         if one.entry.place not in deployment.places:
             problem = f"{one.payload!r:.200} is on its way to {one.entry.place or 'a window of several ports'}"
@@ -123,10 +124,110 @@ def _work(deployment: Deployment) -> list[tuple[str, str, Any]]:
 
 
 def _referred(deployment: Deployment, payload: Any) -> Any:
-    """Replace a window that belongs to a channel by a reference: it is stored with its channel."""
+    """Replace a window that belongs to a channel by a reference."""
     if isinstance(payload, Window):
         for name, channel in deployment.channels.items():
             port = port_of(channel, payload) if isinstance(channel, WindowChannel) else None
             if port is not None:
                 return WindowOf(name, port)
     return payload
+
+
+def restore_states(deployment: Deployment, snapshot: Snapshot) -> None:
+    """Give the components their mementos, and the engines their position: called before anything is bound.
+
+    Raises:
+        StoredStateError: the class of a memento cannot take over what was stored.
+    """
+    deployment.reasons = dict(snapshot.reasons)
+    positions = ties(snapshot)
+    for name, component in deployment.components.items():
+        stored = snapshot.parts.get(("memento", name))
+        if component.spec.state is not None and stored is not None:
+            place = f"the memento of {deployment.name}.{name}"
+            component.adopt(unpack(stored, component.spec.state[1], place))
+        if isinstance(component.tie, DurableTie):
+            component.tie.restore(positions[name])
+
+
+def ties(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
+    """Return the positions of engines in a snapshot, by node."""
+    nodes = {name: _read(stored) for (kind, name), stored in snapshot.parts.items() if kind == "node"}
+    return {name: held["tie"] for name, held in nodes.items() if "tie" in held}
+
+
+def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
+    """Give channels, ports and drivers back what they held: called when they are bound, before any slet is opened.
+
+    Raises:
+        StoredStateError: something does not fit into this mesh any more, or is damaged.
+    """
+    parts = {key: _read(stored) for key, stored in snapshot.parts.items() if key[0] != "memento"}
+    # Channels first: a driver's in-flight item may be a window of theirs.
+    for (kind, name), held in sorted(parts.items(), key=lambda part: part[0][0] != "channel"):
+        if kind == "node":
+            _restore_node(deployment.components[name], held)
+        elif kind == "merge":
+            deployment.merges.setdefault(name, ControlMerge()).restore(held)
+        elif kind == "channel":
+            deployment.channels[name].restore(held)
+        elif kind == "queue":
+            if (queue := deployment.inserted.get(name)) is not None:
+                queue.restore(held)
+            elif held["entries"]:
+                raise _strange(deployment, f"the queue {name!r}, which holds {len(held['entries'])} entries,")
+    # Last: the items that a port had taken come before those that its queue has got back by now.
+    for (kind, name), held in parts.items():
+        for port, taken in held["pulled"].items() if kind == "node" else ():
+            deployment.components[name].pulled[port].restore(taken)
+    for (kind, _), held in parts.items():
+        if kind == "inlets":
+            deployment.inlets.post(_restored_work(deployment, held))
+        elif kind in ("node", "worker"):  # an older form: with the worker, or the slet, whose driver had it
+            deployment.inlets.post(_restored_work(deployment, held.get("work", ())))
+
+
+def _read(stored: bytes) -> Any:
+    return decode(stored, levels=DEPTH + AROUND)
+
+
+def _restore_node(component: Component, held: dict[str, Any]) -> None:
+    component.over = held["over"]
+    component.merge.restore(held["merge"])
+    component.ended.update(held["ended"])
+    if "dead" in held:
+        component.trouble.dead.restore(held["dead"])
+    component.metrics.restore(held.get("figures", {}))
+    for name, pending in held["pending"].items():
+        output = component.outputs.get(name)
+        if isinstance(output, BufferedOutput):
+            output.restore(pending)
+    if isinstance(component.driver, SourceDriver):
+        component.driver.over, component.driver.hand = component.over, held["hand"]
+
+
+def _restored_work(deployment: Deployment, held: Iterable[tuple[str, Way, Any]]) -> list[Work]:
+    found = []
+    for place, way, payload in held:
+        if place not in deployment.places:
+            raise _strange(deployment, f"{place!r}, to which an item is on its way,")
+        found.append(Work(deployment.places[place], way, _found(deployment, payload)))
+    return found
+
+
+def _found(deployment: Deployment, payload: Any) -> Any:
+    """Replace a reference by the window that the channel has got back."""
+    if not isinstance(payload, WindowOf):
+        return payload
+    channel = deployment.channels.get(payload.channel)
+    if not isinstance(channel, WindowChannel):
+        raise _strange(deployment, f"the window {payload.channel!r}")
+    return open_window(channel, payload.port)
+
+
+def _strange(deployment: Deployment, what: str) -> StoredStateError:
+    return StoredStateError(
+        what=f"the checkpoint of {deployment.name}",
+        problem=f"{what} is not there any more in the mesh",
+        cure="use the release and the code that wrote it",
+    )

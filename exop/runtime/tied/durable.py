@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 from exop.errors import StoredStateError
 from exop.model.items import CONTROL
 from exop.model.ports import OutputPort
-from exop.model.tie import Committed, Leaving, send
+from exop.model.tie import Committed, Leaving, rest_of, send
 from exop.runtime.drivers.base import Halted
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.durable.failpoints import failpoint
@@ -19,25 +19,25 @@ from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.retention import Retention
 from exop.runtime.tied.live import LiveTie
 
-#: So many payloads may wait in memory to leave before the engine does.
+#: The engine waits while so many payloads wait in memory to leave.
 MOST: Final = 64
 #: The producer under which batches are appended.
 _BATCHES: Final = "batches"
-#: How often a thread that waits for room checks whether everything is being closed.
+#: Seconds between two checks, while the engine waits for room, whether everything is being closed.
 _GLANCE: Final = 0.05
 
 
 class DurableTie(LiveTie):
     """Ties an engine that commits by itself to the checkpoints of its application.
 
-    - What arrives is appended to a log before the engine sees it. After a recovery what is before the tie is sent again
-      from the checkpoint on; what is in the log already is recognized by its number, and not taken again.
-    - What is put out is appended to a log, under the number of its batch, before the engine commits; it leaves from
-      there. After a recovery it leaves from where the checkpoint was: the engine is not asked for it again.
-    - A checkpoint holds only how far both have come (`capture`).
+    - Input is appended to a log before the engine sees it. After a recovery, its upstream sends the events since the
+      checkpoint again; those that are in the log are recognized by their numbers and dropped.
+    - Output is appended to a log, under the number of its batch, before the engine commits the batch; it leaves from
+      there. After a recovery it leaves from where the checkpoint was, and the engine does not compute it again.
+    - A checkpoint holds only the positions in both (`capture`).
 
     Args:
-        folder: Gives it a folder of its own: the one of this name, or a new one.
+        folder: Returns a folder of its own: the one of this name, or a new one.
         forms: The form of each input port.
         outputs: The output ports by name.
         driver: The driver by which it pushes.
@@ -55,13 +55,12 @@ class DurableTie(LiveTie):
         super().__init__(forms)
         self._folder = folder
         self._outputs = dict(outputs)
-        self._names = {id(port): name for name, port in outputs.items()}
         self._driver = driver
         self._logs: dict[str, DiskLog] = {}
         self._out: DiskLog | None = None
         self._news = threading.Condition()
         self._waiting: deque[tuple[str, Any]] = deque()
-        self._passed = self._skipped = self._base = 0
+        self._skipped = self._base = 0
         self._closed = self._sending = False
         self._pump: threading.Thread | None = None
 
@@ -70,6 +69,18 @@ class DurableTie(LiveTie):
         self.place = self._folder(held["place"])
         self._arrived, self._base = dict(held["arrived"]), held["passed"]
         self.committed = Committed(held["batch"], held["inputs"], held["note"])
+
+    def capture(self) -> dict[str, Any]:
+        """Return its position as plain data; nothing moves meanwhile, but the engine itself."""
+        known = self.committed
+        return {
+            "place": self.place.name if self.place is not None else "",
+            "arrived": dict(self._arrived),
+            "passed": self._base + self._driver.count + self._skipped,
+            "batch": known.batch,
+            "inputs": dict(known.inputs),
+            "note": known.note,
+        }
 
     def open(self) -> None:
         """Open the logs, and find what is in them beyond the checkpoint.
@@ -89,11 +100,10 @@ class DurableTie(LiveTie):
             for port, payload, header in rows:
                 self._waiting.append((port, payload))
                 if header is not None:
-                    batch, inputs, note = header
-                    self.committed = Committed(batch, inputs, note)
+                    self.committed = Committed(*header)
 
     def begin(self) -> None:
-        """Let leave what was put out; called once everything is open."""
+        """Let the output leave; called once everything is open."""
         if self._pump is None:
             self._pump = threading.Thread(target=self._run, name=f"exop {self._driver.name} puts out", daemon=True)
             self._pump.start()
@@ -107,15 +117,15 @@ class DurableTie(LiveTie):
             log.close()
 
     def take(self, port: str, payload: Any) -> Any | None:
-        """Append what arrives to the log; returns what of it is new."""
+        """Append what arrives to the log; return the part of it that is new."""
         log, size = self._logs[port], self.size(port, payload)
         first = self._arrived.get(port, 0)
         known = min(log.end - first, size)
-        fresh = None if known >= size else payload if known <= 0 else _cut(payload, known)
+        fresh = None if known >= size else payload if known <= 0 else rest_of(payload, known)
         if fresh is not None:
             log.append(fresh if self._forms[port] != "item" and not isinstance(fresh, CONTROL) else [fresh])
         self._arrived[port] = first + size
-        if known > 0 and first + size >= log.end:  # not before: waking a thread for each event would hold the stream up
+        if known > 0 and first + size >= log.end:  # not before: waking a thread for each event would slow the stream
             with self._news:
                 self._news.notify_all()
         return fresh
@@ -133,7 +143,7 @@ class DurableTie(LiveTie):
         """Return the events of *port* from event number *start* on, each payload with the number of its first event.
 
         Raises:
-            StoredStateError: these events, or what the engine has put out before *start*, are not in the logs.
+            StoredStateError: these events, or the output for the events before *start*, are not in the logs.
         """
         log, known = self._logs[port], self.committed.inputs.get(port, 0)
         at = known if start is None else start
@@ -153,8 +163,9 @@ class DurableTie(LiveTie):
     def put_out(
         self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
     ) -> bool:
-        """Append a batch to the log under its number, from which it leaves; returns when it is on the disk."""
-        rows = [(self._names[id(port)], payload) for port, payload in leaving] or [("", None)]
+        """Append a batch to the log under its number, from which it leaves; return when it is on the disk."""
+        names = {id(port): name for name, port in self._outputs.items()}
+        rows = [(names[id(port)], payload) for port, payload in leaving] or [("", None)]
         with self._putting(batch) as wanted:
             if not wanted:
                 return False
@@ -174,42 +185,25 @@ class DurableTie(LiveTie):
         return True
 
     def forget(self, port: str, event: int) -> None:
-        """The engine has committed: what stands before *event* may go."""
+        """Let go of the events before *event*: the engine has committed them."""
         failpoint("engine-commit-after")
         self._logs[port].trim(min(event, self._arrived.get(port, 0)))
 
     def hold(self, timeout: float | None = None) -> bool:
-        """Put out nothing more for the time being, and wait until everything that was put out has left."""
+        """Put out nothing more for the time being, and wait until all output has left."""
         return super().hold(timeout) and self.settle(timeout)
 
     def settle(self, timeout: float | None = None) -> bool:
-        """Wait until all that was put out has left."""
+        """Wait until all output has left."""
         with self._news:
             return self._news.wait_for(lambda: not (self._waiting or self._sending) or self._closed, timeout)
 
     def surrender(self) -> list[Leaving]:
-        """Give away what has not left yet; the driver is parked."""
+        """Give away the output that has not left yet; the driver is parked."""
         with self._news:
             found = [(self._outputs[port], payload) for port, payload in self._waiting if port]
             self._waiting.clear()
             return found
-
-    def capture(self) -> dict[str, Any]:
-        """Return its position as plain data; nothing moves meanwhile, but the engine itself."""
-        known = self.committed
-        return {
-            "place": self.place.name if self.place is not None else "",
-            "arrived": dict(self._arrived),
-            "passed": self.passed,
-            "batch": known.batch,
-            "inputs": dict(known.inputs),
-            "note": known.note,
-        }
-
-    @property
-    def passed(self) -> int:
-        """Return the number of output entries that have left."""
-        return self._base + self._driver.count + self._skipped
 
     def sync(self) -> None:
         """Bring to the disk what a checkpoint counts as there."""
@@ -217,36 +211,30 @@ class DurableTie(LiveTie):
             log.sync()
 
     def confirmed(self, held: Mapping[str, Any]) -> None:
-        """A checkpoint with this is committed: no recovery asks for what left before it."""
+        """Let go of the output that left before a committed checkpoint: no recovery asks for it."""
         if self._out is not None:
             self._out.trim(held["passed"])
 
     def _run(self) -> None:
-        """The thread from which the output leaves; whatever happens to the engine, what was put out leaves."""
+        """Send the output, in a thread of its own; it leaves whatever happens to the engine."""
         try:
-            while (entry := self._next()) is not None:
-                port, payload = entry
+            while True:
+                with self._news:
+                    self._sending = False
+                    self._news.notify_all()
+                    self._news.wait_for(lambda: self._waiting or self._closed)
+                    if self._closed:
+                        return
+                    self._sending = True
+                    port, payload = self._waiting.popleft()
                 if port:
                     send(self._outputs[port], payload)
                 else:
                     self._skipped += 1
-                with self._news:
-                    self._sending = False
-                    self._news.notify_all()
         except Halted:
             return
         except Exception as error:  # noqa: BLE001 (what is downstream failed: it is shown as this slet's failure)
-            for output in self._outputs.values():
-                output.fail(error)
-                return
-
-    def _next(self) -> tuple[str, Any] | None:
-        with self._news:
-            self._news.wait_for(lambda: self._waiting or self._closed)
-            if self._closed:
-                return None
-            self._sending = True
-            return self._waiting.popleft()
+            next(iter(self._outputs.values())).fail(error)
 
     def _all(self) -> list[DiskLog]:
         return [*self._logs.values(), *([self._out] if self._out is not None else [])]
@@ -258,7 +246,3 @@ class DurableTie(LiveTie):
                 problem=f"it ends at {end}, and the checkpoint was taken at {known}",
                 cure="restore the whole state directory from one copy",
             )
-
-
-def _cut(payload: Any, known: int) -> Any:
-    return payload[known:] if isinstance(payload, list) else payload.slice(known)

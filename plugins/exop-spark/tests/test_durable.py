@@ -7,7 +7,7 @@ from exop_spark import EventTime, Input, SparkSlet, query
 from exop import EndOfStream, Punctuation
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.tied.durable import DurableTie
-from exop.runtime.tied.places import EnginePlaces
+from exop.runtime.tied.live import EnginePlaces
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

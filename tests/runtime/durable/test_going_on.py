@@ -287,7 +287,7 @@ def test_the_item_in_hand_is_part_of_the_checkpoint(tmp_path, world):
 def _crash(running: Platform) -> None:
     """Leave it as a killed process would: no last checkpoint."""
     applications = running._applications
-    for name in applications.checkpoints.names():
+    for name in list(applications.checkpoints.takers):
         applications.checkpoints.stop(name)
 
 

@@ -194,7 +194,7 @@ def test_a_log_whose_oldest_segment_is_gone_keeps_the_application_from_going_on(
     (oldest, *_) = sorted((tmp_path / "state" / "channels").rglob("small.channel/*.log"))
     oldest.unlink()
     with platform(tmp_path) as running:
-        assert f"nothing from {trimmed} on has been given up" in str(running.failed_to_restart["logs"])
+        assert "nothing from 300 on has been given up" in str(running.failed_to_restart["logs"])
 
 
 def test_removing_the_application_removes_its_logs(tmp_path, feed):
