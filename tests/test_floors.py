@@ -35,7 +35,7 @@ CONFINED = {
     "pyspark": (),
     "rich": ("cli",),
     "rpyc": ("remoting",),
-    "sqlite3": ("runtime/state", "runtime/durable/checkpoints.py", "stock/sqlite.py"),
+    "sqlite3": ("runtime/state", "stock/sqlite.py"),
     "structlog": ("logs.py",),
     "tomlkit": ("model/topology.py",),
 }

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -92,7 +93,7 @@ class UserCall(Generic[T]):
 
         With *interruptible*, an interrupt that asks the calling change to give up ends the wait.
         """
-        with woken(self._wake), self._changed:
+        with woken(self._wake) if interruptible else nullcontext(), self._changed:
             self._changed.wait_for(
                 lambda: self.over or self.abandoned or (interruptible and asked_to_give_up()), seconds
             )

@@ -244,6 +244,11 @@ class ControlMerge:
                 "outbox": list(self._outbox),
             }
 
+    @staticmethod
+    def captured(merges: Mapping[str, ControlMerge]) -> dict[str, dict[str, Any]]:
+        """The same of several."""
+        return {name: merge.capture() for name, merge in merges.items()}
+
     def restore(self, held: Mapping[str, Any]) -> None:
         """Take back what `capture` returned; the expected producers stay as they are."""
         with self._lock:

@@ -114,17 +114,14 @@ class Pause:
         """Ask these drivers, or all that are to be closed, to park; those that are closed already stay so."""
         for driver in self.drivers if drivers is None else drivers:
             if driver not in self._closed:
-                self.watch(driver)
                 self._closed[driver] = None
                 self._unparked.append(driver)
-                driver.close()
+                driver.close(self._look)
 
     def open(self, driver: Driver) -> None:
         """Let one of them go on before the others."""
-        self._watched.remove(driver)
-        driver.unwatch(self._look)
         del self._closed[driver]
-        driver.open()
+        driver.open(self._look)
 
     def watch(self, driver: Driver) -> None:
         """Look again at what is waited for whenever this driver rests."""
@@ -139,8 +136,9 @@ class Pause:
         """
         for driver in self.drivers:
             self.close([driver])
-            if not self.wait(lambda driver=driver: not self._late(driver)):  # type: ignore[misc]
+            if self._late(driver) and not self._waited(lambda driver=driver: not self._late(driver)):  # type: ignore[misc]
                 raise self._too_late()
+        check_interrupt()
 
     def wait_parked(self) -> None:
         """Wait until all that were closed are parked.
@@ -166,13 +164,14 @@ class Pause:
         Raises:
             KeyboardInterrupt: an interrupt asks the change to give up.
         """
-        found = ready()
-        if not found:
-            with woken(self.wake), self._news:
-                self._news.wait_for(lambda: ready() or asked_to_give_up(), self.timeout if timeout is None else timeout)
-                found = ready()
+        found = ready() or self._waited(ready, timeout)
         check_interrupt()
         return found
+
+    def _waited(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
+        with woken(self.wake), self._news:
+            self._news.wait_for(lambda: ready() or asked_to_give_up(), self.timeout if timeout is None else timeout)
+            return ready()
 
     def run(self, *actions: Callable[[], None]) -> None:
         """Do *actions* as soon as all that were closed are parked, in the thread of the last one; then let them go.
@@ -239,11 +238,13 @@ class Pause:
         while self._watched:
             self._watched.pop().unwatch(self._look)
         while self._closed:
-            self._closed.popitem()[0].open()
+            self._closed.popitem()[0].open(self._look)
 
     def _late(self, driver: Driver) -> bool:
         """Whether a driver that was closed has not come to its safe point yet."""
-        return driver.busy or (isinstance(driver, SourceDriver) and driver in self._outside and not driver.outside)
+        if driver.busy or driver.parked:
+            return driver.busy
+        return isinstance(driver, SourceDriver) and driver in self._outside and not driver.outside
 
     def _too_late(self) -> ExopError:
         late = [driver for driver in self._closed if self._late(driver)]

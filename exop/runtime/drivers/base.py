@@ -140,15 +140,19 @@ class Driver:
         """Make the driver look at its flags."""
         self._signal.set()
 
-    def close(self) -> None:
-        """Ask the driver to park at its next safe point; `wait_parked` waits for it."""
+    def close(self, watcher: Callable[[], None] | None = None) -> None:
+        """Ask the driver to park at its next safe point; *watcher* is called, in its thread, whenever it rests."""
+        if watcher is not None:
+            self._watchers.append(watcher)
         with self._flags:
             self._closers += 1
             self.attention = True
         self._signal.set()
 
-    def open(self) -> None:
-        """Let the driver go on, once as many have opened as have closed."""
+    def open(self, watcher: Callable[[], None] | None = None) -> None:
+        """Let the driver go on, once as many have opened as have closed; *watcher* is called no more."""
+        if watcher is not None:
+            self._watchers.remove(watcher)
         with self._flags:
             self._closers -= 1
             self.attention = True  # what follows may be bound anew: a way kept at hand is read again before it is used

@@ -82,10 +82,10 @@ class Worker(ThreadDriver):
         if self.alive:
             self._pool.schedule(self)
 
-    def open(self) -> None:
+    def open(self, watcher: Callable[[], None] | None = None) -> None:
         """Let the worker go on; one that has nothing to do stays off the threads."""
         self._full = []  # perhaps it pushes elsewhere now
-        super().open()
+        super().open(watcher)
         if self.alive and not self.sleeping:
             self._pool.schedule(self)
 

@@ -78,6 +78,7 @@ class Checkpointer:
         self._deployment = deployment
         self._checkpoints = checkpoints
         self._hold: Hold = hold or (lambda _, component, error: component.stick(error))
+        self._number = 0
         self._rendered: tuple[Mesh | None, str] = (None, "")
         self._turn = threading.Lock()
         self._stop = threading.Event()
@@ -130,7 +131,7 @@ class Checkpointer:
             with deployment.changing:
                 failpoint("checkpoint-begin")
                 retired = list(deployment.retired)
-                number = self._checkpoints.number(deployment.name) + 1
+                number = self._number = self._number or self._checkpoints.number(deployment.name) + 1
                 with self._noted():
                     self._check_free()
                     snapshot = captured(number)
@@ -138,6 +139,7 @@ class Checkpointer:
                     self._sync()
                     begin = time.perf_counter()
                     figures.written_bytes = self._checkpoints.write(snapshot)
+                    self._number += 1
                     figures.write_ms = _milliseconds(begin)
                     figures.taken += 1
                     figures.bytes = sum(map(len, snapshot.parts.values()))

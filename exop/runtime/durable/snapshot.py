@@ -75,7 +75,11 @@ def capture(deployment: Deployment, topology: str) -> Snapshot:
             parts["memento", name] = pack(component.state, f"{application}.{name}")
     failpoint("memento-after")
     figures = figures_of(components)
-    held: dict[Key, Any] = {("node", name): _node(one, figures[name]) for name, one in components.items()}
+    merges = ControlMerge.captured({name: component.merge for name, component in components.items()})
+    held: dict[Key, Any] = {
+        ("node", name): {"merge": merges[name], "figures": figures[name], **_node(component)}
+        for name, component in components.items()
+    }
     for name, channel in deployment.channels.items():
         if type(channel).capture is not Channel.capture:
             held["channel", name] = dict(channel.capture())
@@ -83,21 +87,20 @@ def capture(deployment: Deployment, topology: str) -> Snapshot:
     for place, queue in deployment.inserted.items():
         if id(queue) not in captured_with_ports:
             held["queue", place] = dict(queue.capture())
-    held |= {("merge", name): merge.capture() for name, merge in deployment.merges.items()}
+    if deployment.merges:
+        held |= {("merge", name): merge for name, merge in ControlMerge.captured(deployment.merges).items()}
     if deployment.inlets.waiting():
         held["inlets", ""] = _work(deployment)
     parts |= encode_each(held, lambda key: f"{' '.join(key)}: what waits there", levels=DEPTH + AROUND)
     return Snapshot(application, deployment.mesh.revision, topology, dict(deployment.reasons), parts)
 
 
-def _node(component: Component, figures: dict[str, Any]) -> dict[str, Any]:
-    """Return the platform's own data about one component, apart from its memento."""
+def _node(component: Component) -> dict[str, Any]:
+    """Return how far one component has come, its in-flight items and dead letters."""
     outputs = {name: one for name, one in component.outputs.items() if isinstance(one, BufferedOutput)}
     held: dict[str, Any] = {
         "over": component.lifecycle.state is State.ENDED,
-        "merge": component.merge.capture(),
         "ended": sorted(component.ended),
-        "figures": figures,
         "pulled": {name: port.capture() for name, port in component.pulled.items()},
         "pending": {name: output.capture() for name, output in outputs.items()},
     }

@@ -95,8 +95,7 @@ class Database:
             try:
                 self.connection.execute("BEGIN IMMEDIATE")
                 yield self.connection
-                generation = seal(self.connection, *applications)
-                self._noted.write(generation)
+                generation = seal(self.connection, self._noted, *applications)
                 failpoint("generation-written")
                 self.connection.execute("COMMIT")
             except BaseException as problem:

@@ -7,6 +7,7 @@ The row of an application holds the sum of the checksums of these rows: its dige
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ from exop.errors import StateError
 from exop.model.diff import touched
 from exop.model.mesh import Mesh
 from exop.model.topology import section_text, sections
-from exop.runtime.log.files import DISK, File
+from exop.runtime.log.files import DISK
 from exop.runtime.log.segment import replace_file
 
 #: The version of the tables; the one before it is migrated, and a directory of any other version is refused.
@@ -89,7 +90,7 @@ class GenerationFile:
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / GENERATION
-        self._file: File | None = None
+        self._number: int | None = None
 
     def read(self) -> Generation | None:
         """Read the file; `None` if there is none.
@@ -118,21 +119,21 @@ class GenerationFile:
             OSError: it cannot be written.
         """
         line = generation.as_line()
-        if self._file is None:
+        if self._number is None:
             if not self.path.exists():
                 replace_file(DISK, self.path, line)
                 return
-            self._file = DISK.open(self.path)
-            self._file.truncate(len(line))
-        if self._file.write(0, line) != len(line):
+            self._number = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            os.ftruncate(self._number, len(line))
+        if os.pwrite(self._number, line, 0) != len(line):
             raise OSError(errno.ENOSPC, "it was written in part")
-        self._file.sync()
+        os.fdatasync(self._number)
 
     def close(self) -> None:
         """Close the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self._number is not None:
+            os.close(self._number)
+            self._number = None
 
     def _damaged(self, problem: str) -> StateError:
         return StateError(
@@ -178,9 +179,8 @@ def build(directory: Path) -> Generation:
         database.execute("PRAGMA journal_mode = WAL")
         schema = f"{_OTHERS}{_APPLICATIONS}{_SECTIONS}"
         database.executescript(f"BEGIN; {schema} INSERT INTO platform VALUES ({VERSION}, 0, ''); COMMIT;")
-        generation = seal(database)
-    with closing(GenerationFile(directory)) as noted:
-        noted.write(generation)
+        with closing(GenerationFile(directory)) as noted:
+            generation = seal(database, noted)
     unfinished.replace(directory / FILE)
     DISK.sync(directory)
     return generation
@@ -207,8 +207,8 @@ def digest_of(database: sqlite3.Connection, queries: tuple[str, ...], *values: s
     return blake2b(repr(found).encode("ascii", "backslashreplace"), digest_size=16).hexdigest() if any(found) else ""
 
 
-def seal(database: sqlite3.Connection, *applications: str) -> Generation:
-    """Renew the digests of these applications, and the one over all; give the running transaction its number."""
+def seal(database: sqlite3.Connection, noted: GenerationFile, *applications: str) -> Generation:
+    """Make the running transaction ready for its commit: digests of these applications and over all, number, note."""
     for application in applications:
         digest = digest_of(database, ROWS_OF_APPLICATION, application)
         if digest:
@@ -218,7 +218,9 @@ def seal(database: sqlite3.Connection, *applications: str) -> Generation:
     database.execute("UPDATE platform SET generation = generation + 1")
     digest = digest_of(database, ROWS_OF_ALL)
     (number,) = database.execute("UPDATE platform SET digest = ? RETURNING generation", (digest,)).fetchone()
-    return Generation(number, digest, committed=False)
+    generation = Generation(number, digest, committed=False)
+    noted.write(generation)
+    return generation
 
 
 def write_mesh(database: sqlite3.Connection, mesh: Mesh, stored: Mesh | None) -> int:

@@ -220,11 +220,9 @@ def second(directory: Path) -> None:
             UPDATE platform SET version = 2;
             """
         )
-        generation = seal(database, "app", "hurt")
+        with closing(GenerationFile(directory)) as noted:
+            noted.write(seal(database, noted, "app", "hurt")._replace(committed=True))
         database.execute("UPDATE applications SET topology = 'otter' WHERE name = 'hurt'")
-    noted = GenerationFile(directory)
-    noted.write(generation._replace(committed=True))
-    noted.close()
 
 
 @pytest.mark.parametrize("killed", [False, True])
