@@ -262,9 +262,9 @@ def parked(size: int) -> int:
     closed: set[str] = set()
     close = Driver.close
 
-    def noting(driver: Driver) -> None:
+    def noting(driver: Driver, *watcher: Any) -> None:
         closed.add(driver.name)
-        close(driver)
+        close(driver, *watcher)
 
     with running(branches(max(size, 2 * BRANCH))) as platform, mock.patch.object(Driver, "close", noting):
         own = {f"{NAME}.source-0"}

@@ -111,9 +111,9 @@ def test_a_change_in_one_branch_parks_no_driver_of_another(platform):
     closed: list[Driver] = []
     close = Driver.close
 
-    def counted(driver: Driver) -> None:
+    def counted(driver: Driver, *watcher: Any) -> None:
         closed.append(driver)
-        close(driver)
+        close(driver, *watcher)
 
     with mock.patch.object(Driver, "close", counted):
         for number in range(3):
