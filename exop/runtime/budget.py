@@ -28,7 +28,9 @@ T = TypeVar("T")
 
 #: Seconds that a slet may take to open, where the change or deployment says nothing else.
 OPENING: Final = 600.0
-#: Seconds that a slet may take to close, likewise.
+#: Seconds that it may take to take its settings: the stream stands still meanwhile.
+SETTING: Final = 1.0
+#: Seconds that a slet may take to close, where the change or deployment says nothing else.
 CLOSING: Final = 10.0
 #: A call that takes longer than so many seconds is shown by `status()`, though it has time left.
 NOTICED: Final = 1.0

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from exop.errors import ComponentFailed
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.lifecycle import Event, State
 from exop.model.memento import Memento
@@ -17,7 +19,7 @@ from exop.model.ports import PortSpec
 from exop.model.signature import OUT
 from exop.model.spec import SletSpec
 from exop.runtime.bind import atomic, bind_function
-from exop.runtime.budget import UserCalls
+from exop.runtime.budget import OPENING, SETTING, UserCalls
 from exop.runtime.channel import ControlMerge
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.engine import EngineDriver
@@ -27,7 +29,7 @@ from exop.runtime.entry import NOWHERE, Entry, Tap, Unwind, Work, control_all
 from exop.runtime.failure import source_broken
 from exop.runtime.lines import NodeWatch
 from exop.runtime.metrics import ComponentMetrics, counted_by, counts_of
-from exop.runtime.opening import Living
+from exop.runtime.opening import Living, overrides
 from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput, flush_all
 from exop.runtime.tied.live import EnginePlaces, LiveTie
 from exop.runtime.trouble import Kept, Trouble
@@ -64,9 +66,10 @@ class Component(Living):
         changed: Changed,
         engines: EnginePlaces | None = None,
         user: UserCalls | None = None,
+        seconds: float | None = None,
     ) -> None:
         super().__init__(component_id, application, node, changed, user or UserCalls())
-        self.state: Memento | None = self.spec.state[1]() if self.spec.state else None
+        self.state: Memento | None = None
         self.metrics = ComponentMetrics()
         self.trouble = Trouble()
         self.merge = ControlMerge()
@@ -83,12 +86,12 @@ class Component(Living):
         self.pullers: list[Driver] = []
         self.ended: set[str] = set()
         self._ended_ports: set[str] = set()
-        self._make(engines)
+        self._make(engines, OPENING if seconds is None else seconds)
         self.expect()
         LIVE[id(self)] = self
 
-    def _make(self, engines: EnginePlaces | None) -> None:
-        """Make the driver, the ports, the tie and the instance; with *engines* an engine is durable."""
+    def _make(self, engines: EnginePlaces | None, seconds: float) -> None:
+        """Make the driver, the ports, the tie, the memento and the instance; with *engines* an engine is durable."""
         spec, name = self.spec, f"{self.application}.{self.node.name}"
         if spec.own_driver:
             self.driver = EngineDriver(name, self.end_outputs)
@@ -102,9 +105,17 @@ class Component(Living):
         self.pulled = {port.name: self._pulled_input(port) for port in spec.inputs if port.pulled}
         if spec.tie is not None and isinstance(self.driver, EngineDriver):
             self.tie = self._make_tie(self.driver, engines)
+        if spec.is_class or (spec.state is not None and not makes_freely(spec.state[1])):
+            self.user.run(self, "being made", self._make_instance, seconds, interruptible=True)
+        else:
+            self._make_instance()
+        self.bind_slet()
+
+    def _make_instance(self) -> None:
+        spec = self.spec
+        self.state = spec.state[1]() if spec.state else None
         if spec.is_class:
             self.instance = spec.factory(**self.node.private_settings(), **self._injected())
-        self.bind_slet()
 
     def _source_driver(self, name: str) -> SourceDriver:
         """Make the driver of a slet that is iterated."""
@@ -191,12 +202,25 @@ class Component(Living):
             self._let_on()
 
     def configure(self, node: Node) -> None:
-        """Take new settings; called while nothing is in flight here."""
-        self.node = node
-        if self.instance is not None:
-            for name, value in node.private_settings().items():
-                setattr(self.instance, name, value)
+        """Take new settings; called while nothing is in flight here.
+
+        Raises:
+            ComponentFailed: code of the slet that takes them has not returned in time; it has the old ones.
+        """
+        before, self.node = self.node, node
+        if self.instance is not None and not sets_freely(type(self.instance), node.private_settings()):
+            try:
+                self.user.run(self, "taking its settings", self._set, SETTING, self._set)
+            except ComponentFailed:
+                self.node = before
+                raise
+        elif self.instance is not None:
+            self._set()
         self.bind_slet()
+
+    def _set(self) -> None:
+        for name, value in self.node.private_settings().items():
+            setattr(self.instance, name, value)
 
     def succeed(self, predecessor: Component, state: Memento | None) -> None:
         """Take the place of another component: its state, and how far its inputs had come. Nothing is in flight."""
@@ -333,3 +357,15 @@ class Component(Living):
 def buffers(spec: SletSpec, port: PortSpec) -> bool:
     """Whether the slet pushes by this output, beside (or instead of) returning its results."""
     return port.name != OUT or OUT in getattr(spec.factory, "__dataclass_fields__", ())
+
+
+def makes_freely(kind: type[Memento]) -> bool:
+    """Whether making an instance runs none of its author's code."""
+    factories = [one.default_factory for one in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    builtin = all(one is dataclasses.MISSING or getattr(one, "__module__", "") == "builtins" for one in factories)
+    return builtin and not hasattr(kind, "__post_init__")
+
+
+def sets_freely(cls: type, names: Iterable[str]) -> bool:
+    """Whether setting these attributes of an instance runs none of its author's code."""
+    return not overrides(cls, "__setattr__") and not any(hasattr(getattr(cls, one, None), "__set__") for one in names)

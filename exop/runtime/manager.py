@@ -65,25 +65,29 @@ class ComponentManager:
         self.home: Path | None = None
 
     def create(
-        self, application: str, node: Node, changed: Callable[[Component], None], *, durable: bool = False
+        self,
+        application: str,
+        node: Node,
+        changed: Callable[[Component], None],
+        *,
+        durable: bool = False,
+        timeout: float | None = None,
     ) -> Component:
         """Make an instance of a node's slet and register it with its ports; it is neither open nor connected.
 
         *changed* is called after every change of its state. *durable*: it is part of a durable application.
 
         Raises:
-            ComponentFailed: the slet's own code raised.
+            ComponentFailed: the slet's own code raised, or has not returned within *timeout* seconds.
         """
-        number = next(self._numbers)
 
         def on_change(one: Component) -> None:
             self._changed(one)
             changed(one)
 
-        engines = self.engines if durable else None
-        identity = f"{application}/{node.name}#{number}"
+        engines, identity = self.engines if durable else None, f"{application}/{node.name}#{next(self._numbers)}"
         try:
-            component = Component(identity, application, node, on_change, engines, self.user)
+            component = Component(identity, application, node, on_change, engines, self.user, timeout)
         except ExopError:
             raise
         except RAISED as error:

@@ -88,9 +88,10 @@ class Change(Participant):
 
     @property
     def opens(self) -> bool:
-        """Whether it calls code of slets that open, or that take items again, which may take long."""
+        """Whether it calls code of slets that are made or open, or take items again, which may take long."""
         fresh = [step.after for step in self.plan.steps if step.verb in ("add", "replace") and step.after is not None]
-        return any(opens(node.slet) or node.rebuild is not None for node in fresh)
+        made = any(hasattr(node.slet.factory, "__post_init__") for node in fresh)
+        return made or any(opens(node.slet) or node.rebuild is not None for node in fresh)
 
     def _stage(self) -> None:
         for component in self._old:

@@ -136,7 +136,8 @@ class Successors:
         self.made |= self.beside.components()
         for step in self.plan.steps:
             if step.verb in ("add", "replace") and step.after is not None and step.node not in self.made:
-                made = self.manager.create(name, step.after, self.deployment.changed, durable=durable)
+                changed, timeout = self.deployment.changed, self.plan.timeout
+                made = self.manager.create(name, step.after, changed, durable=durable, timeout=timeout)
                 self.made[step.node] = made
                 if step.state is not None and step.state.inside and made.tie is not None:
                     made.tie.inherits = self.deployment.components[step.node].instance

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from exop.errors import PlanError
+from exop.errors import ComponentFailed, PlanError
 from exop.model.items import Punctuation
 from exop.model.lifecycle import State
 from exop.model.memento import Memento
@@ -19,7 +19,7 @@ from exop.runtime.component import Component
 from exop.runtime.convert import independent
 from exop.runtime.deployment import Deployment
 from exop.runtime.metrics import ComponentMetrics
-from exop.runtime.pause import Pause
+from exop.runtime.pause import PATIENCE, Pause
 from exop.runtime.trouble import DeadLetters
 from exop.shown import RAISED, class_of, described, message
 from exop.wiring.controller import WiringController
@@ -42,12 +42,13 @@ class Behind:
 
     Attributes:
         since: The revision of the mesh on which it was tied: lines that took effect later concern it, too.
+        seconds: The time that it has for its last items when it takes over.
     """
 
     def __init__(self, leader: Component, component: Component, *, compared: bool, copies: bool = True) -> None:
         self.leader = leader
         self.component = component
-        self.since = 0
+        self.since, self.seconds = 0, PATIENCE
         left = self.leader_left if compared else None
         self.follower = Follower(component, self.done, self.left if compared else None, self.full)
         self.tap = LeaderTap(leader, self.follower.put, left, self._copied if copies else lambda value: value)
@@ -67,7 +68,7 @@ class Behind:
 
     def come_to_rest(self, pause: Pause) -> None:
         """Everything is being parked: catch up, put out everything, and park too."""
-        component, follower = self.component, self.follower
+        component, follower, self.seconds = self.component, self.follower, pause.timeout
         if component.spec.own_driver and component.driver is not None:
             pause.wait_parked()
             pause.watch(follower)
@@ -81,8 +82,10 @@ class Behind:
 
         Raises:
             PlanError: it could not follow.
+            ComponentFailed: its slet hangs in one of the last items.
         """
-        self.follower.do_rest()
+        if self.follower.calls:
+            self._do_rest()
         component, node, lifecycle = self.component, self.component.node, self.component.lifecycle
         as_before = _remembered(component)
 
@@ -98,6 +101,14 @@ class Behind:
         component.tap, component.left = None, False
         component.metrics = ComponentMetrics()  # what it did beside the mesh is none of its figures
         return component.state
+
+    def _do_rest(self) -> None:
+        component, follower = self.component, self.follower
+        try:
+            component.user.run(component, "catching up", follower.do_rest, self.seconds)
+        except ComponentFailed as error:
+            follower.give_up(error.problem)
+            raise
 
     def check(self) -> None:
         """Look whether it is fit to take over; it has done all that its leader has.
@@ -257,12 +268,13 @@ class Keeping:
 
     Attributes:
         kept: The two together.
-        shares: The successor gets the predecessor's state, by reference perhaps.
+        shares: The successor gets the predecessor's state, by reference perhaps: the predecessor gets a copy.
+        seconds: The time that the copy may take.
     """
 
-    def __init__(self, over: Callable[[Kept], None], *, shares: bool) -> None:
+    def __init__(self, over: Callable[[Kept], None], *, shares: bool, seconds: float = PATIENCE) -> None:
         self.kept: Kept | None = None
-        self.shares = shares
+        self.shares, self.seconds = shares, seconds
         self._over = over
 
     def keep(self, predecessor: Component, successor: Component, undo: list[Callable[[], object]]) -> None:
@@ -282,7 +294,8 @@ class Keeping:
         as_far(predecessor, predecessor)
         predecessor.trouble.dead = DeadLetters()
         if self.shares and predecessor.state is not None:
-            predecessor.adopt(predecessor.state.copied())
+            copy = predecessor.state.copied
+            predecessor.adopt(predecessor.user.run(predecessor, "taking the memento", copy, self.seconds))
         self.kept = Kept(predecessor, successor, self._over)
         successor.tap = with_tap(successor.tap, self.kept.tap)
         self.kept.follower.attach()

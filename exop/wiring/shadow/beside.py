@@ -13,6 +13,7 @@ from exop.model.handover import HandOver
 from exop.model.mesh import Mesh
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
+from exop.runtime.pause import PATIENCE
 from exop.shown import described
 from exop.wiring.controller import WiringController
 from exop.wiring.plan import Plan
@@ -81,7 +82,8 @@ class Beside:
         if back is not None:
             found.ready[back.node.name] = back
         for step in replacements(plan) if plan.keep is not None else ():
-            found.keepers[step.node] = Keeping(self._expire, shares=step.node not in found.ready)
+            seconds = PATIENCE if plan.timeout is None else plan.timeout
+            found.keepers[step.node] = Keeping(self._expire, shares=step.node not in found.ready, seconds=seconds)
         return found
 
     def made(self, deployment: Deployment, plan: Plan, companions: Companions) -> None:

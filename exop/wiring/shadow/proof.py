@@ -134,7 +134,8 @@ class Run:
             )
         step = step if shadow is None else on_trial(step, shadow)
         assert step.after is not None
-        new = self._manager.create(self.deployment.name, step.after, self.deployment.changed)
+        changed, timeout = self.deployment.changed, self.plan.timeout
+        new = self._manager.create(self.deployment.name, step.after, changed, timeout=timeout)
         trial = CatchingUp(step, old, new) if shadow is None else Trial(step, old, new, shadow)
         trial.follower.news = self._tell
         self.trials.append(trial)
