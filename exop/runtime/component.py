@@ -34,7 +34,6 @@ from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput, flush_
 from exop.runtime.tied.live import EnginePlaces, LiveTie
 from exop.runtime.trouble import Kept, Trouble
 
-Changed = Callable[["Component"], None]
 #: Every component of this process, by `id`: log records are attributed to the slet that has made them.
 LIVE: Final[WeakValueDictionary[int, Component]] = WeakValueDictionary()
 #: In which order copies of mementos were made.
@@ -63,7 +62,7 @@ class Component(Living):
         component_id: str,
         application: str,
         node: Node,
-        changed: Changed,
+        changed: Callable[[Component], None],
         engines: EnginePlaces | None = None,
         user: UserCalls | None = None,
         seconds: float | None = None,
@@ -94,12 +93,12 @@ class Component(Living):
         """Make the driver, the ports, the tie, the memento and the instance; with *engines* an engine is durable."""
         spec, name = self.spec, f"{self.application}.{self.node.name}"
         if spec.own_driver:
-            self.driver = EngineDriver(name, self.end_outputs)
+            self.driver = EngineDriver(name, self._end_outputs)
         elif spec.iterated:
             self.driver = self._source_driver(name)
         for port in spec.outputs:
             if isinstance(self.driver, EngineDriver):
-                self.outputs[port.name] = DrivenOutput(port, self.driver, self.failed, self.port_ended)
+                self.outputs[port.name] = DrivenOutput(port, self.driver, self.failed, self._port_ended)
             elif buffers(spec, port):
                 self.outputs[port.name] = BufferedOutput(port, self.failed)
         self.pulled = {port.name: self._pulled_input(port) for port in spec.inputs if port.pulled}
@@ -109,7 +108,7 @@ class Component(Living):
             self.user.run(self, "being made", self._make_instance, seconds, interruptible=True)
         else:
             self._make_instance()
-        self.bind_slet()
+        self._bind_slet()
 
     def _make_instance(self) -> None:
         spec = self.spec
@@ -140,8 +139,8 @@ class Component(Living):
             puller = Driver(f"{self.application}.{name}")
             puller.partner = self.driver
             self.pullers.append(puller)
-            return PulledInput(port, name, puller, self.pulled_mark, own=True)
-        made = PulledInput(port, name, self.driver, self.pulled_mark)
+            return PulledInput(port, name, puller, self._pulled_mark, own=True)
+        made = PulledInput(port, name, self.driver, self._pulled_mark)
         if self.spec.atomic and self.spec.iterated:
             # The state is looked up each time: a successor takes over another one.
             made.before = lambda: None if self.state is None else (next(_MOMENTS), self.state.copied())
@@ -216,7 +215,7 @@ class Component(Living):
                 raise
         elif self.instance is not None:
             self._set()
-        self.bind_slet()
+        self._bind_slet()
 
     def _set(self) -> None:
         for name, value in self.node.private_settings().items():
@@ -239,7 +238,7 @@ class Component(Living):
         self.state = state
         if self.instance is not None and self.spec.state:
             setattr(self.instance, self.spec.state[0], state)
-        self.bind_slet()
+        self._bind_slet()
 
     def expect(self) -> None:
         """Note whose end the slet waits for: what is pushed to it, or what it takes where it is iterated.
@@ -316,7 +315,7 @@ class Component(Living):
     def _leaving(self) -> list[Entry]:
         return [self.to.get(port.name, NOWHERE) for port in self.spec.outputs]
 
-    def bind_slet(self) -> None:
+    def _bind_slet(self) -> None:
         """Bind the slet to its state and settings."""
         spec, settings = self.spec, self.node.private_settings()
         for port in (one for one in spec.inputs if not one.pulled):
@@ -334,18 +333,18 @@ class Component(Living):
         found = bind_function(self.spec, self.state, self.node.private_settings())(*pulled)
         return iter(found if found is not None else ())
 
-    def end_outputs(self) -> None:
+    def _end_outputs(self) -> None:
         """End every output port."""
         for output in self.outputs.values():
             output.end()
 
-    def port_ended(self, port: str) -> None:
+    def _port_ended(self, port: str) -> None:
         """Note that an output port has ended; when all have, so has the slet."""
         self._ended_ports.add(port)
         if self._ended_ports >= {spec.name for spec in self.spec.outputs} and Event.END in self.lifecycle.allowed():
             self.on(Event.END)
 
-    def pulled_mark(self, port: str, mark: Punctuation | EndOfStream) -> None:
+    def _pulled_mark(self, port: str, mark: Punctuation | EndOfStream) -> None:
         """Take a control item at a port that pulls; what was before it is dealt with."""
         if not self.spec.iterated:  # what a slet pulls beside the items that are pushed to it is not its stream
             return

@@ -101,7 +101,7 @@ class Deployment:
         return sorted(self._drivers(), key=attrgetter("rank"))
 
     def _drivers(self) -> list[Driver]:
-        attended = list(self._attended.driving.values())
+        attended = list(self._attended.values())
         own = [one.driver for one in attended if isinstance(one.driver, (SourceDriver, EngineDriver))]
         pullers = [puller for one in attended for puller in one.pullers]
         return [*self.workers.values(), *own, *pullers]
@@ -264,7 +264,7 @@ class Deployment:
 
     def failures(self) -> list[Component]:
         """The components that are suspended on an item, or whose engine broke."""
-        return [one for one in list(self._attended.failed.values()) if one.status is State.FAILED]
+        return [one for one in list(self._attended.values()) if one.status is State.FAILED]
 
     def troubles(self) -> list[tuple[str, str]]:
         """Channels in which something has gone wrong: their name, and what."""
@@ -298,15 +298,15 @@ class Deployment:
 
     def _look(self) -> bool:
         """Look at the drivers and slets from outside; returns whether to do so again."""
-        drivers, wanted = self._drivers(), bool(self._attended.patient)
-        if self._stopped or self.finished.is_set():
-            self._watchdog.look(self.components, drivers, wanted=wanted)  # a slet that has hung goes on now
-            return False
-        for driver in [one for one in drivers if not one.attention]:
+        attended, drivers = list(self._attended.values()), self._drivers()
+        stopped = self._stopped or self.finished.is_set()
+        for driver in [one for one in drivers if not (stopped or one.attention)]:
             driver.measure_next()
-        self._watchdog.look(self.components, drivers, wanted=wanted)
-        self._visibility.look(list(self._attended.showing.values()))
-        return True
+        # Without time-outs this ends the reports of slets that have hung, and that go on now.
+        self._watchdog.look(self.components, drivers if any(one.node.patience is not None for one in attended) else ())
+        if not stopped:
+            self._visibility.look(attended)
+        return not stopped
 
 
 def _failure(component: Component, phase: str) -> ComponentFailed:

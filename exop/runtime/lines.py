@@ -106,10 +106,6 @@ class Ledger:
         return mesh, found if len(found) == mesh.revision - revision else None
 
 
-#: Compiles the way into a port without a guard.
-Compiled = Callable[["Component", PortSpec], Entry]
-
-
 class Guard:
     """Tests the payloads on their way into one place.
 
@@ -289,12 +285,12 @@ class NodeWatch(Watch):
     def __init__(self, component: Component, ledger: Ledger) -> None:
         super().__init__(ledger)
         self._component = component
-        self._compiled: dict[str, tuple[PortSpec, Compiled]] = {}
+        self._compile: dict[str, Callable[[], Entry]] = {}
 
-    def guard(self, port: PortSpec, inner: Entry, compiled: Compiled) -> Entry:
-        """Put a guard in front of the entry of a port; *compiled* compiles that entry again with new settings."""
-        self._compiled[port.name] = port, compiled
-        return self.behind(port.name, inner, port.type)
+    def guard(self, port: PortSpec, compiled: Callable[[], Entry]) -> Entry:
+        """Put a guard in front of the entry of a port, which *compiled* compiles: now, and again with new settings."""
+        self._compile[port.name] = compiled
+        return self.behind(port.name, compiled(), port.type)
 
     @property
     def _there(self) -> Node:
@@ -314,8 +310,7 @@ class NodeWatch(Watch):
     def _note(self, firing: Firing) -> None:
         """Compile the entries again, and record it in the mesh, unless the component is a follower."""
         for key, guard in self.guards.items():
-            port, compiled = self._compiled[key]
-            guard.inner = compiled(self._component, port)
+            guard.inner = self._compile[key]()
         if self.ledger.counts(self._component):
             self.ledger.note(firing)
         self._component.announce()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -147,44 +147,37 @@ class Kept:
         return traceback_of(self.error, without=Unwind)
 
 
-class DeadLetters:
-    """The newest items of one node that were set aside.
+class DeadLetters(list[FailedItem]):
+    """The newest items of one node that were set aside, in order.
 
     Attributes:
-        letters: The items, in order.
         dropped: The number of older ones, beyond the bound.
         heavy: The memento is too large to be kept with every item.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.dropped = 0
         self.heavy = False
-        self.letters: list[FailedItem] = []  # most have none: a deque is ten times as large
-
-    def __len__(self) -> int:
-        return len(self.letters)
-
-    def __iter__(self) -> Iterator[FailedItem]:
-        return iter(list(self.letters))
 
     def add(self, letter: FailedItem, most: int) -> None:
         """Add one; beyond *most* the oldest is dropped."""
-        self.letters.append(letter)
-        while len(self.letters) > most:
-            self.letters.pop(0)
+        self.append(letter)
+        while len(self) > most:
+            self.pop(0)
             self.dropped += 1
 
     def take(self) -> list[FailedItem]:
         """Take all out, in order."""
-        return [self.letters.pop(0) for _ in range(len(self.letters))]
+        return [self.pop(0) for _ in range(len(self))]
 
     def capture(self) -> dict[str, Any]:
         """Return all of them as plain data for `restore`."""
-        return {"letters": [one.as_data() for one in self], "dropped": self.dropped}
+        return {"letters": [one.as_data() for one in list(self)], "dropped": self.dropped}
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Take back the data of `capture`."""
-        self.letters.extend(FailedItem(**one) for one in held["letters"])
+        self.extend(FailedItem(**one) for one in held["letters"])
         self.dropped += held["dropped"]
 
 

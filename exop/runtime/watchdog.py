@@ -85,39 +85,25 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=SAMPLER.begin)
 
 
-class Attended:
-    """The few components that have to be looked at, by node, for each reason."""
-
-    def __init__(self) -> None:
-        #: They have a driver, or several.
-        self.driving: dict[str, Component] = {}
-        #: They have a time-out per item.
-        self.patient: dict[str, Component] = {}
-        #: They buffer their output, and make it visible when they are called.
-        self.showing: dict[str, Component] = {}
-        #: They are suspended on an item, or broken.
-        self.failed: dict[str, Component] = {}
+class Attended(dict[str, Component]):
+    """The few components that have to be looked at, by node: with a driver, a time-out per item, output to be made
+    visible, or a failure.
+    """
 
     def renew(self, before: Mapping[str, Component], now: Mapping[str, Component]) -> None:
         """Take over the components of a changed application."""
-        for found in vars(self).values():
-            for name in found.keys() - now.keys():
-                del found[name]
+        for name in self.keys() - now.keys():
+            del self[name]
         for name in touched(before, now):
             self.note(now[name])
 
     def note(self, component: Component) -> None:
         """Add a component, or take it out, according to its present state."""
-        for found, wanted in (
-            (self.driving, component.driver is not None or bool(component.pullers)),
-            (self.patient, component.node.patience is not None),
-            (self.showing, shows(component)),
-            (self.failed, component.status is State.FAILED),
-        ):
-            if wanted:
-                found[component.node.name] = component
-            else:
-                found.pop(component.node.name, None)
+        drives = component.driver is not None or component.pullers
+        if drives or component.node.patience is not None or component.status is State.FAILED or shows(component):
+            self[component.node.name] = component
+        else:
+            self.pop(component.node.name, None)
 
 
 @dataclass
@@ -139,18 +125,15 @@ class Watchdog:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._seen: dict[int, _Look] = {}
+        self._seen: dict[Driver, _Look] = {}
 
-    def look(self, components: Mapping[str, Component], drivers: Iterable[Driver], *, wanted: bool = True) -> None:
-        """Look at all drivers once, if that is *wanted*: a component has a time-out."""
-        if not self._seen and not wanted:
-            return
+    def look(self, components: Mapping[str, Component], drivers: Iterable[Driver]) -> None:
+        """Look at these drivers once."""
         now, seen = self._clock(), {}
         for driver in drivers:
-            before = self._seen.pop(id(driver), None)
-            after = self._look_at(driver, components, before, now)
+            after = self._look_at(driver, components, self._seen.pop(driver, None), now)
             if after is not None:
-                seen[id(driver)] = after
+                seen[driver] = after
         for gone in self._seen.values():
             self._over(gone)
         self._seen = seen

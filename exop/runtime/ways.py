@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from exop.errors import ComponentFailed
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 def way_into(component: Component, port: PortSpec) -> Entry:
     """Compile the way into *port*, given where the component's outputs are bound to now."""
-    entry = _open_way(component, port)
-    return entry if component.watch is None or component.held else component.watch.guard(port, entry, _open_way)
+    compiled = partial(_open_way, component, port)
+    return compiled() if component.watch is None or component.held else component.watch.guard(port, compiled)
 
 
 def _open_way(component: Component, port: PortSpec) -> Entry:

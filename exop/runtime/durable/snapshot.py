@@ -104,7 +104,7 @@ def _node(component: Component) -> dict[str, Any]:
         "pulled": {name: port.capture() for name, port in component.pulled.items()},
         "pending": {name: output.capture() for name, output in outputs.items()},
     }
-    if component.trouble.dead.letters or component.trouble.dead.dropped:
+    if component.trouble.dead or component.trouble.dead.dropped:
         held["dead"] = component.trouble.dead.capture()
     if isinstance(component.driver, SourceDriver):
         held["hand"] = component.driver.hand
