@@ -1,18 +1,72 @@
-"""The services by each of their property values: a look-up walks the smallest set that a filter's equalities name."""
+"""Services and their properties; a look-up walks the smallest set of services that an equality of its filter names."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Final, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
 
-from exop.errors import ServiceGone
+from exop.errors import RegistryError, ServiceGone
 from exop.model.filter import Term
 from exop.model.matching import index_key
-from exop.model.properties import Scalar, Value
-from exop.registry.reference import ServiceReference, id_of
+from exop.model.properties import INTERFACE, RANKING, SERVICE_ID, Scalar, Value
+
+#: Identifiers stay below this; see `order_of`.
+_IDS: Final = 1 << 40
+
+
+class ServiceReference:
+    """A service with its properties as they were when it was looked up. Nothing in it ever changes.
+
+    References are equal when they mean the same service, whatever its properties have become since. A reference keeps
+    its service alive, as any Python object would; whoever has to know when the service goes follows it with a tracker.
+    """
+
+    __slots__ = ("id", "interfaces", "order", "properties", "service")
+
+    def __init__(
+        self, service_id: int, interfaces: tuple[str, ...], service: Any, properties: dict[str, Value]
+    ) -> None:
+        properties[INTERFACE] = interfaces
+        properties[SERVICE_ID] = service_id
+        #: The unique number of the service in its registry.
+        self.id: Final = service_id
+        #: The interfaces under which it is registered.
+        self.interfaces: Final = interfaces
+        #: Its properties, `service.id` and `interface` among them; read only.
+        self.properties: Final[Mapping[str, Value]] = MappingProxyType(properties)
+        #: The service itself.
+        self.service: Final[Any] = service
+        #: Its place in every list of services: by ranking (the higher first), then by age.
+        self.order: Final = order_of(service_id, properties[RANKING]) if RANKING in properties else service_id
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ServiceReference) and self.id == other.id and self.service is other.service
+
+    def __hash__(self) -> int:
+        return self.id
+
+    def __repr__(self) -> str:
+        return f"<service {self.id} {', '.join(self.interfaces)} {dict(self.properties)}>"
+
+
+def order_of(service_id: int, ranking: object) -> int:
+    """One number that sorts services by ranking, descending, and then by identifier.
+
+    Raises:
+        RegistryError: the ranking is no whole number.
+    """
+    if type(ranking) is not int:
+        raise RegistryError(f"the property {RANKING!r} is {ranking!r}; a ranking is a whole number", property=RANKING)
+    return service_id - ranking * _IDS
+
+
+def id_of(order: int) -> int:
+    """The identifier in an order number."""
+    return order % _IDS
 
 
 class OrderedSet:
@@ -104,26 +158,41 @@ class ServiceIndex:
         except KeyError:
             raise ServiceGone(service=service_id) from None
 
-    def add(self, reference: ServiceReference) -> None:
+    def add(
+        self, service_id: int, interfaces: tuple[str, ...], service: Any, properties: dict[str, Value]
+    ) -> ServiceReference:
         """Take in a new service."""
-        self._references[reference.id] = reference
+        reference = ServiceReference(service_id, interfaces, service, properties)
+        self._references[service_id] = reference
         self._post(reference.properties.items(), reference.order)
+        return reference
 
-    def remove(self, reference: ServiceReference) -> None:
-        """Drop a service; *reference* is its newest snapshot."""
-        del self._references[reference.id]
-        self._withdraw(reference.properties.items(), reference.order)
+    def pop(self, service_id: int) -> ServiceReference | None:
+        """Drop a service; return its last snapshot, or `None` if it is not there."""
+        reference = self._references.pop(service_id, None)
+        if reference is not None:
+            self._withdraw(reference.properties.items(), reference.order)
+        return reference
 
-    def replace(self, old: ServiceReference, new: ServiceReference) -> None:
-        """Put a newer snapshot in the place of the last one; only what differs is touched."""
-        if old.order != new.order:
-            self.remove(old)
-            self.add(new)
-            return
+    def modify(
+        self, service_id: int, removed: Collection[str], properties: Mapping[str, Value]
+    ) -> tuple[ServiceReference, ServiceReference]:
+        """Change properties of a service; return the snapshots of before and after. Only what differs is touched.
+
+        Raises:
+            ServiceGone: there is no such service, or not any more.
+        """
+        old = self.get(service_id)
+        kept = {name: value for name, value in old.properties.items() if name not in removed}
+        new = ServiceReference(old.id, old.interfaces, old.service, {**kept, **properties})
         self._references[new.id] = new
         before, after = old.properties, new.properties
-        self._withdraw([(name, value) for name, value in before.items() if after.get(name) is not value], old.order)
-        self._post([(name, value) for name, value in after.items() if before.get(name) is not value], new.order)
+        moved = old.order != new.order
+        gone = [(name, value) for name, value in before.items() if moved or after.get(name) is not value]
+        come = [(name, value) for name, value in after.items() if moved or before.get(name) is not value]
+        self._withdraw(gone, old.order)
+        self._post(come, new.order)
+        return old, new
 
     def candidates(self, terms: Sequence[Term]) -> Iterable[ServiceReference]:
         """The services, in order, that a filter with these *terms* may fit."""

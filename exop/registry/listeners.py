@@ -1,18 +1,43 @@
-"""Subscriptions to changes of services, indexed by the property values that they ask for."""
+"""Subscriptions to changes of services, and trackers, indexed by the property values that they ask for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
 from operator import attrgetter
+from threading import Lock
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeAlias
 
 from exop.model.filter import Filter, Term
 from exop.model.properties import Scalar
-from exop.registry.index import keys_of
-from exop.registry.reference import Change, ServiceEvent, ServiceReference
+from exop.registry.index import ServiceReference, keys_of
 
-_number = attrgetter("number")
+_number, _order = attrgetter("number"), attrgetter("order")
+#: What a tracker calls with a service.
+Callback: TypeAlias = Callable[[ServiceReference], object]
+
+
+class Change(Enum):
+    """What happened to a service, seen by one filter."""
+
+    ADDED = "added"
+    MODIFIED = "modified"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceEvent:
+    """A service came to fit a filter, changed while it fitted, or ceased to fit.
+
+    `service` is the newest snapshot (of a service that was unregistered: the last one), `before` the one of before a
+    modification.
+    """
+
+    change: Change
+    service: ServiceReference
+    before: ServiceReference | None = None
 
 
 class Subscription:
@@ -52,6 +77,17 @@ class Subscription:
         if self.open:
             self._callback(event)
 
+    def take(
+        self,
+        old: ServiceReference | None,
+        new: ServiceReference | None,
+        queue: Callable[[Subscription, ServiceEvent], None],
+    ) -> None:
+        """Take notice of a change, and queue its event, if the change concerns this filter."""
+        event = self.seen(old, new)
+        if event is not None and self.note(event):
+            queue(self, event)
+
     def seen(self, old: ServiceReference | None, new: ServiceReference | None) -> ServiceEvent | None:
         """Return the event that a change from *old* to *new* is for this filter; `None` if it does not concern it."""
         test = self.filter.test
@@ -62,6 +98,89 @@ class Subscription:
         if old is not None and was:
             return ServiceEvent(Change.REMOVED, old if new is None else new, None if new is None else old)
         return None
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """What a tracker calls when a service comes to fit, changes while it fits, ceases to fit."""
+
+    added: Callback | None = None
+    modified: Callback | None = None
+    removed: Callback | None = None
+
+
+class ServiceTracker(Subscription):
+    """The services that fit a filter, always current, from its creation until it is closed.
+
+    The tracker itself shows the registry as it is: what `register()` has taken in is there when it returns, in every
+    thread. The callbacks tell the same story one event after the other, starting with the services already present
+    (see `delivery` for when) and ending, when the tracker is closed, with `removed` for those that are left: each
+    service that was added is removed once.
+    """
+
+    def __init__(self, wanted: Filter, callbacks: Callbacks, close: Callable[[Subscription], None], lock: Lock) -> None:
+        super().__init__(wanted, self._call, close)
+        self._callbacks = {
+            Change.ADDED: callbacks.added,
+            Change.MODIFIED: callbacks.modified,
+            Change.REMOVED: callbacks.removed,
+        }
+        self._lock = lock
+        self._present: dict[int, ServiceReference] = {}
+        self._sorted: tuple[ServiceReference, ...] | None = ()
+
+    @property
+    def references(self) -> tuple[ServiceReference, ...]:
+        """The services that fit now, in order: by ranking, then by age."""
+        found = self._sorted
+        if found is None:
+            with self._lock:
+                found = self._sorted = tuple(sorted(self._present.values(), key=_order))
+        return found
+
+    @property
+    def services(self) -> tuple[Any, ...]:
+        """The service objects that fit now, in order."""
+        return tuple(reference.service for reference in self.references)
+
+    @property
+    def first(self) -> ServiceReference | None:
+        """The service that comes first; `None` while there is none."""
+        return next(iter(self.references), None)
+
+    def __len__(self) -> int:
+        return len(self._present)
+
+    def __iter__(self) -> Iterator[ServiceReference]:
+        return iter(self.references)
+
+    def __contains__(self, reference: object) -> bool:
+        return isinstance(reference, ServiceReference) and self._present.get(reference.id) == reference
+
+    def note(self, event: ServiceEvent) -> bool:
+        """Keep the contents current."""
+        if event.change is Change.REMOVED:
+            del self._present[event.service.id]
+        else:
+            self._present[event.service.id] = event.service
+        self._sorted = None
+        return self._callbacks[event.change] is not None
+
+    def farewell(self) -> list[ServiceEvent]:
+        """Let go of the services that are left."""
+        left = sorted(self._present.values(), key=_order)
+        self._present.clear()
+        self._sorted = ()
+        return [ServiceEvent(Change.REMOVED, reference) for reference in left]
+
+    def tell(self, event: ServiceEvent) -> None:
+        """Call the callback of an event, also after the tracker was closed: what was added is removed."""
+        self._call(event)
+
+    def _call(self, event: ServiceEvent) -> None:
+        callback = self._callbacks[event.change]
+        if callback is not None:
+            callback(event.service)
 
 
 class SubscriptionIndex:
@@ -103,8 +222,17 @@ class SubscriptionIndex:
                 del self._asking[name]
         subscription.place = ()
 
-    def touched_by(self, *references: ServiceReference | None) -> Iterable[Subscription]:
-        """The subscriptions that may care about a change of a service, the oldest first."""
+    def announce(
+        self,
+        old: ServiceReference | None,
+        new: ServiceReference | None,
+        queue: Callable[[Subscription, ServiceEvent], None],
+    ) -> None:
+        """Queue the events of a change for the subscriptions that it concerns, the oldest first."""
+        for subscription in self._touched_by(old, new):
+            subscription.take(old, new, queue)
+
+    def _touched_by(self, *references: ServiceReference | None) -> Iterable[Subscription]:
         if not self._asking:
             return self._everything
         found = dict(self._everything)

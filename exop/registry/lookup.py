@@ -9,9 +9,8 @@ from functools import lru_cache
 from exop.errors import RegistryError
 from exop.model.filter import ANYTHING, And, Filter, Not, as_filter, where
 from exop.model.properties import INTERFACE
-from exop.registry.listeners import Subscription
-from exop.registry.reference import ServiceEvent, ServiceReference
-from exop.registry.tracker import Callback, Callbacks, ServiceTracker
+from exop.registry.index import ServiceReference
+from exop.registry.listeners import Callback, Callbacks, ServiceEvent, ServiceTracker, Subscription
 
 
 class Lookup(ABC):

@@ -7,15 +7,13 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, Self
 
-from exop.errors import RegistryError, ServiceGone
+from exop.errors import RegistryError
 from exop.model.filter import Filter
 from exop.model.properties import INTERFACE, SERVICE_ID, Given, freeze
 from exop.registry.delivery import Delivery
-from exop.registry.index import ServiceIndex
-from exop.registry.listeners import Subscription, SubscriptionIndex
+from exop.registry.index import ServiceIndex, ServiceReference
+from exop.registry.listeners import Callbacks, ServiceEvent, ServiceTracker, Subscription, SubscriptionIndex
 from exop.registry.lookup import Lookup
-from exop.registry.reference import ServiceEvent, ServiceReference
-from exop.registry.tracker import Callbacks, ServiceTracker
 
 
 class ServiceRegistry(Lookup):
@@ -54,9 +52,8 @@ class ServiceRegistry(Lookup):
         _refuse_reserved(frozen)
         with self._lock:
             self._last_id += 1
-            reference = ServiceReference(self._last_id, names, service, frozen)
-            self._services.add(reference)
-            self._announce(None, reference)
+            reference = self._services.add(self._last_id, names, service, frozen)
+            self._subscriptions.announce(None, reference, self._delivery.queue)
         return Registration(self, reference.id)
 
     def get(self, service_id: int) -> ServiceReference:
@@ -102,7 +99,7 @@ class ServiceRegistry(Lookup):
         tracker = ServiceTracker(wanted, callbacks, self._close, self._lock)
         with self._lock:
             for reference in self._services.candidates(wanted.terms):
-                self._tell(tracker, None, reference)
+                tracker.take(None, reference, self._delivery.queue)
             self._subscriptions.add(tracker)
         return tracker
 
@@ -126,31 +123,16 @@ class ServiceRegistry(Lookup):
         frozen = freeze({name: value for name, value in changes.items() if value is not None})
         _refuse_reserved(changes)
         with self._lock:
-            old = self._services.get(service_id)
-            kept = {name: value for name, value in old.properties.items() if name not in removed}
-            new = ServiceReference(old.id, old.interfaces, old.service, {**kept, **frozen})
-            self._services.replace(old, new)
-            self._announce(old, new)
+            old, new = self._services.modify(service_id, removed, frozen)
+            self._subscriptions.announce(old, new, self._delivery.queue)
         return new
 
     def _unregister(self, service_id: int) -> bool:
         with self._lock:
-            try:
-                reference = self._services.get(service_id)
-            except ServiceGone:
-                return False
-            self._services.remove(reference)
-            self._announce(reference, None)
-        return True
-
-    def _announce(self, old: ServiceReference | None, new: ServiceReference | None) -> None:
-        for subscription in self._subscriptions.touched_by(old, new):
-            self._tell(subscription, old, new)
-
-    def _tell(self, subscription: Subscription, old: ServiceReference | None, new: ServiceReference | None) -> None:
-        event = subscription.seen(old, new)
-        if event is not None and subscription.note(event):
-            self._delivery.queue(subscription, event)
+            reference = self._services.pop(service_id)
+            if reference is not None:
+                self._subscriptions.announce(reference, None, self._delivery.queue)
+        return reference is not None
 
 
 class Registration:

@@ -41,6 +41,7 @@ class Deployment:
 
     Attributes:
         name: That of the application.
+        components: The components by node; replaced as a whole by `renew`.
         inserted: Queues that the wiring has put where drivers would meet, by the place where they stand.
         reasons: Why each of them is there.
         places: What is compiled at each place.
@@ -60,7 +61,7 @@ class Deployment:
 
     def __init__(self, mesh: Mesh) -> None:
         self.mesh, self.name = mesh, mesh.name
-        self._components: dict[str, Component] = {}
+        self.components: dict[str, Component] = {}
         self._attended = Attended()
         self.channels: dict[str, Channel] = {}
         self.inserted: dict[str, Buffered] = {}
@@ -85,16 +86,10 @@ class Deployment:
         self.changing = threading.RLock()
         self.parking = threading.Lock()
 
-    @property
-    def components(self) -> dict[str, Component]:
-        """The components by node; replaced as a whole."""
-        return self._components
-
-    @components.setter
-    def components(self, now: dict[str, Component]) -> None:
-        """Put others in their place."""
-        self._attended.renew(self._components, now)
-        self._components = now
+    def renew(self, components: dict[str, Component]) -> None:
+        """Put other components in the place of the present ones."""
+        self._attended.renew(self.components, components)
+        self.components = components
 
     def drivers(self) -> list[Driver]:
         """All drivers, from upstream to downstream."""

@@ -236,7 +236,8 @@ class Change(Participant):
         bind_back = [channels[name].bound_back() for name in region.channels if name in channels]
 
         def put_back() -> None:
-            deployment.components, deployment.channels = components, channels
+            deployment.renew(components)
+            deployment.channels = channels
             deployment.workers, deployment.merges = workers, merges
             deployment.inserted = {**deployment.inserted, **queues}  # those that were new are let go
             for worker, had in served:
@@ -257,7 +258,7 @@ class Change(Participant):
                 self.beside.keep(components.get(name), now[name], self._undo_cut)
             else:
                 self._alter(now[name], steps[name])
-        deployment.components = now
+        deployment.renew(now)
         deployment.channels = channels | self._successors.channels
         self._removed = [deployment.channels.pop(spec.name) for spec in self.plan.changes.channels_removed]
 

@@ -481,7 +481,7 @@ def test_an_application_whose_end_two_threads_look_for_is_over_only_when_all_hav
     found = []
     one = SimpleNamespace(status=State.STOPPED)
     deployment = Overwritten.__new__(Overwritten)
-    deployment._components, deployment.finished = {"one": one}, threading.Event()
+    deployment.components, deployment.finished = {"one": one}, threading.Event()
     deployment.over = lambda: found.append(one.status)
     deployment.check_finished()
     assert found == []
