@@ -233,24 +233,13 @@ class UserCalls:
         """Call *work*, which runs code of the component's slet; *late* and *news* as for `UserCall`."""
         return UserCall(self._calls, component, phase, work, late, news)
 
-    def run(
-        self,
-        component: Living,
-        phase: str,
-        work: Callable[[], T],
-        seconds: float | None,
-        late: Callable[[], object] = bool,
-        *,
-        interruptible: bool = False,
-    ) -> T:
+    def run(self, component: Living, phase: str, work: Callable[[], T], seconds: float | None) -> T:
         """The same, and return its result. Inside of a call for the same application, the time of that one counts.
 
         Raises:
             ComponentFailed: it has not returned within so many seconds.
         """
-        if turn_to(component, phase):
-            return work()
-        return self.begin(component, phase, work, late).result(seconds, interruptible=interruptible)
+        return work() if turn_to(component, phase) else self.begin(component, phase, work).result(seconds)
 
     def abandoned(self, *components: Living) -> list[UserCall[Any]]:
         """Return the calls of these components that were given up and have not returned."""

@@ -38,7 +38,7 @@ _PASSING = (ComponentFailed, Unwind, Halted)
 
 def aside_at(component: Component, port: PortSpec) -> Callable[[Any, BaseException], bool]:
     """Return the handler that counts a failure, and sets the item aside where the policy is not to try it again."""
-    name, tally = port.name, component.metrics.tally(port.name)
+    name, tally = port.name, component.metrics.tallies[port.name]
 
     def aside(item: Any, error: BaseException) -> bool:
         # A slet that calls sys.exit is one that raises; only what the platform itself unwinds with passes. The class
@@ -73,7 +73,7 @@ def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, BaseExcepti
     """
     name = port.name
     lazy = component.spec.results.get(name) == "many"
-    aside, tally = aside_at(component, port), component.metrics.tally(name)
+    aside, tally = aside_at(component, port), component.metrics.tallies[name]
 
     def settled(item: Any, error: BaseException) -> Any:
         tries = 0
@@ -119,7 +119,7 @@ def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -
         return
     driver.wait_for(lambda: driver.closed, timeout=seconds)
     if driver.closed:
-        component.metrics.tally(port.name).stopped += 1
+        component.metrics.tallies[port.name].stopped += 1
         work = again(component, port, item)
         raise Unwind(f"{component.node.name} tries again", lambda: False, work, patience=seconds)
 
@@ -127,7 +127,7 @@ def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -
 def again(component: Component, port: PortSpec, item: Any) -> Work:
     """Return the work of taking an item once more, and correct the counts for it."""
     way: Way = "show" if isinstance(item, CONTROL) else "push" if port.type.form == "item" else "push_batch"
-    component.metrics.tally(port.name).returned += _items(port, item)
+    component.metrics.tallies[port.name].returned += _items(port, item)
     component.metrics.batches -= way == "push_batch"
     return Work(anchor(component, port), way, item)
 
@@ -139,7 +139,7 @@ def _items(port: PortSpec, payload: Any) -> int:
 
 def _suspend(component: Component, port: PortSpec, kept: Kept) -> NoReturn:
     """Keep the item and take the driver back to its safe point, until the component is resumed."""
-    component.metrics.tally(port.name).stopped += 1
+    component.metrics.tallies[port.name].stopped += 1
     if current_driver() is None:  # pushed by hand, outside of any driver: the caller gets the error
         raise ComponentFailed(
             node=component.node.name, phase=f"taking an item at {kept.port!r}", problem=described(kept.error)
@@ -257,9 +257,9 @@ def careful(channel: Channel, entry: Entry, place: str, producers: Sequence[Prod
 
 
 def _careful(channel: Channel, entry: Entry, place: str, producers: Sequence[Producer]) -> Entry:
-    take_batch, there = entry.push_batch, stand_in(place)
+    there = stand_in(place)
 
-    def guarded(way: Way) -> Callable[[Any], None]:
+    def guarded(way: Way) -> Push:
         take = getattr(entry, way)
 
         def push(payload: Any) -> None:
@@ -268,22 +268,14 @@ def _careful(channel: Channel, entry: Entry, place: str, producers: Sequence[Pro
             except _PASSING:
                 raise
             except BaseException as error:  # noqa: BLE001 (whatever a channel, or a property of an item, raises)
-                _refused(channel, producers, Work(there, way, payload), error)
+                if way == "push_batch" and channel.refuses_whole:  # nothing was taken: each item is tried alone
+                    in_turn(made, to_items(payload))
+                else:
+                    _refused(channel, producers, Work(there, way, payload), error)
 
         return push
 
-    def push_batch(batch: Any) -> None:
-        try:
-            take_batch(batch)
-        except _PASSING:
-            raise
-        except BaseException as error:  # noqa: BLE001 (likewise)
-            if channel.refuses_whole:  # nothing of the batch was taken: only the items that cannot be taken fail
-                in_turn(made, to_items(batch))
-            else:
-                _refused(channel, producers, Work(there, "push_batch", batch), error)
-
-    made = Entry(guarded("push"), push_batch, guarded("control"))
+    made = Entry(guarded("push"), guarded("push_batch"), guarded("control"))
     return made
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sized
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -140,18 +140,13 @@ class ComponentMetrics:
 
     def __init__(self) -> None:
         self.own = OwnFigures()
-        self.tallies: dict[str, Tally] = {}
+        self.tallies: defaultdict[str, Tally] = defaultdict(Tally)
         self.before: Counts = {}
         self.recovered = (0, 0)
         self.batches = self.errors = self.skipped = 0
         self.last_error = ""
         self.busy = 0.0
         self._inherited: Counts = {}
-
-    def tally(self, port: str) -> Tally:
-        """Return the tally of an input port."""
-        found = self.tallies.get(port)
-        return found if found is not None else self.tallies.setdefault(port, Tally())
 
     def succeed(self, own: Counts, predecessor: Counts) -> None:
         """Go on from the counts of a predecessor; the component's *own* so far do not count."""

@@ -123,8 +123,8 @@ class Living:
             if self.tie is not None:
                 self.tie.open()
             if opens(self.spec):
-                limit = OPENING if seconds is None else seconds
-                computed = self.user.run(self, "opening", self._enter, limit, self._close, interruptible=True)
+                call = self.user.begin(self, "opening", self._enter, self._close)
+                computed = call.result(OPENING if seconds is None else seconds, interruptible=True)
             self._open = self.instance is not None
             with self._turn:
                 if self.error is not None:  # an engine has reported meanwhile that it broke

@@ -86,9 +86,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Attended(dict[str, Component]):
-    """The few components that have to be looked at, by node: with a driver, a time-out per item, output to be made
-    visible, or a failure.
-    """
+    """The components to look at, by node: with a driver, a time-out per item, `make_visible`, or a failure."""
 
     def renew(self, before: Mapping[str, Component], now: Mapping[str, Component]) -> None:
         """Take over the components of a changed application."""

@@ -37,7 +37,7 @@ def _open_way(component: Component, port: PortSpec) -> Entry:
     to = component.to.get(OUT, NOWHERE)
     if component.held:
         return _holding(component, port)
-    tally = component.metrics.tally(port.name)
+    tally = component.metrics.tallies[port.name]
     tally.chained = _is_plain(component, port) and component.spec.results[port.name] != "none"
     tally.lead_into(to.tally if tally.chained else None)
 
@@ -64,14 +64,14 @@ def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: E
             "push_batch": lambda: fused_batch(_linked(entry)),
             **late,
         },
-        component.metrics.tally(port.name),
+        component.metrics.tallies[port.name],
     )
     return _seeing(component, port, entry)
 
 
 def _link(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry) -> Link:
     """The slet as a part of a chain."""
-    result, tally = component.spec.results[port.name], component.metrics.tally(port.name)
+    result, tally = component.spec.results[port.name], component.metrics.tallies[port.name]
     pauses = any(one.name == OUT and one.type.pauses for one in component.spec.outputs)
 
     def resend(found: Any) -> None:
@@ -99,7 +99,7 @@ def _linked(entry: Entry) -> Link:
 
 def _by_shape(component: Component, port: PortSpec, push: Push, late: Late) -> Entry:
     """The ways in by *push*, which takes one payload, an item or a batch as the port's form says, and counts 1."""
-    metrics, tally = component.metrics, component.metrics.tally(port.name)
+    metrics, tally = component.metrics, component.metrics.tallies[port.name]
 
     def push_mark(mark: Any) -> None:
         tally.received -= 1
@@ -133,7 +133,7 @@ def _is_plain(component: Component, port: PortSpec) -> bool:
 
 def _careful(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry) -> Push:
     """Any shape: what the slet returned is looked at piece by piece, and its further ports are flushed."""
-    spec, tally = component.spec, component.metrics.tally(port.name)
+    spec, tally = component.spec, component.metrics.tallies[port.name]
     result = spec.results[port.name]
     out = next((one.type for one in spec.outputs if one.name == OUT), None)
     send, leave = sender(result, to, tally, batches=out is not None and out.form != "item")

@@ -71,7 +71,7 @@ def take_over(component: Component, successor: Component, inlets: Inlets) -> Non
             entry = anchor(successor, place)
             work = [Work(entry, way_of(port, payload), payload) for payload in found]
             # Its predecessor has counted them.
-            successor.metrics.tally(place.name).returned += sum(items_of(one.way, one.payload) for one in work)
+            successor.metrics.tallies[place.name].returned += sum(items_of(one.way, one.payload) for one in work)
             inlets.post(work, first=True)
 
 
