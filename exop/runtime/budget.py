@@ -76,7 +76,7 @@ class UserCall(Generic[T]):
         self._changed = threading.Condition()
         self._begin = time.monotonic()
         self._context = contextvars.copy_context()
-        name = f"exop {component.lifecycle.component} {phase}"
+        name = f"exop {component.name} {phase}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         calls.add(self)
         try:
@@ -134,7 +134,7 @@ class UserCall(Generic[T]):
                 return self.abandoned
             self.abandoned, self._reason = True, reason
             self._changed.notify_all()
-        name = self.component.lifecycle.component
+        name = self.component.name
         cure = "its thread goes on until the call returns: end what it waits for"
         facts = {"node": name, "seconds": round(self.seconds, 1), "stack": self.stack(), "cure": cure}
         logger("exop.runtime").warning(f"{name}: {self.phase} is given up", **facts)
@@ -177,7 +177,7 @@ class UserCall(Generic[T]):
             self._changed.notify_all()
 
     def _end_late(self) -> None:
-        name = self.component.lifecycle.component
+        name = self.component.name
         try:
             self._late()
         except RAISED as error:
@@ -233,13 +233,24 @@ class UserCalls:
         """Call *work*, which runs code of the component's slet; *late* and *news* as for `UserCall`."""
         return UserCall(self._calls, component, phase, work, late, news)
 
-    def run(self, component: Living, phase: str, work: Callable[[], T], seconds: float | None) -> T:
+    def run(
+        self,
+        component: Living,
+        phase: str,
+        work: Callable[[], T],
+        seconds: float | None,
+        late: Callable[[], object] = bool,
+        *,
+        interruptible: bool = False,
+    ) -> T:
         """The same, and return its result. Inside of a call for the same application, the time of that one counts.
 
         Raises:
             ComponentFailed: it has not returned within so many seconds.
         """
-        return work() if turn_to(component, phase) else self.begin(component, phase, work).result(seconds)
+        if turn_to(component, phase):
+            return work()
+        return self.begin(component, phase, work, late).result(seconds, interruptible=interruptible)
 
     def abandoned(self, *components: Living) -> list[UserCall[Any]]:
         """Return the calls of these components that were given up and have not returned."""

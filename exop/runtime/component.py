@@ -182,7 +182,7 @@ class Component(Living):
             if kept is not None:
                 self.trouble.kept = kept
             self.error = error
-            if self.status is not State.OPENING and Event.FAIL in self.lifecycle.allowed():
+            if self.status is not State.OPENING and self.allows(Event.FAIL):
                 self.on(Event.FAIL)
 
     def stick(self, error: BaseException) -> None:
@@ -194,9 +194,9 @@ class Component(Living):
         """Let items in again; the kept item is tried first."""
         with self._turn:
             self.error, self.stuck = None, False
-            if Event.RESUME in self.lifecycle.allowed():
+            if self.allows(Event.RESUME):
                 self.on(Event.RESUME)
-            if self.node.suspended and Event.SUSPEND in self.lifecycle.allowed():
+            if self.node.suspended and self.allows(Event.SUSPEND):
                 self.on(Event.SUSPEND)  # it was broken, and its node is suspended all the same
             self._let_on()
 
@@ -299,7 +299,7 @@ class Component(Living):
         finally:
             for port in self.pulled.values():
                 port.leave()
-            if Event.END in self.lifecycle.allowed():
+            if self.allows(Event.END):
                 self.on(Event.END)
 
     def _forward_behind(self, mark: Punctuation | EndOfStream) -> None:
@@ -341,7 +341,7 @@ class Component(Living):
     def _port_ended(self, port: str) -> None:
         """Note that an output port has ended; when all have, so has the slet."""
         self._ended_ports.add(port)
-        if self._ended_ports >= {spec.name for spec in self.spec.outputs} and Event.END in self.lifecycle.allowed():
+        if self._ended_ports >= {spec.name for spec in self.spec.outputs} and self.allows(Event.END):
             self.on(Event.END)
 
     def _pulled_mark(self, port: str, mark: Punctuation | EndOfStream) -> None:

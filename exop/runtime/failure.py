@@ -54,7 +54,7 @@ def aside_at(component: Component, port: PortSpec) -> Callable[[Any, BaseExcepti
             if policy == "dead-letter":
                 set_aside(component, name, item, error)
         except BaseException as defect:  # noqa: BLE001 (for lack of memory, say: the slet is suspended on the item)
-            problem, node = described(defect), component.lifecycle.component
+            problem, node = described(defect), component.name
             logger("exop.runtime").error("an item could not be set aside", node=node, problem=problem)
             return False
         if policy == "skip":
@@ -162,7 +162,7 @@ def stranded(deployment: Deployment, driver: Driver, error: BaseException, in_ha
     node, _, port = in_hand.entry.place.rpartition(".") if in_hand is not None else ("", "", "")
     there = deployment.components.get(node)
     run = [one for one in deployment.components.values() if driver in (one.driver, one.runner)]
-    able = [one for one in (there, *run) if one is not None and Event.FAIL in one.lifecycle.allowed()]
+    able = [one for one in (there, *run) if one is not None and one.allows(Event.FAIL)]
     if not able:
         return None
     component = able[0]
@@ -229,7 +229,7 @@ def _put_aside(component: Component, error: BaseException, taken: dict[str, list
         component.metrics.skipped += component.node.policy == "skip"
         if component.node.policy == "dead-letter":
             set_aside(component, "", {}, error)
-        name = component.lifecycle.component
+        name = component.name
         logger("exop.runtime").warning("a slet has raised, and ends its stream", node=name, error=described(error))
         return False
     for port, items in taken.items():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exop.errors import ComponentFailed, ExopError, LifecycleError, MeshError, SettingError, UnknownName
+from exop.errors import ComponentFailed, ExopError, MeshError, SettingError, UnknownName
 from exop.model import properties as names
 from exop.model.lifecycle import Event
 from exop.model.mesh import ChannelSpec, Node
@@ -184,13 +184,6 @@ class ComponentManager:
         Raises:
             LifecycleError: it still runs.
         """
-        if Event.DESTROY not in component.lifecycle.allowed():
-            raise LifecycleError(
-                component=component.lifecycle.component,
-                state=str(component.status),
-                event="destroy",
-                allowed=", ".join(component.lifecycle.allowed()),
-            )
         component.on(Event.DESTROY)
         disconnect(component)
         for registration in self._services.pop(component.id, ()):

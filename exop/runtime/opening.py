@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from exop.errors import ComponentFailed
 from exop.logs import logger
-from exop.model.lifecycle import Event, Lifecycle, State
+from exop.model.lifecycle import TRANSITIONS, Event, State, refused
 from exop.model.mesh import Node
 from exop.model.slet import Slet
 from exop.model.spec import SletSpec
@@ -38,6 +38,7 @@ class Living:
 
     Attributes:
         id: Unique in the platform, also over replacements of the node.
+        name: The application and the node: `app.node`.
         status: The state of the life cycle.
         driver: The driver of an α-slet, of one that pulls, or of an engine; others have none.
         tie: The connection of an engine with the platform; others have none.
@@ -56,8 +57,8 @@ class Living:
         self.node = node
         self.spec = node.slet
         self.user = user
-        self.lifecycle = Lifecycle(f"{application}.{node.name}")
-        self.status = self.lifecycle.state
+        self.name = f"{application}.{node.name}"
+        self.status = State.CREATED
         self.instance: Any = None
         self.driver: Driver | None = None
         self.tie: LiveTie | None = None
@@ -70,14 +71,25 @@ class Living:
         self._stopped_by: object = None
         self._turn, self._going_on = threading.RLock(), threading.Lock()
 
-    def on(self, event: Event) -> None:
-        """Take a life-cycle event."""
-        with self._turn:
-            self.become(self.lifecycle.on(event)[0])
+    def allows(self, event: Event) -> bool:
+        """Whether the state allows an event."""
+        return (self.status, event) in TRANSITIONS
 
-    def become(self, lifecycle: Lifecycle) -> None:
+    def on(self, event: Event) -> None:
+        """Take a life-cycle event.
+
+        Raises:
+            LifecycleError: the state does not allow it.
+        """
+        with self._turn:
+            state = TRANSITIONS.get((self.status, event))
+            if state is None:
+                raise refused(self.name, self.status, event)
+            self.become(state)
+
+    def become(self, state: State) -> None:
         """Enter a state, or go back to one; the driver of a slet that is suspended parks."""
-        self.lifecycle, self.status = lifecycle, lifecycle.state
+        self.status = state
         if self.driver is not None and self.shut is not self._shut:
             self._shut = self.shut
             (self.driver.close if self.shut else self.driver.open)()
@@ -123,8 +135,8 @@ class Living:
             if self.tie is not None:
                 self.tie.open()
             if opens(self.spec):
-                call = self.user.begin(self, "opening", self._enter, self._close)
-                computed = call.result(OPENING if seconds is None else seconds, interruptible=True)
+                limit = OPENING if seconds is None else seconds
+                computed = self.user.run(self, "opening", self._enter, limit, self._close, interruptible=True)
             self._open = self.instance is not None
             with self._turn:
                 if self.error is not None:  # an engine has reported meanwhile that it broke
@@ -152,7 +164,7 @@ class Living:
 
     def begin_exit(self) -> UserCall[None] | None:
         """Begin to close the slet; returns the call, if there is something to close."""
-        if Event.STOP in self.lifecycle.allowed():
+        if self.allows(Event.STOP):
             self.on(Event.STOP)
         if self._open and overrides(type(self.instance), "__exit__"):
             return self.user.begin(self, "closing", self._close)

@@ -290,7 +290,7 @@ def _memento(component: Component, most: int | None) -> tuple[bytes | None, str]
     from exop.model.stored import pack
 
     try:
-        packed = pack(component.state, component.lifecycle.component)
+        packed = pack(component.state, component.name)
     except NotStorable as problem:
         return None, f"not kept: {problem}"
     if most is not None and len(packed) > most:

@@ -162,7 +162,7 @@ class Watchdog:
     def _report(self, component: Component, hang: Hang, patience: float) -> None:
         component.trouble.hang, component.trouble.hung = hang, True
         component.tell()
-        name = component.lifecycle.component
+        name = component.name
         logger("exop.runtime").warning(
             f"{name} hangs: an item takes longer than {patience:g} s",
             node=name,
@@ -179,7 +179,7 @@ class Watchdog:
         component, look.hanging = look.hanging, None
         hang, component.trouble.hang = component.trouble.hang, None
         component.tell()
-        name = component.lifecycle.component
+        name = component.name
         logger("exop.runtime").info(f"{name} goes on", node=name, seconds=round(hang.seconds, 1) if hang else None)
 
 

@@ -227,7 +227,7 @@ def _end(component: Component) -> None:
     """Every input has ended: so have the outputs, unless the slet drives them itself."""
     if not component.spec.own_driver:
         component.finish()
-    elif not component.spec.outputs and Event.END in component.lifecycle.allowed():
+    elif not component.spec.outputs and component.allows(Event.END):
         component.on(Event.END)
 
 

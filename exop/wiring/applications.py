@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from exop.errors import ExopError, PlanError, StateError, StillOpening, UnknownName
 from exop.logs import logger
 from exop.model.checks import check, check_durable
-from exop.model.lifecycle import Event
+from exop.model.lifecycle import Event, refused
 from exop.model.mesh import Mesh
 from exop.model.resolve import resolved
 from exop.runtime.catalog import Catalog
@@ -222,7 +222,8 @@ class Applications:
             return
         with deployment.changing:
             component = deployment.components[node]
-            component.lifecycle.on(Event.RESUME)  # raises unless it is suspended
+            if not component.allows(Event.RESUME):
+                raise refused(component.name, component.status, Event.RESUME)
             self._manager.resume(component)
 
     def remove(self, application: str, timeout: float = 5.0) -> bool:

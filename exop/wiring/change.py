@@ -270,7 +270,7 @@ class Change(Participant):
         if after is not None:
             self.manager.configure(component, after)
         for step in steps:
-            if step.verb == "suspend" and Event.SUSPEND in component.lifecycle.allowed():
+            if step.verb == "suspend" and component.allows(Event.SUSPEND):
                 component.on(Event.SUSPEND)
             elif step.verb == "resume" or (step.verb in ("configure", "adjust") and component.status is State.FAILED):
                 component.resume()
@@ -349,12 +349,12 @@ def _undo(steps: list[Undo], error: BaseException) -> None:
 
 def _remembered(component: Component) -> Undo:
     """Return an undo that restores the settings, state and trouble that a component has now."""
-    node, lifecycle, error, trouble = component.node, component.lifecycle, component.error, component.trouble
+    node, status, error, trouble = component.node, component.status, component.error, component.trouble
     kept = trouble.kept
 
     def bring_back() -> None:
         component.error, trouble.kept = error, kept
-        component.become(lifecycle)
+        component.become(status)
         if node is not component.node:
             component.configure(node)
 

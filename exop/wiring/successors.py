@@ -192,7 +192,7 @@ class Successors:
             successor.succeed(predecessor, state)
             failpoint("memento-after")
         begin = Event.SUSPEND if successor.node.suspended else Event.START
-        if begin in successor.lifecycle.allowed():  # one that has run on behind works already
+        if successor.allows(begin):  # one that has run on behind works already
             successor.on(begin)
         if predecessor is not None and predecessor.status is State.ENDED:  # its stream is over for any slet there
             successor.on(Event.END)

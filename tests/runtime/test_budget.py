@@ -7,16 +7,13 @@ from typing import Any
 import pytest
 
 from exop.errors import ComponentFailed
-from exop.model.lifecycle import Lifecycle
 from exop.runtime.budget import UserCalls
 from tests.rig import PATIENCE, eventually
 
 
 def component() -> Any:
     """As much of a component as is called."""
-    return SimpleNamespace(
-        id="app/b#1", application="app", node=SimpleNamespace(name="b"), lifecycle=Lifecycle("app.b")
-    )
+    return SimpleNamespace(id="app/b#1", application="app", node=SimpleNamespace(name="b"), name="app.b")
 
 
 def test_what_returns_in_time_is_returned_and_what_raises_raises():
@@ -37,7 +34,7 @@ def test_a_call_that_hangs_is_given_up_and_shown_until_it_returns():
         return 7
 
     with pytest.raises(ComponentFailed, match=r"(?s)b failed while opening: it has not returned within .*in hang"):
-        calls.run(one, "opening", hang, 0, lambda: late.append("closed"))
+        calls.begin(one, "opening", hang, lambda: late.append("closed")).result(0)
     (shown,) = calls.plain("app")
     assert (shown["node"], shown["phase"], shown["given_up"]) == ("b", "opening", True)
     assert "in hang" in shown["stack"]

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from exop.model.lifecycle import Lifecycle
 from exop.model.slet import Slet
 from exop.remoting.codec import pack
 from exop.runtime.budget import UserCalls
@@ -46,7 +45,7 @@ LET = threading.Event()
 
 def of(instance: object) -> Any:
     """As much of a component as is asked for figures."""
-    return SimpleNamespace(instance=instance, user=UserCalls(), lifecycle=Lifecycle("app.slet"))
+    return SimpleNamespace(instance=instance, user=UserCalls(), name="app.slet")
 
 
 def asking() -> int:

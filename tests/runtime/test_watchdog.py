@@ -9,7 +9,7 @@ import pytest
 from exop import Application, Batch, EndOfStream, InputPort, Memento, OutputPort, Platform, Slet, input_port, slet
 from exop.errors import PlanError
 from exop.model.filter import where
-from exop.model.lifecycle import Lifecycle, State
+from exop.model.lifecycle import State
 from exop.model.properties import HANGS, NAME
 from exop.runtime.budget import UserCalls
 from exop.runtime.watchdog import Visibility, Watchdog, inside
@@ -332,7 +332,7 @@ class Buffering:
     """As much of a component as visibility looks at: how far it has come, and how often it was made visible."""
 
     id, status = "app/sink#1", State.ACTIVE
-    lifecycle = Lifecycle("app.sink")
+    name = "app.sink"
 
     def __init__(self) -> None:
         self.user = UserCalls()

@@ -99,7 +99,7 @@ def _node(component: Component) -> dict[str, Any]:
     """Return how far one component has come, its in-flight items and dead letters."""
     outputs = {name: one for name, one in component.outputs.items() if isinstance(one, BufferedOutput)}
     held: dict[str, Any] = {
-        "over": component.lifecycle.state is State.ENDED,
+        "over": component.status is State.ENDED,
         "ended": sorted(component.ended),
         "pulled": {name: port.capture() for name, port in component.pulled.items()},
         "pending": {name: output.capture() for name, output in outputs.items()},

@@ -86,13 +86,13 @@ class Behind:
         """
         if self.follower.calls:
             self._do_rest()
-        component, node, lifecycle = self.component, self.component.node, self.component.lifecycle
+        component, node, status = self.component, self.component.node, self.component.status
         as_before = _remembered(component)
 
         def back() -> None:
             as_before()
             component.muted, component.node = False, node
-            component.become(lifecycle)
+            component.become(status)
             self.follower.attach()
 
         undo.append(back)
