@@ -43,15 +43,10 @@ _OURS: Final = ("exop.runtime.", "exop.wiring.", "exop.model.")
 
 
 class UserCall(Generic[T]):
-    """One call of user code.
-
-    Args:
-        late: Called in the same thread after an abandoned call has returned.
-        news: Called when the call is over.
+    """One call of user code. *late* follows it in its thread if it was abandoned; *news* is called when it is over.
 
     Attributes:
-        component: The component that is called.
-        phase: What the platform does with it, as a present participle: `opening`, `committing a checkpoint`.
+        phase: The purpose of the call, as a present participle: `opening`, `committing a checkpoint`.
         abandoned: The platform does not wait for it any more.
         over: The call has returned, or raised.
     """
@@ -187,9 +182,7 @@ class UserCall(Generic[T]):
 
 
 def turn_to(component: Living, phase: str) -> bool:
-    """Attribute the call that the calling thread is to this component of the same application from now on.
-
-    Returns `False` if the thread is no such call.
+    """Attribute the call that the calling thread makes to this component; `False` if it makes none for its application.
 
     Raises:
         ComponentFailed: the call was given up.
@@ -212,13 +205,10 @@ class Opened:
 
 
 class UserCalls:
-    """The calls of user code that are under way on one platform.
-
-    Attributes:
-        opened: The last opening of each slet, by its identity.
-    """
+    """The calls of user code that are under way on one platform."""
 
     def __init__(self) -> None:
+        #: The last opening of each slet, by its identity.
         self.opened: dict[str, Opened] = {}
         self._calls: set[UserCall[Any]] = set()
 
@@ -243,11 +233,7 @@ class UserCalls:
         *,
         interruptible: bool = False,
     ) -> T:
-        """The same, and return its result. Inside of a call for the same application, the time of that one counts.
-
-        Raises:
-            ComponentFailed: it has not returned within so many seconds.
-        """
+        """The same, and return its result. Inside of a call for the same application, the time of that one counts."""
         if turn_to(component, phase):
             return work()
         return self.begin(component, phase, work, late).result(seconds, interruptible=interruptible)

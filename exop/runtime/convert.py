@@ -104,11 +104,7 @@ def _batch(items: list[Any], port: PortType) -> Any:
 
 
 def as_row(item: Any) -> dict[str, Any]:
-    """Return an item as a dictionary of its fields.
-
-    Raises:
-        TypeError: it has none.
-    """
+    """Return an item as a dictionary of its fields; `TypeError` if it has none."""
     if isinstance(item, dict):
         return item
     if hasattr(item, "_asdict"):

@@ -232,9 +232,7 @@ class Wait:
 class Work:
     """One call that is still to be made: hand *payload* to *entry*, or to the one at its place by now.
 
-    Attributes:
-        wait: The condition that has to hold before.
-        stamp: Its position among the work of its driver.
+    `wait` is the condition that has to hold before, `stamp` the position among the work of the driver.
     """
 
     entry: Entry
@@ -273,14 +271,8 @@ class Call(Work):
 class Unwind(BaseException):
     """Takes a driver back to its safe point. Not an `Exception`: it passes through compiled frames, never a slet.
 
-    Args:
-        where: The reason why the driver waits, in words.
-        ready: Returns whether it may go on.
-        first: The work to do then.
-        patience: The seconds after which it goes on in any case.
-
-    Attributes:
-        work: All that is to be done, in order; frames add theirs on the way up.
+    The driver waits until *ready()* holds, or for *patience* seconds. It does the *first* work then, and all that the
+    frames have added to `work` on the way up. *where* is the reason, in words.
     """
 
     def __init__(self, where: str, ready: Callable[[], bool], first: Work, *, patience: float | None = None) -> None:

@@ -67,10 +67,7 @@ def aside_at(component: Component, port: PortSpec) -> Callable[[Any, BaseExcepti
 
 
 def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, BaseException, Push], None]:
-    """Return the handler that the way into *port* calls with an item for which the slet raised.
-
-    It returns when the item is dealt with, and unwinds the driver when the slet is suspended on it.
-    """
+    """Return the handler of items for which the slet raised at *port*; it unwinds the driver to suspend the slet."""
     name = port.name
     lazy = component.spec.results.get(name) == "many"
     aside, tally = aside_at(component, port), component.metrics.tallies[name]
@@ -245,9 +242,8 @@ def _put_aside(component: Component, error: BaseException, taken: dict[str, list
 def careful(channel: Channel, entry: Entry, place: str, producers: Sequence[Producer]) -> Entry:
     """Return the way into a channel at *place*, with the policy of the producer for items that the channel refuses.
 
-    Nothing behind a channel raises, since every slet has a policy of its own. So an exception that comes out of a
-    channel is the channel's (an item without a key, a log on a full disk), and the policy of the slet that has pushed
-    the item applies.
+    Nothing behind a channel raises, since every slet has a policy of its own: an exception that comes out of a channel
+    is the channel's (an item without a key, a log on a full disk).
     """
     if not producers:
         return entry
@@ -304,11 +300,7 @@ def _refused(channel: Channel, producers: Sequence[Producer], work: Work, error:
 
 
 def failed_items(deployment: Deployment, node: str) -> tuple[FailedItem | None, list[FailedItem]]:
-    """Return the item that a node is suspended on, if it is, and those that were set aside, the oldest first.
-
-    Raises:
-        UnknownName: there is no such node.
-    """
+    """Return the item that a node is suspended on, if it is, and those that were set aside, the oldest first."""
     deployment.mesh.node(node)
     component = deployment.components[node]
     return kept_item(component), list(component.trouble.dead)
@@ -318,8 +310,7 @@ def failed_item(deployment: Deployment, node: str, dead_letter: int | None = Non
     """Return the kept item of a node, or a dead letter by its number (1 is the oldest).
 
     Raises:
-        UnknownName: there is no such node.
-        NoSuchItem: it has no such item.
+        UnknownName, NoSuchItem: there is no such node, or it has no such item.
     """
     kept, letters = failed_items(deployment, node)
     if dead_letter is None and kept is not None:

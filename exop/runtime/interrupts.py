@@ -66,11 +66,7 @@ def asked_to_give_up() -> bool:
 
 
 def check_interrupt() -> None:
-    """Give the change up if an interrupt has asked for that; called where everything can still be undone, once.
-
-    Raises:
-        KeyboardInterrupt: it has.
-    """
+    """Raise `KeyboardInterrupt`, once, if an interrupt asks for it; called where everything can still be undone."""
     if asked_to_give_up():
         _LOCAL.request.met = True
         raise KeyboardInterrupt

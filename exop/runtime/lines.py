@@ -107,17 +107,11 @@ class Ledger:
 
 
 class Guard:
-    """Tests the payloads on their way into one place.
-
-    Attributes:
-        inner: The compiled entry behind it.
-        test: The condition of the next line, if it concerns the items of this place.
-        time_test: The same, if it concerns the time.
-        fields: The fields that the condition reads.
-    """
+    """Tests the payloads on their way into *inner*, the compiled entry of one place."""
 
     def __init__(self, watch: Watch, inner: Entry, carried: PortType) -> None:
         self.inner = inner
+        #: The condition of the next line, if it concerns the items of this place, or the time; and the fields it reads.
         self.test: Callable[[Any], Any] | None = None
         self.time_test: Callable[[Any], Any] | None = None
         self.fields: tuple[str, ...] | None = None

@@ -123,12 +123,9 @@ class ComponentMetrics:
     """The metrics of one slet.
 
     Attributes:
-        own: The figures that the slet reports of itself.
-        tallies: By input port that is pushed to.
         before: Items counted by predecessors, or before a recovery, minus those processed as a follower or in a replay.
         recovered: Of those, the items in and out that a checkpoint has brought.
         batches, errors, skipped: Calls with a batch, exceptions, items left out because of one.
-        last_error: The class and text of the last exception.
         busy: The seconds in calls with batches or columns, all of which are measured.
         times, singles, latencies: The last measured seconds: of such a call, of one with an item, and since the source.
             Each is made when it is first read: an idle slet has none.

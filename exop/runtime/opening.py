@@ -39,14 +39,12 @@ class Living:
     Attributes:
         id: Unique in the platform, also over replacements of the node.
         name: The application and the node: `app.node`.
-        status: The state of the life cycle.
         driver: The driver of an α-slet, of one that pulls, or of an engine; others have none.
         tie: The connection of an engine with the platform; others have none.
         user: Calls the slet's own code, within a time.
         muted: Notifications of state changes are deferred until `announce`, because the streams stand still now.
         entered: The monotonic time at which its opening began; 0 before.
         stuck: It has failed in a call beside its items, and lets nothing in until it is resumed or replaced.
-        committing: The checkpoint that it commits.
     """
 
     def __init__(
@@ -76,11 +74,7 @@ class Living:
         return (self.status, event) in TRANSITIONS
 
     def on(self, event: Event) -> None:
-        """Take a life-cycle event.
-
-        Raises:
-            LifecycleError: the state does not allow it.
-        """
+        """Take a life-cycle event; `LifecycleError` if the state does not allow it."""
         with self._turn:
             state = TRANSITIONS.get((self.status, event))
             if state is None:
@@ -172,11 +166,7 @@ class Living:
         return None
 
     def end_exit(self, closing: UserCall[None] | None, seconds: float) -> None:
-        """Wait until the call that `begin_exit` has returned has ended.
-
-        Raises:
-            ComponentFailed: it has not within so many seconds.
-        """
+        """Wait for so many seconds for the call that `begin_exit` has returned, or raise `ComponentFailed`."""
         try:
             if closing is not None:
                 closing.result(seconds)

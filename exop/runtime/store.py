@@ -63,10 +63,7 @@ class Store:
         self.engines = EnginePlaces(directory / "engines")
 
     def save(self, mesh: Mesh, *, active: bool, anew: bool = False) -> None:
-        """Store an application, in one transaction.
-
-        With *anew* it begins from the beginning: the checkpoint of one that had its name is given up.
-        """
+        """Store an application, in one transaction; *anew* drops the checkpoint of one that had its name."""
         with self._writing:
             with self.database.transaction(mesh.name) as database:
                 if anew:
@@ -102,10 +99,7 @@ class Store:
         self.engines.keep(name, named)
 
     def note(self, mesh: Mesh) -> StateError | None:
-        """Store the changes of an application that runs; if they cannot be written now, then with the next ones.
-
-        Returns the problem, if there is one: the application runs all the same.
-        """
+        """Store the changes of an application that runs; return the problem if they are to be written with the next."""
         self._unwritten[mesh.name] = mesh
         try:
             self.catch_up()
@@ -114,11 +108,7 @@ class Store:
         return None
 
     def catch_up(self) -> None:
-        """Write the changes that could not be written before.
-
-        Raises:
-            StateError: they still cannot.
-        """
+        """Write the changes that could not be written before, or raise `StateError` again."""
         for mesh in list(self._unwritten.values()):
             self.update(mesh)
 
@@ -191,7 +181,7 @@ class Store:
 
 
 def check_private(directory: Path) -> None:
-    """Refuse a state directory that another user could have written to: what it holds decides which code runs.
+    """Refuse a state directory that another user could have written to: its content decides which code runs.
 
     Raises:
         StateError: it belongs to another user, a group or everybody may write there, or a pipe or device is in the way.

@@ -31,12 +31,10 @@ class FailedItem:
 
     Attributes:
         kind: The slet is suspended on it (`kept`), or it was set aside (`dead letter`).
-        application, node: The place of the failure.
         slet: The identity of the slet.
         code: The module and name of its function or class; `None` where no other process could find it by that.
         port: The input port; empty for a slet that is iterated.
         item: The item itself; of a slet that pulls, the items that it had pulled last, by port.
-        settings: The settings of the slet.
         memento: Its state, as it is stored; `None` if it is not known.
         told: Whether the memento is as the call found it (`atomic`) or left it, or why there is none.
         error: The class and text of the exception.
@@ -148,16 +146,12 @@ class Kept:
 
 
 class DeadLetters(list[FailedItem]):
-    """The newest items of one node that were set aside, in order.
-
-    Attributes:
-        dropped: The number of older ones, beyond the bound.
-        heavy: The memento is too large to be kept with every item.
-    """
+    """The newest items of one node that were set aside, in order; `dropped` older ones are beyond the bound."""
 
     def __init__(self) -> None:
         super().__init__()
         self.dropped = 0
+        #: The memento is too large to be kept with every item.
         self.heavy = False
 
     def add(self, letter: FailedItem, most: int) -> None:
@@ -183,14 +177,7 @@ class DeadLetters(list[FailedItem]):
 
 @dataclass(frozen=True)
 class Hang:
-    """An item that takes longer than its slet's time-out.
-
-    Attributes:
-        driver: The driver that runs the slet.
-        items: The number of items that the driver has handled, with this one.
-        since: The time at which the call began, by *clock*.
-        stack: The stack of the slet when this was noted.
-    """
+    """An item that takes longer than its slet's time-out; it is one of *items* that the driver has handled."""
 
     driver: str
     items: int
@@ -206,20 +193,14 @@ class Hang:
 
 @dataclass
 class Trouble:
-    """The failed items of one component.
-
-    Attributes:
-        kept: The item on which it is suspended.
-        dead: The items that were set aside.
-        hang: The item that takes longer than the slet's time-out.
-        hung: There was such an item.
-        tries: How often it was iterated in vain since it had yielded `sent` items.
-    """
+    """The failed items of one component: the one on which it is suspended, those set aside, and the one that hangs."""
 
     kept: Kept | None = None
     dead: DeadLetters = field(default_factory=DeadLetters)
     hang: Hang | None = None
+    #: There was such an item.
     hung: bool = False
+    #: How often it was iterated in vain since it had yielded `sent` items.
     tries: int = 0
     sent: int = -1
 
