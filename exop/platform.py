@@ -311,8 +311,8 @@ class Platform(Requests):
             raise StateError(f"{problem}; its code could not be loaded: {'; '.join(needed)}") from problem
         if snapshot is not None:
             store.tidy(snapshot)
-            self._applications.recover(mesh, snapshot)
-            self.restarted[stored.name] = "goes on from its checkpoint"
+            told = self._applications.recover(mesh, snapshot, stored)
+            self.restarted[stored.name] = f"goes on from its checkpoint{told}"
         else:
             self.apply(mesh.at(stored.revision))
             why = "not durable" if mesh.durable is None else "it has no checkpoint yet"

@@ -25,14 +25,14 @@ from exop.wiring.channels import check_channels
 from exop.wiring.controller import WiringController
 from exop.wiring.deployer import Deployer
 from exop.wiring.durability import LEAVING, Durability
-from exop.wiring.lines import Aftermath, caught_up
+from exop.wiring.lines import Aftermath, caught_up, pending_again
 from exop.wiring.notes import notes
 from exop.wiring.plan import Plan, make_plan
 from exop.wiring.rebuild import check_rebuilds
 
 if TYPE_CHECKING:
     from exop.runtime.durable.snapshot import Snapshot
-    from exop.runtime.store import Store
+    from exop.runtime.store import Store, StoredApplication
 
 
 class Applications:
@@ -52,6 +52,7 @@ class Applications:
         self._wiring = wiring
         self._deployer = Deployer(manager, wiring, host)
         self._running: dict[str, Deployment] = {}
+        self._unmade: set[str] = set()
         self.checkpoints = Durability(wiring)
         self._turn = threading.RLock()
         self.changes = Changes(manager, wiring, self)
@@ -180,20 +181,50 @@ class Applications:
         known = self._running.get(application)
         return known is not None and not known.finished.is_set()
 
-    def recover(self, mesh: Mesh, snapshot: Snapshot) -> Mesh:
+    def recover(self, mesh: Mesh, snapshot: Snapshot, stored: StoredApplication) -> str:
         """Let an application go on from its last checkpoint; *mesh* is the one of then.
+
+        A change that was stored after the checkpoint is made again. Returns what became of it, in words.
 
         Raises:
             MeshError, PlanError, StoredStateError: it cannot; the checkpoint is kept.
         """
+        edited, problem = mesh, None
+        if stored.revision > snapshot.revision:
+            try:
+                edited = pending_again(mesh, Mesh.from_toml(stored.topology, self._catalog.slets))
+            except ExopError as error:
+                problem = error
+        again = edited != mesh
+        revision = max(snapshot.revision, stored.revision - 1) if again else snapshot.revision
+        if again or problem is not None:
+            self._unmade.add(mesh.name)
+        try:
+            self._go_on(mesh.at(revision), snapshot)
+            if again:
+                self.plan(edited.at(revision)).apply(stall=True)
+        except ExopError as error:
+            if mesh.name not in self._running:
+                raise
+            problem = error
+        finally:
+            self._unmade.discard(mesh.name)
+        if problem is None:
+            return f", with the change to revision {stored.revision} that was made after it" if again else ""
+        facts = {"application": mesh.name, "revision": stored.revision, "error": str(problem)}
+        logger("exop.wiring").error("a stored change could not be made again", **facts)
+        return f"; the change to revision {stored.revision} that was made after it could not be made again: {problem}"
+
+    def _go_on(self, mesh: Mesh, snapshot: Snapshot) -> None:
+        """Deploy *mesh* with the contents of a checkpoint; the stored mesh stays if it is still to be made again."""
         with self.changes.turn(mesh.name):
-            mesh = resolved(mesh, self._catalog.slets, durable=True).at(snapshot.revision)
+            mesh = resolved(mesh, self._catalog.slets, durable=True)
             check_durable(mesh, has_state=True)
             self._follow(self._deployer.deploy(mesh, snapshot, ready=self.checkpoints.tell), self._closings)
             self.lost.pop(mesh.name, None)
-            self._note(mesh)  # it is there already, unless another release has written it
+            if mesh.name not in self._unmade:
+                self._note(mesh)  # it is there already, unless another release has written it
             self.checkpoints.start(self._running[mesh.name])
-            return mesh
 
     def checkpoint(self, application: str) -> None:
         """Take a checkpoint of a durable application now; it is written when this returns.
@@ -336,7 +367,7 @@ class Applications:
             self._running[deployment.name] = deployment
             self._manager.opening.pop(deployment.name, None)
         deployment.over = partial(self._note_end, deployment)
-        Aftermath(deployment, self._wiring, self._note_running)
+        Aftermath(deployment, self._wiring, self._note_fired)
         deployment.check_finished()
 
     def _note_end(self, deployment: Deployment) -> None:
@@ -362,6 +393,11 @@ class Applications:
     def _remember(self, mesh: Mesh, *, anew: bool = False) -> None:
         if self.store is not None:
             self.store.save(mesh, active=True, anew=anew)
+
+    def _note_fired(self, deployment: Deployment) -> None:
+        """Store the mesh after a pending line took effect, unless a stored change is still to be made again."""
+        if deployment.name not in self._unmade:
+            self._note_running(deployment)
 
     def _note_running(self, deployment: Deployment) -> StateError | None:
         """Store what runs now; drivers change it, too, where a pending line takes effect."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from exop.errors import ExopError, StaleMesh
 from exop.logs import logger
+from exop.model.lines import fired_channel, fired_node
 from exop.model.mesh import Mesh, Node
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
@@ -62,6 +63,23 @@ def renewed(plan: Plan, deployment: Deployment) -> Plan:
         for step in made.steps
     ]
     return replace(plan, before=made.before, after=after, steps=tuple(steps), changes=made.changes)
+
+
+def pending_again(before: Mesh, after: Mesh) -> Mesh:
+    """Return *after* with the lines pending that were so in *before*, wherever the difference is that they took effect.
+
+    A recovery goes back to *before*, from where they take effect again at their point in the stream.
+    """
+    back: dict[str, dict[str, Any]] = {"nodes": {}, "channels": {}}
+    for section, fire in (("nodes", fired_node), ("channels", fired_channel)):
+        for name, old in getattr(before, section).items():
+            new, fired = getattr(after, section).get(name), before
+            for line in old.pending if new is not None else ():
+                if line not in new.pending:
+                    fired = fire(fired, name, line)
+            if fired is not before and getattr(fired, section)[name] == new:
+                back[section][name] = old
+    return after.edited(back["nodes"], back["channels"])
 
 
 def _cannot(there: object, now: Mesh, firing: Firing) -> bool:

@@ -33,6 +33,13 @@ PROOFS = {
     "Without `durable`": [GOING_ON + "test_without_checkpoints_everything_begins_anew"],
     "The contents of memory": [GOING_ON + "test_without_checkpoints_everything_begins_anew"],
     "Output that has left the process": [GOING_ON + "test_without_checkpoints_everything_begins_anew"],
+    "A change that `apply` has reported": [
+        GOING_ON + "test_a_change_behind_the_last_checkpoint_is_made_again",
+        GOING_ON + "test_a_line_that_took_effect_behind_the_last_checkpoint_does_so_again_at_its_item",
+    ],
+    "If that fails, the application": [
+        GOING_ON + "test_a_change_that_cannot_be_made_again_leaves_the_mesh_of_the_checkpoint"
+    ],
     # Sources
     "`stock:count_up`": [STOCK_KILLS],
     "`stock:read_lines`": [STOCK_KILLS, SOURCES],

@@ -218,7 +218,7 @@ class Offered:
     def register_slets() -> list[Any]:
         """All of them."""
         single = [upto, marked, silent, fragile, newest_two, odd_ones, collect, marks, slow, Parted, Engine]
-        return [*single, two_each, forgetful, counting, in_lots]
+        return [*single, two_each, forgetful, counting, in_lots, collect_too, shifted]
 
 
 def platform(state: Any) -> Platform:
@@ -458,6 +458,90 @@ def test_a_change_is_in_a_checkpoint_when_it_is_made(tmp_path, world):
         assert running.mesh("line").revision == 2
         eventually(lambda: len(seen(running)) == 12)
         assert seen(running) == list(range(1, 13))
+
+
+class Kept(Memento):
+    """What a sink has seen, in another form: it takes over that of `collect`."""
+
+    items: list[Any] = field(default_factory=list)
+    taken_over: int = 0
+
+    @classmethod
+    def upgrade(cls, old: Seen) -> Kept:
+        """Take it over, unless the world is broken."""
+        if WORLD.broken:
+            raise ValueError("broken")
+        return cls(items=old.items, taken_over=len(old.items))
+
+
+@slet
+def collect_too(item: Any, kept: Kept) -> None:
+    """Keep what comes, in another form."""
+    kept.items.append(item)
+
+
+@slet
+def shifted(item: int, *, by: int = 0) -> int:
+    """Add a setting."""
+    return item + by
+
+
+def changed_without_a_checkpoint(tmp_path, monkeypatch, edit, mesh=None):
+    """Make a change of which no checkpoint can be taken, behind a checkpoint with ten items, and crash."""
+    with platform(tmp_path) as running:
+        before = running.apply(mesh or line(fragile).build()).revision
+        eventually(lambda: len(seen(running)) == 10)
+        running.checkpoint("line")
+        WORLD.limit = 15
+        eventually(lambda: len(seen(running)) == 15)
+        with monkeypatch.context() as patched:
+            refused = CheckpointError(application="line", problem="no", cure="none")
+            patched.setattr(Checkpointer, "take", lambda *_, **__: (_ for _ in ()).throw(refused))
+            after = running.apply(edit(running.mesh("line")))
+            _crash(running)
+        assert after.revision > before
+    WORLD.limit = 20
+
+
+def test_a_change_behind_the_last_checkpoint_is_made_again(tmp_path, world, monkeypatch):
+    """The mesh is the one that was applied last; the successor takes over the state that the checkpoint has."""
+    changed_without_a_checkpoint(tmp_path, monkeypatch, lambda mesh: mesh.replace("collect", collect_too))
+    for _ in range(2):
+        with platform(tmp_path) as running:
+            mesh = running.mesh("line")
+            assert (mesh.node("collect").slet.name, mesh.revision) == ("collect_too", 2)
+            eventually(lambda: len(running.deployment("line").components["collect"].state.items) == 20)
+            state = running.deployment("line").components["collect"].state
+            assert state.items == list(range(1, 21))
+            assert 10 <= state.taken_over <= 20
+            _crash(running)
+
+
+def test_a_change_that_cannot_be_made_again_leaves_the_mesh_of_the_checkpoint(tmp_path, world, monkeypatch):
+    """The application runs on, the next start tries it once more, and both are told."""
+    changed_without_a_checkpoint(tmp_path, monkeypatch, lambda mesh: mesh.replace("collect", collect_too))
+    world.broken = True
+    with platform(tmp_path) as running:
+        assert running.mesh("line").node("collect").slet.name == "collect"
+        assert "to revision 2 that was made after it could not be made again" in running.restarted["line"]
+        eventually(lambda: len(seen(running)) == 20)
+    world.broken, world.limit = False, 25
+    with platform(tmp_path) as running:
+        assert running.mesh("line").node("collect").slet.name == "collect_too"
+        assert "with the change to revision 2" in running.restarted["line"]
+        eventually(lambda: len(running.deployment("line").components["collect"].state.items) == 25)
+
+
+def test_a_line_that_took_effect_behind_the_last_checkpoint_does_so_again_at_its_item(tmp_path, world, monkeypatch):
+    """Going back to the checkpoint it is pending again, also where another change was stored after it."""
+    mesh = line(shifted).build().configure("shifted", by=1000, when="item == 13")
+    changed_without_a_checkpoint(tmp_path, monkeypatch, lambda mesh: mesh.replace("collect", collect_too), mesh)
+    with platform(tmp_path) as running:
+        assert running.mesh("line").node("collect").slet.name == "collect_too"
+        eventually(lambda: len(running.deployment("line").components["collect"].state.items) == 20)
+        items = running.deployment("line").components["collect"].state.items
+        assert items == [*range(1, 13), *range(1013, 1021)]
+        assert not running.mesh("line").node("shifted").pending
 
 
 def test_a_removed_application_begins_anew(tmp_path):
