@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from exop.errors import StateError, StoredStateError
 from exop.runtime.log.files import DISK
-from exop.runtime.log.segment import Segment, segment_names, settled
+from exop.runtime.log.segment import Segment, check_start, segment_names, settled
 from exop.runtime.state.inspection import accept, contents_of, inspect
 from exop.runtime.state.tables import FILE, FORMER_CHECKPOINTS, GENERATION, GenerationFile, opened
 
@@ -156,6 +156,7 @@ def _range_of_log(folder: Path) -> tuple[int, int]:
         for (one, after), end in zip(pairwise(segments), reached, strict=False):
             if end != after.base:
                 raise one.damaged(f"damaged at row {end}")
+        check_start(folder, DISK, segments[0].base)
         segments[-1].check_tail(settled(folder, DISK))
     finally:
         for one in segments:

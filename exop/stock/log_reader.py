@@ -12,7 +12,7 @@ from exop.errors import MeshError, StateError
 from exop.model.decoding import decode
 from exop.runtime.convert import cut, to_items
 from exop.runtime.log.files import File, Files
-from exop.runtime.log.segment import LEVELS, SUFFIX, Segment, segment_names, settled
+from exop.runtime.log.segment import LEVELS, SUFFIX, Segment, check_start, segment_names, settled
 
 
 class _ReadOnly(Files):
@@ -51,8 +51,14 @@ class LogReader:
 
     @property
     def start(self) -> int:
-        """The oldest offset that is kept."""
-        return min(self._bases(), default=0)
+        """The oldest offset that is kept.
+
+        Raises:
+            StoredStateError: older rows are gone that were not given up.
+        """
+        found = min(self._bases(), default=0)
+        check_start(self._folder, self._files, found)
+        return found
 
     @property
     def committed(self) -> int | None:

@@ -40,6 +40,9 @@ PROOFS = {
     "If that fails, the application": [
         GOING_ON + "test_a_change_that_cannot_be_made_again_leaves_the_mesh_of_the_checkpoint"
     ],
+    "A log on disk that keeps everything": [
+        "runtime/durable/test_logs.py::test_a_log_of_an_ended_application_misses_its_oldest_segment"
+    ],
     # Sources
     "`stock:count_up`": [STOCK_KILLS],
     "`stock:read_lines`": [STOCK_KILLS, SOURCES],

@@ -196,7 +196,7 @@ class LogChannel(Channel):
     def committed(self) -> None:
         """Settle the entries before the checkpoint: a recovery does not need them any more."""
         if self._disk is not None:
-            self._disk.settle(self._captured)
+            self._disk.settle(self._captured, self._given_up)
             self._disk.trim(self._given_up)
 
     @property

@@ -23,6 +23,7 @@ from exop.runtime.log.segment import (
     LEVELS,
     UNFINISHED,
     Segment,
+    check_start,
     replace_file,
     segment_names,
     settled,
@@ -206,10 +207,11 @@ class DiskLog:
         """The offset noted last by `settle`, perhaps by another process."""
         return settled(self.folder, self._files)
 
-    def settle(self, offset: int | None) -> None:
+    def settle(self, offset: int | None, start: int = 0) -> None:
         """Note, for who reads the log beside us, that what stands before *offset* counts for good; `None`: all does.
 
-        What stands behind it is kept, whatever the retention says.
+        What stands behind it is kept, whatever the retention says. If that gives up nothing, so is what stands behind
+        *start*, where the next `trim` ends, and it is missed if it is gone.
 
         Raises:
             StateError: it cannot be written.
@@ -219,7 +221,10 @@ class DiskLog:
         try:
             if offset is not None:
                 file = self._files.open(path)
-                write_all(file, 0, b"%020d" % offset)
+                first = max(start, self.start)
+                write_all(file, 0, b"%020d%20s" % (offset, b"%020d" % first if self._retention.endless else b""))
+                if start > self.start:  # on the disk before the segments are gone
+                    file.sync()
                 file.close()
             elif COMMITTED in self._files.names(self.folder):
                 self._files.remove(path)
@@ -266,6 +271,7 @@ class DiskLog:
                 self._segments.append(Segment.create(self._files, self.folder, 0, self._clock(), {}))
             for one, after in pairwise(self._segments):
                 one.sealed(after.base)
+            check_start(self.folder, self._files, self.start)
             self._open_newest(self.settled)
             self.retain()
         except OSError as problem:

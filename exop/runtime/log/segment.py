@@ -243,11 +243,29 @@ def settled(folder: Path, files: Files) -> int | None:
     Raises:
         StoredStateError: the note is damaged.
     """
+    return _noted(folder, files, 0)
+
+
+def check_start(folder: Path, files: Files, start: int) -> None:
+    """Refuse a log that begins at *start* if its oldest rows are gone, and were not given up.
+
+    Raises:
+        StoredStateError: they are, or the note of the last checkpoint is damaged.
+    """
+    given_up = _noted(folder, files, 20)
+    if given_up is not None and start > given_up:
+        problem = f"its first row is {start}, and nothing from {given_up} on has been given up"
+        raise StoredStateError(what=f"the log {folder}", problem=problem, cure="put its files back")
+
+
+def _noted(folder: Path, files: Files, position: int) -> int | None:
+    """Return a number that the last checkpoint has noted: the end of the rows that it counts, or their start."""
     if COMMITTED not in files.names(folder):
         return None
     file = files.open(folder / COMMITTED)
     try:
-        return int(file.read(0, 20))
+        found = file.read(position, 20)
+        return int(found) if position == 0 or found.strip() else None
     except ValueError as problem:
         cure = f"restore it from a copy, or remove it: then every row of the log counts, {folder / COMMITTED}"
         raise StoredStateError(what=f"the log {folder}", problem=f"{COMMITTED} is damaged", cure=cure) from problem

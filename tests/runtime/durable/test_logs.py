@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from exop.errors import StateError, StoredStateError
 from exop.hooks import Plugins
 from exop.model.decoding import decode
 from exop.runtime.log.disk import DiskLog
+from exop.stock.log_reader import LogReader
 from tests.rig import eventually
 
 
@@ -195,6 +197,33 @@ def test_a_log_whose_oldest_segment_is_gone_keeps_the_application_from_going_on(
     oldest.unlink()
     with platform(tmp_path) as running:
         assert "nothing from 300 on has been given up" in str(running.failed_to_restart["logs"])
+
+
+def test_a_log_of_an_ended_application_misses_its_oldest_segment(tmp_path, feed):
+    """Also whoever reads it later is told; a log of which something was trimmed on purpose is whole."""
+    app = application(feed, tmp_path)
+    app.channel("small", kind="log", keep="all", segment=1000)
+    app.add("more", "stock:read_log", path=feed.folder, follow=True, out="small")
+    with platform(tmp_path) as running:
+        running.apply(app.build())
+        for first in range(0, 1000, 100):
+            feed.append(list(range(first, first + 100)))
+        small = running.deployment("logs").channels["small"]
+        eventually(lambda: small.end == 1000)
+        small.trim(300)
+        running.end("logs")
+        running.wait("logs")
+        trimmed = small.start
+    (place,) = (tmp_path / "state" / "channels").rglob("small.channel")
+    (oldest, *_) = sorted(place.glob("*.log"))
+    with closing(DiskLog(place)) as log:
+        assert log.start == trimmed > 0
+    assert LogReader(place).start == trimmed
+    oldest.unlink()
+    with pytest.raises(StoredStateError, match="nothing from 300 on has been given up"):
+        DiskLog(place)
+    with pytest.raises(StoredStateError, match="nothing from 300 on has been given up"):
+        _ = LogReader(place).start
 
 
 def test_removing_the_application_removes_its_logs(tmp_path, feed):
