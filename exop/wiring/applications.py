@@ -343,6 +343,7 @@ class Applications:
 
     def changed(self, deployment: Deployment) -> StateError | None:
         """A change is made. Returns what kept it from being stored."""
+        self._unmade.discard(deployment.name)
         unwritten = self._note_running(deployment)
         deployment.check_finished()
         if unwritten is None:
@@ -367,7 +368,7 @@ class Applications:
             self._running[deployment.name] = deployment
             self._manager.opening.pop(deployment.name, None)
         deployment.over = partial(self._note_end, deployment)
-        Aftermath(deployment, self._wiring, self._note_fired)
+        Aftermath(deployment, self._wiring, self._note_running)
         deployment.check_finished()
 
     def _note_end(self, deployment: Deployment) -> None:
@@ -394,12 +395,8 @@ class Applications:
         if self.store is not None:
             self.store.save(mesh, active=True, anew=anew)
 
-    def _note_fired(self, deployment: Deployment) -> None:
-        """Store the mesh after a pending line took effect, unless a stored change is still to be made again."""
-        if deployment.name not in self._unmade:
-            self._note_running(deployment)
-
     def _note_running(self, deployment: Deployment) -> StateError | None:
         """Store what runs now; drivers change it, too, where a pending line takes effect."""
         with self._turn:
-            return self._note(deployment.mesh) if self._running.get(deployment.name) is deployment else None
+            here = self._running.get(deployment.name) is deployment and deployment.name not in self._unmade
+            return self._note(deployment.mesh) if here else None
