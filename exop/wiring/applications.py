@@ -164,7 +164,8 @@ class Applications:
                 self.checkpoints.stop(mesh.name)
                 self._deployer.undeploy(known)
             mesh = mesh.at(max(mesh.revision, known.mesh.revision if known else 0) + 1)
-            self._remember(mesh, anew=True)
+            if self.store is not None:
+                self.store.save(mesh, active=True, anew=True)
             closings = self._closings
             try:
                 self._follow(self._deployer.deploy(mesh, ready=self.checkpoints.begin, timeout=timeout), closings)
@@ -390,10 +391,6 @@ class Applications:
                 self.store.set_active(application, active=False)
         except StateError as problem:
             logger("exop.wiring").error("the end was not stored", application=application, error=str(problem))
-
-    def _remember(self, mesh: Mesh, *, anew: bool = False) -> None:
-        if self.store is not None:
-            self.store.save(mesh, active=True, anew=anew)
 
     def _note_running(self, deployment: Deployment) -> StateError | None:
         """Store what runs now; drivers change it, too, where a pending line takes effect."""
