@@ -37,9 +37,9 @@ class Deployer:
     ) -> Deployment:
         """Create, connect, open and start everything; the sources start when every slet is ready.
 
-        Each slet has *timeout* seconds to open. With a *snapshot* everything goes on where it was when that was taken.
-        *ready* is called when everything is open, and nothing moves yet. The caller takes the deployment out of
-        `manager.opening` when it is in charge of it.
+        Each slet has *timeout* seconds to be made, and as many to open. With a *snapshot* everything goes on where it
+        was when that was taken. *ready* is called when everything is open, and nothing moves yet. The caller takes the
+        deployment out of `manager.opening` when it is in charge of it.
 
         Raises:
             MeshError: the mesh cannot be.
@@ -53,7 +53,7 @@ class Deployer:
         deployment = Deployment(mesh)
         undo: list[Callable[[], object]] = []
         try:
-            self._create(deployment, undo)
+            self._create(deployment, timeout, undo)
             undo.append(lambda: self._discard_inserted(deployment))
             self._bind(deployment, snapshot)
             undo.append(deployment.stop)
@@ -84,15 +84,15 @@ class Deployer:
             deployment.finished.set()
         return left
 
-    def _create(self, deployment: Deployment, undo: list[Callable[[], object]]) -> None:
-        mesh = deployment.mesh
+    def _create(self, deployment: Deployment, timeout: float | None, undo: list[Callable[[], object]]) -> None:
+        mesh, durable = deployment.mesh, deployment.mesh.durable is not None
         for spec in mesh.channels.values():
-            channel = self._manager.create_channel(mesh.name, spec, durable=mesh.durable is not None)
+            channel = self._manager.create_channel(mesh.name, spec, durable=durable)
             deployment.channels[spec.name] = channel
             undo.append(lambda channel=channel: self._manager.destroy_channel(mesh.name, channel))  # type: ignore[misc]
         components = {}
         for node in mesh.nodes.values():
-            component = self._manager.create(mesh.name, node, deployment.changed, durable=mesh.durable is not None)
+            component = self._manager.create(mesh.name, node, deployment.changed, durable=durable, timeout=timeout)
             components[node.name] = component
             undo.append(partial(discard, deployment, self._manager, component))
             for port, channel_name in node.ports.items():

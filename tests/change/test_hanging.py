@@ -74,6 +74,24 @@ def test_a_slet_that_hangs_while_it_opens_or_is_made_fails_its_change_and_no_oth
     whole(seen)
 
 
+@pytest.mark.parametrize(("at", "phase"), [("__enter__", "opening"), ("__post_init__", "being made")])
+def test_an_application_with_a_slet_that_hangs_does_not_start(at, phase):
+    """It is given up when its time is over, and nothing of it is left; others are started meanwhile."""
+    with hanging() as gate, Platform() as platform:
+        app = chain("app", endless, slow(gate, at)).build()
+
+        def apply() -> str:
+            with pytest.raises(ComponentFailed) as failed:
+                platform.apply(app, timeout=SHORT)
+            return str(failed.value)
+
+        with in_thread(apply) as failed:
+            platform.apply(chain("other", endless, plain).build())
+        assert f"b failed while {phase}: it has not returned" in failed.result()
+        assert platform.applications() == ["other"]
+        assert not platform.registry.find("Slet", "(application=app)")
+
+
 @pytest.mark.parametrize("end", ["replace", "remove", "close"])
 def test_a_slet_that_hangs_while_it_closes_is_closed_all_the_same(end):
     """The change stands, the application is gone, the platform is closed: within the time-out."""
