@@ -14,15 +14,12 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from exop.errors import ComponentFailed
 from exop.logs import logger
 from exop.runtime.interrupts import asked_to_give_up, check_interrupt, woken
 from exop.shown import RAISED, described, stack_of
-
-if TYPE_CHECKING:
-    from exop.runtime.opening import Living
 
 T = TypeVar("T")
 
@@ -42,6 +39,16 @@ _LOCAL = threading.local()
 _OURS: Final = ("exop.runtime.", "exop.wiring.", "exop.model.")
 
 
+class Owner:
+    """The owner of user code: a component, or a channel."""
+
+    def __init__(self, application: str, title: str, identifier: str) -> None:
+        self.id = identifier
+        self.application = application
+        self.title = title
+        self.name = f"{application}.{title}"
+
+
 class UserCall(Generic[T]):
     """One call of user code. *late* follows it in its thread if it was abandoned; *news* is called when it is over.
 
@@ -54,7 +61,7 @@ class UserCall(Generic[T]):
     def __init__(
         self,
         calls: set[UserCall[Any]],
-        component: Living,
+        component: Owner,
         phase: str,
         work: Callable[[], T],
         late: Callable[[], object],
@@ -114,7 +121,7 @@ class UserCall(Generic[T]):
         if self.abandoned or (not done and self.abandon()):
             gone = self._reason or f"it has not returned within {round(self.seconds, 1):g} s and is given up"
             raise ComponentFailed(
-                node=self.component.node.name,
+                node=self.component.title,
                 phase=self.phase,
                 problem=f"{gone}; its thread is shown by `exop ps` until it returns{self.whereabouts()}",
             )
@@ -138,7 +145,7 @@ class UserCall(Generic[T]):
     def whereabouts(self) -> str:
         """Return the position of the call, for a message."""
         stack = self.stack().rstrip()
-        return f"\n{self.component.node.name} is at\n{stack}" if stack else ""
+        return f"\n{self.component.title} is at\n{stack}" if stack else ""
 
     def stack(self) -> str:
         """Return the stack of the user's code, as Python prints it."""
@@ -181,7 +188,7 @@ class UserCall(Generic[T]):
             logger("exop.runtime").info(f"{name}: {self.phase} has ended late", node=name)
 
 
-def turn_to(component: Living, phase: str) -> bool:
+def turn_to(component: Owner, phase: str) -> bool:
     """Attribute the call that the calling thread makes to this component; `False` if it makes none for its application.
 
     Raises:
@@ -191,7 +198,7 @@ def turn_to(component: Living, phase: str) -> bool:
     if around is None or around.component.application != component.application:
         return False
     if around.abandoned:
-        raise ComponentFailed(node=component.node.name, phase=phase, problem="it was given up before")
+        raise ComponentFailed(node=component.title, phase=phase, problem="it was given up before")
     around.component, around.phase = component, phase
     return True
 
@@ -214,7 +221,7 @@ class UserCalls:
 
     def begin(
         self,
-        component: Living,
+        component: Owner,
         phase: str,
         work: Callable[[], T],
         late: Callable[[], object] = bool,
@@ -225,7 +232,7 @@ class UserCalls:
 
     def run(
         self,
-        component: Living,
+        component: Owner,
         phase: str,
         work: Callable[[], T],
         seconds: float | None,
@@ -238,7 +245,7 @@ class UserCalls:
             return work()
         return self.begin(component, phase, work, late).result(seconds, interruptible=interruptible)
 
-    def abandoned(self, *components: Living) -> list[UserCall[Any]]:
+    def abandoned(self, *components: Owner) -> list[UserCall[Any]]:
         """Return the calls of these components that were given up and have not returned."""
         return [one for one in self._calls.copy() if one.abandoned and one.component in components]
 
@@ -253,7 +260,7 @@ class UserCalls:
         return [
             {
                 "application": one.component.application,
-                "node": one.component.node.name,
+                "node": one.component.title,
                 "component": one.component.id,
                 "phase": one.phase,
                 "seconds": round(one.seconds, 1),

@@ -17,7 +17,7 @@ from exop.model.lifecycle import TRANSITIONS, Event, State, refused
 from exop.model.mesh import Node
 from exop.model.slet import Slet
 from exop.model.spec import SletSpec
-from exop.runtime.budget import CLOSING, OPENING, Opened, UserCall, UserCalls
+from exop.runtime.budget import CLOSING, OPENING, Opened, Owner, UserCall, UserCalls
 from exop.runtime.entry import Unwind
 from exop.shown import RAISED, described, message
 
@@ -33,7 +33,7 @@ HOLDING = 0.5
 LEAST = 0.2
 
 
-class Living:
+class Living(Owner):
     """The half of a component that is its life: its state, and the hooks of its slet that open, flush and close it.
 
     Attributes:
@@ -50,12 +50,10 @@ class Living:
     def __init__(
         self, component_id: str, application: str, node: Node, changed: Callable[[Any], None], user: UserCalls
     ) -> None:
-        self.id = component_id
-        self.application = application
+        super().__init__(application, node.name, component_id)
         self.node = node
         self.spec = node.slet
         self.user = user
-        self.name = f"{application}.{node.name}"
         self.status = State.CREATED
         self.instance: Any = None
         self.driver: Driver | None = None

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from exop import Memento, OutputPort, Platform, Shadow, Slet, hookimpl, input_port, slet
+from exop import Memento, OutputPort, Platform, Slet, hookimpl, input_port, slet
 from exop.errors import CheckpointError, ComponentFailed, PlanError
 from exop.hooks import Plugins
-from exop.runtime.drivers.base import current_driver
-from exop.wiring.shadow.follower import Follower
 from tests.change.tools import chain, changed, endless, grows, in_thread, plain, plain_too, whole, writing
 from tests.rig import PATIENCE, eventually
 
@@ -349,120 +347,3 @@ def test_a_sink_whose_upgrade_takes_longer_than_the_pause_needs_consent(upgradin
         assert platform.mesh("app").revision == 1
         platform.apply(mesh, pause=0.0, stall=True)
         assert platform.mesh("app").node("b").slet.name == "noting_too"
-
-
-class Tuned(Slet):
-    """Passes on what it was set to."""
-
-    step: int = 1
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if value in HANGING:
-            GATE.wait(PATIENCE)
-        super().__setattr__(name, value)
-
-    @input_port
-    def x(self, x: int) -> int:
-        """Pass on."""
-        return x
-
-
-def test_a_setting_that_hangs_fails_its_change_and_the_old_value_stands(upgrading):
-    """It is given up after a second; when it is set late it is set back."""
-    HANGING.add(7)
-    seen: list[int] = []
-    with Platform() as platform:
-        platform.apply(chain("app", endless, Tuned, writing(seen)).build())
-        component = platform.deployment("app").components["b"]
-        with pytest.raises(ComponentFailed, match="b failed while taking its settings: it has not returned"):
-            platform.plan(platform.mesh("app").configure("b", step=7)).apply(timeout=SHORT)
-        grows(seen, 10)
-        assert platform.mesh("app").node("b").settings.get("step", 1) == 1
-        GATE.set()
-        eventually(lambda: "calls" not in platform.status("app"), "the end of the call")
-        assert component.instance.step == 1
-        changed(platform, "app", lambda mesh: mesh.configure("b", step=8))
-        assert component.instance.step == 8
-    whole(seen)
-
-
-class Uncopied(Memento):
-    """A state whose copy hangs."""
-
-    total: int = 0
-
-    def __deepcopy__(self, memo: object) -> "Uncopied":
-        GATE.wait(PATIENCE)
-        return Uncopied(total=self.total)
-
-
-@slet
-def uncopied(x: int, kept: Uncopied) -> int:
-    """Pass on."""
-    kept.total += x
-    return x
-
-
-@slet
-def uncopied_too(x: int, kept: Uncopied) -> int:
-    """Pass on, by other code."""
-    return x
-
-
-def test_a_state_whose_copy_hangs_cannot_be_kept(upgrading):
-    """The predecessor that is to run on needs a copy: the change is refused after its time-out."""
-    seen: list[int] = []
-    with Platform() as platform:
-        platform.apply(chain("app", endless, uncopied, writing(seen)).build())
-        grows(seen, 10)
-        with pytest.raises(ComponentFailed, match="b failed while taking the memento: it has not returned"):
-            platform.plan(platform.mesh("app").replace("b", uncopied_too)).apply(timeout=SHORT, keep=60)
-        grows(seen, 10)
-        assert platform.mesh("app").node("b").slet.name == "uncopied"
-    whole(seen)
-
-
-def test_an_upgrade_that_hangs_before_a_proof_gives_that_up(upgrading, monkeypatch):
-    """The successor on trial begins with a state of its own; the stream goes on without it."""
-    monkeypatch.setattr("exop.wiring.shadow.trial.PATIENCE", SHORT)
-    HANGING.add(1)
-    seen: list[int] = []
-    with Platform() as platform:
-        platform.apply(chain("app", endless, adding, writing(seen)).build())
-        with pytest.raises(ComponentFailed, match="b failed while taking over the state: it has not returned"):
-            upgraded(platform, timeout=SHORT, shadow=Shadow(items=20))
-        grows(seen, 10)
-        assert platform.mesh("app").node("b").slet.name == "adding"
-    whole(seen)
-
-
-BACK = threading.Event()
-
-
-@slet
-def behind(x: int) -> int:
-    """Pass on; once it is to take over again, come to rest after one item, and hang in the next one."""
-    driver = current_driver()
-    if BACK.is_set() and isinstance(driver, Follower):
-        if threading.current_thread() is driver._thread:
-            eventually(lambda: driver.attention)
-        else:
-            GATE.wait(PATIENCE)
-    return x
-
-
-def test_an_item_that_hangs_in_a_follower_while_it_takes_over_fails_that(upgrading):
-    """The last items before the cut are given up after the time-out; the stream goes on as it was."""
-    BACK.clear()
-    seen: list[int] = []
-    with Platform() as platform:
-        platform.apply(chain("app", endless, behind, writing(seen)).build())
-        platform.plan(platform.mesh("app").replace("b", plain)).apply(keep=60)
-        grows(seen, 10)
-        BACK.set()
-        with pytest.raises(PlanError, match="b failed while catching up: it has not returned"):
-            platform.rollback("app", "b")
-        grows(seen, 10)
-        assert platform.mesh("app").node("b").slet.name == "plain"
-        GATE.set()
-    whole(seen)

@@ -1,19 +1,17 @@
 """Code of a slet that hangs keeps nobody waiting for longer than was said, and is shown until it returns."""
 
 import threading
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from exop.errors import ComponentFailed
-from exop.runtime.budget import UserCalls
+from exop.runtime.budget import Owner, UserCalls
 from tests.rig import PATIENCE, eventually
 
 
-def component() -> Any:
-    """As much of a component as is called."""
-    return SimpleNamespace(id="app/b#1", application="app", node=SimpleNamespace(name="b"), name="app.b")
+def component() -> Owner:
+    """The owner of the code that is called."""
+    return Owner("app", "b", "app/b#1")
 
 
 def test_what_returns_in_time_is_returned_and_what_raises_raises():

@@ -26,7 +26,7 @@ from typing import Any, Final, TypeAlias
 from exop.errors import CheckpointError, ComponentFailed, ExopError, NotCommitted
 from exop.logs import logger
 from exop.model.mesh import Mesh
-from exop.runtime.budget import UserCall
+from exop.runtime.budget import Owner, UserCall, UserCalls
 from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
@@ -79,10 +79,11 @@ class Checkpointer:
         self._checkpoints = checkpoints
         self._hold: Hold = hold or (lambda _, component, error: component.stick(error))
         self._number = 0
+        self._owners: dict[str, Owner] = {}
         self._rendered: tuple[Mesh | None, str] = (None, "")
         self._turn = threading.Lock()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"exop {deployment.name} checkpoints", daemon=True)
+        self._thread = threading.Thread(target=self._take_all, name=f"exop {deployment.name} checkpoints", daemon=True)
 
     def start(self) -> None:
         """Take checkpoints periodically from now on."""
@@ -193,14 +194,14 @@ class Checkpointer:
                 log.info("checkpoints are taken again")
 
     def _given_up(self) -> list[UserCall[Any]]:
-        """The calls of slets that were given up and have not returned."""
+        """The calls of slets and channels that were given up and have not returned."""
         components = [*self._deployment.components.values()]
-        return components[0].user.abandoned(*components) if components else []
+        return components[0].user.abandoned(*components, *self._owners.values()) if components else []
 
     def _check_free(self) -> None:
         """Refuse to take a checkpoint while a slet is in a call of an earlier one: nothing stands still for it."""
         for call in self._given_up():
-            node = call.component.node.name
+            node = call.component.title
             problem = f"{node} holds it up: {call.phase} was given up, and has not returned for {call.seconds:.0f} s"
             raise self._refused(problem + call.whereabouts(), f"replace {node}, or end what it waits for")
 
@@ -257,7 +258,7 @@ class Checkpointer:
             if component.tie is not None:
                 component.tie.sync()
         for channel in self._kept("sync"):
-            channel.sync()
+            self._run(channel, _PHASES["sync"], channel.sync)
 
     def _commit(self, number: int) -> list[tuple[Component, UserCall[Any]]]:
         """Begin to commit a checkpoint; return the calls of the slets that put out what belongs to it."""
@@ -269,7 +270,7 @@ class Checkpointer:
         failed: NotCommitted | None = None
         for channel in self._kept("committed"):
             try:
-                channel.committed()
+                self._run(channel, "committing a checkpoint", channel.committed)
             except RAISED as problem:
                 failed = self._not_committed(channel.name, problem)
         if failed is not None:
@@ -296,6 +297,13 @@ class Checkpointer:
         failed.__cause__ = problem
         return failed
 
+    def _run(self, channel: Channel, phase: str, work: Callable[[], None]) -> None:
+        """Call code of a channel within a time, as that of a slet."""
+        name = self._deployment.name
+        owner = self._owners.setdefault(channel.name, Owner(name, channel.name, f"{name}/{channel.name}"))
+        user = next((one.user for one in self._deployment.components.values()), UserCalls())
+        user.run(owner, phase, work, PATIENCE)
+
     def _kept(self, name: str) -> list[Channel]:
         """The channels whose kind defines this method."""
         channels = self._deployment.channels.values()
@@ -317,7 +325,7 @@ class Checkpointer:
             if callable(hook):
                 yield component, hook
 
-    def _run(self) -> None:
+    def _take_all(self) -> None:
         deployment = self._deployment
         over = False
         while not over:
