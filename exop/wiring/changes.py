@@ -294,7 +294,11 @@ class Changes:
                     finally:
                         change.finish()
             except BaseException as error:
-                change.close() if change.made else change.abort(error)
+                if change.made:
+                    self.made(change)
+                    change.close()
+                else:
+                    change.abort(error)
                 raise
             problem = self.made(change)
             if turn is not None:

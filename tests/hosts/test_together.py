@@ -263,8 +263,9 @@ def test_one_that_hangs_holds_the_others_until_the_deadline_only(monkeypatch):
         assert [platform.mesh(name).revision for name in "ab"] == [1, 1]
 
 
-def test_an_error_after_the_decision_is_raised_when_all_are_made(monkeypatch):
-    """The old slets of one application cannot leave: the changes stand, and the caller learns of it."""
+@pytest.mark.parametrize("names", ["abc", "b"])
+def test_an_error_after_the_decision_is_raised_when_all_are_made(names, monkeypatch, tmp_path: Path):
+    """The old slets of one application cannot leave: the changes stand and are stored, and the caller learns of it."""
     finish = Change._finish
 
     def finished(self: Change) -> None:
@@ -272,14 +273,18 @@ def test_an_error_after_the_decision_is_raised_when_all_are_made(monkeypatch):
         if self.name == "b":
             fail()
 
-    monkeypatch.setattr(Change, "_finish", finished)
-    with Platform() as platform:
-        deployments = run(platform, "a", "b", "c")
-        with pytest.raises(PlanError, match="not now"):
-            change_together(platform._applications, plans(platform, "a", "b", "c"))
+    with stored(tmp_path) as platform:
+        deployments = run(platform, *names)
+        with monkeypatch.context() as patch:
+            patch.setattr(Change, "_finish", finished)
+            with pytest.raises(PlanError, match="not now"):
+                change_together(platform._applications, plans(platform, *names))
         for one in deployments:
             assert (one.mesh.revision, one.components["check"].spec.name) == (2, "other")
             goes_on(one)
+        store = platform._applications.store
+        assert store is not None
+        assert {one.revision for one in store.applications()} == {2}
 
 
 def test_nothing_begins_without_a_thread_for_each(monkeypatch):
