@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import datetime
-import decimal
 import weakref
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any
 
 from exop.errors import WiringError
-from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.ports import PortType
 
 
@@ -115,25 +111,6 @@ def as_row(item: Any) -> dict[str, Any]:
     if names is None:
         raise TypeError(f"{type(item).__name__} has no fields")
     return {name: getattr(item, name) for name in names}
-
-
-#: Types of immutable values.
-PLAIN: frozenset[type] = frozenset(
-    {
-        type(None), bool, int, float, complex, str, bytes, Punctuation, EndOfStream, decimal.Decimal,
-        datetime.datetime, datetime.date, datetime.time, datetime.timedelta,
-    }
-)  # fmt: skip
-
-
-def independent(value: Any) -> Any:
-    """Return the value itself if it is immutable (as a record batch is), or else a copy."""
-    kind = type(value)
-    if kind in PLAIN or (kind is tuple and all(type(part) in PLAIN for part in value)):
-        return value
-    if isinstance(value, CONTROL) or hasattr(value, "num_rows"):
-        return value
-    return copy.deepcopy(value)
 
 
 class Kind(IntEnum):

@@ -56,7 +56,8 @@ class Compiler:
         while self._later:
             self._later.pop()()
         for component in region.components():
-            component.expect()
+            if component.pulled:  # the others expect what they always have
+                component.expect()
         # A channel with one consumer is that consumer's port; its own name leads there too, whatever it was before.
         found = {**{f"channel {name}": entry for name, entry in self._channels.items()}, **self._places}
         for place in _places(region):

@@ -5,6 +5,9 @@ The readers of a channel get one and the same object. A slet that alters it chan
 
 from __future__ import annotations
 
+import copy
+import datetime
+import decimal
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -12,8 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from exop.logs import logger
-from exop.model.items import CONTROL
-from exop.runtime.convert import PLAIN
+from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.runtime.entry import Entry, LateEntry
 from exop.shown import class_of, shown
 from exop.wiring.circuit import Join
@@ -23,6 +25,13 @@ ITEMS: Final = 10_000
 VALUES: Final = 10_000
 #: Channels that keep what they pass on: even a single reader shares it with the channel.
 KEEPING: Final = ("latch", "table", "log")
+#: Types of immutable values.
+PLAIN: frozenset[type] = frozenset(
+    {
+        type(None), bool, int, float, complex, str, bytes, Punctuation, EndOfStream, decimal.Decimal,
+        datetime.datetime, datetime.date, datetime.time, datetime.timedelta,
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -135,6 +144,16 @@ class Sharing:
         alteration = Alteration(application, ports, one.channel, readers, shown(one.item, 200), change)
         if self._found.setdefault((application, ports, one.channel), alteration) is alteration:
             logger("exop.sharing").warning(str(alteration))
+
+
+def independent(value: Any) -> Any:
+    """Return the value itself if it is immutable (as a record batch is), or else a copy."""
+    kind = type(value)
+    if kind in PLAIN or (kind is tuple and all(type(part) in PLAIN for part in value)):
+        return value
+    if isinstance(value, CONTROL) or hasattr(value, "num_rows"):
+        return value
+    return copy.deepcopy(value)
 
 
 def _parts(payload: Any) -> list[Any]:

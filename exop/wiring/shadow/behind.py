@@ -16,7 +16,6 @@ from exop.model.memento import Memento
 from exop.model.mesh import Mesh
 from exop.runtime.channel import ControlMerge
 from exop.runtime.component import Component
-from exop.runtime.convert import independent
 from exop.runtime.deployment import Deployment
 from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.pause import PATIENCE, Pause
@@ -26,6 +25,7 @@ from exop.wiring.controller import WiringController
 from exop.wiring.drain import quiesce
 from exop.wiring.shadow.follower import Follower
 from exop.wiring.shadow.taps import Call, FollowerTap, LeaderTap, Leaving, taps_of, with_tap, without_tap
+from exop.wiring.sharing import independent
 
 #: How long a follower that is given up may take to leave its slet, in seconds; it is closed all the same then.
 LEAVING = 3.0

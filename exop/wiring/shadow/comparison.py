@@ -11,10 +11,11 @@ from typing import Any, Literal
 
 from exop.model.items import CONTROL
 from exop.model.shadow import TRIFLE
-from exop.runtime.convert import PLAIN, as_row
+from exop.runtime.convert import as_row
 from exop.runtime.metrics import quantiles
 from exop.shown import RAISED, class_of, described, shown
 from exop.wiring.shadow.taps import Leaving
+from exop.wiring.sharing import PLAIN
 
 #: So many differences are reported at most.
 MOST = 5

@@ -11,10 +11,11 @@ from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.ports import PortSpec
 from exop.model.signature import OUT
 from exop.runtime.component import Component
-from exop.runtime.convert import independent, weight
+from exop.runtime.convert import weight
 from exop.runtime.drivers.base import Halted
 from exop.runtime.entry import NOWHERE, Control, Entry, Tap, Unwind
 from exop.runtime.ports import BufferedOutput
+from exop.wiring.sharing import independent
 
 
 class Leaving(NamedTuple):
