@@ -9,7 +9,7 @@ from exop.model.items import CONTROL
 from exop.model.lifecycle import State
 from exop.model.lines import Line
 from exop.runtime.channel import Channel
-from exop.runtime.channels.buffered import Buffered
+from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.lines import Watch

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from exop import Application, slet
+from exop.model.lifecycle import Event
 from exop.model.mesh import Mesh
 from exop.registry import ServiceRegistry
 from exop.runtime.channels import BUILT_IN
@@ -127,7 +128,7 @@ class Rig:
         one = deployment.components[node]
         with parked(deployment):
             one.node = replace(one.node, suspended=True)
-            self.manager.suspend(one)
+            one.on(Event.SUSPEND)
             self.wiring.rebind(deployment, self.wiring.survey(deployment))
         deployment.settle_workers(PATIENCE)
 
@@ -136,7 +137,7 @@ class Rig:
         one = deployment.components[node]
         with parked(deployment):
             one.node = replace(one.node, suspended=False)
-            self.manager.resume(one)
+            one.resume()
             self.wiring.rebind(deployment, self.wiring.survey(deployment))
         deployment.settle_workers(PATIENCE)
 

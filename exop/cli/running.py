@@ -161,7 +161,7 @@ def _run(mesh: Mesh, catalog: Catalog, options: _Options, stopping: Stopping) ->
 def _stop(platform: Platform, application: str, *, at_once: bool) -> None:
     """Stop an application; a slet that does not return is left behind, and named."""
     # What runs slets is imported by then.
-    from exop.runtime.drivers.thread import ThreadDriver
+    from exop.runtime.drivers.source import ThreadDriver
     from exop.runtime.watchdog import whereabouts
 
     deployment = platform.deployment(application)

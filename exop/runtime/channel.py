@@ -15,11 +15,11 @@ from exop.model.mesh import ChannelSpec
 from exop.model.ports import PortType
 from exop.model.settings import Setting, configured
 from exop.model.signature import read_settings
-from exop.runtime.entry import Entry
+from exop.runtime.entry import Entry, fan_out
 
 #: A time before every punctuation.
 LOWEST = float("-inf")
-#: The mode of a pull: take the next items, or read what is stored.
+#: A pull takes the next items out, or reads the content.
 PullMode = Literal["take", "read"]
 
 
@@ -31,31 +31,27 @@ class Outlet:
     entry: Entry
 
 
-def _nothing() -> None:
-    """Restore nothing: most channels keep their contents whatever is connected to them."""
-
-
 class Channel(ABC):
     """The base of channel kinds. A channel belongs to no slet, so it survives the replacement of its neighbours.
 
     A kind is a subclass with keyword-only settings in `__init__` (after `name`), registered through the hook
     `register_channels`. The wiring calls `entry(outlets)` whenever connections change, while nothing is in flight, and
-    binds the producers straight to what it returns. Every public method of a kind beyond those here is its extended
-    interface, which slets reach through an `InputPort`.
+    binds the producers to the result. Every further public method of a kind is its extended interface, which slets
+    reach through an `InputPort`.
 
     Attributes:
         kind: The name under which applications ask for it.
-        buffered: Items change threads here: the channel is drained by a worker. What `entry` returns must then not
-            depend on the outlets: in a cycle it is needed before they are known.
-        serial: The channel keeps something, so that one driver at a time may push into it.
-        pull_mode: Whether a pulling port takes items out, or reads what the channel keeps.
+        buffered: A worker drains the channel, so items change threads. The result of `entry` must then not depend on
+            the outlets: in a cycle it is needed before they are known.
+        serial: The channel has a content, so that one driver at a time may push into it.
+        pull_mode: Whether a pulling port takes items out, or reads the content.
         reconfigurable: Its settings can be changed while it runs (`reconfigure`).
-        live: What consumers receive stays the channel's own (a window from which its slet evicts), so that no queue
-            can stand between it and them.
-        refuses_whole: A batch of which it cannot take an item is not taken at all.
-        ways: The entries behind `entry` that lead to one port each, where a kind has them (a window per port); each
-            stands at a place with a name, so that unfinished work finds it again after a change.
-        home: A folder of its own in the state directory, which need not be there yet; `None` without one.
+        live: Consumers receive the channel's own objects (a window from which its slet evicts), so that no queue can
+            stand between it and them.
+        refuses_whole: A batch with an item that the channel refuses is refused as a whole.
+        ways: The entries behind `entry` that lead to one port each (a window per port); each stands at a named place,
+            so that unfinished work finds it again after a change.
+        home: A folder of its own in the state directory, perhaps not created yet; `None` without one.
         trouble: The problem of the channel, as text: shown in the status, and raised by `wait`.
     """
 
@@ -75,75 +71,86 @@ class Channel(ABC):
 
     @abstractmethod
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
-        """Compile the way in, given the ways into those who are connected now."""
+        """Compile the way in, given the ways into the connected consumers."""
 
     def bound_back(self) -> Callable[[], None]:
-        """Return what restores the contents that `entry` drops, should a change of the connections be undone."""
-        return _nothing
+        """Return a function that restores the content that `entry` drops, for a change that is undone."""
+        return lambda: None
 
     def read(self, port: str) -> list[Any]:
-        """Return the items that a pulling port sees (`pull_mode = "read"`); pass-through channels have none."""
+        """Return the items that a pulling port sees (`pull_mode = "read"`)."""
         return []
 
     def readers(self, ports: Sequence[str]) -> None:
-        """Told, before `entry` is called, which pulling ports read what the channel keeps."""
+        """Take note of the pulling ports that read the content; called before `entry`."""
 
     def kept_for(self, port: str) -> list[Any]:
-        """Return the items for a port that is connected to a running application: it receives them first."""
+        """Return the items that a port receives first when it connects to a running application."""
         return []
 
     @classmethod
     def carries(cls, pushed: PortType) -> PortType:
-        """Return the type that consumers receive when *pushed* enters: the same, unless the kind converts items."""
+        """Return the type that consumers receive when *pushed* enters; the same unless the kind converts items."""
         return pushed
 
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
-        """Take other settings, complete, between two items; returns what takes that back. For `reconfigurable` kinds.
+        """Take other settings, complete, between two items; returns the undoing. For `reconfigurable` kinds.
 
-        With *close*, what the channel holds open under the old ones comes to its end now, and leaves with what comes.
+        With *close*, whatever is open under the old settings ends now, and leaves with the next item.
         """
         raise NotImplementedError(f"{type(self).__name__} is reconfigurable, and has no reconfigure()")
 
     def send_closed(self) -> None:
-        """Let what came to its end with `reconfigure` leave now; called by the driver that pushes into the channel."""
+        """Send what `reconfigure` has closed without waiting for an item; called by the driver that pushes here."""
 
     def open(self) -> None:
-        """Called before the first item."""
+        """Prepare for the first item."""
 
     def close(self) -> None:
-        """Called after the last item, when the channel is removed."""
+        """Release resources; the channel is removed."""
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Figures of the channel's own."""
+        """Return figures of the channel's own."""
         return {}
 
     def capture(self) -> Mapping[str, Any]:
-        """Return the content of the channel as plain data; `restore` takes it back."""
+        """Return the content as plain data; `restore` takes it back."""
         return {}
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Take back what `capture` returned."""
+        """Take back the result of `capture`."""
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
-        """Put what *replace* gives in the place of every item that is kept; nothing is in flight."""
+        """Apply *replace* to every item of the content; nothing is in flight."""
 
     def take_part(self, *, on: bool) -> None:
-        """Told whether checkpoints are taken of the application: when the channel is open, and when that changes."""
+        """Take note whether checkpoints are taken of the application; called after `open`, and when that changes."""
 
     def begin_anew(self) -> None:
-        """Told when a change adds the channel to a durable application: no checkpoint knows of it yet."""
+        """Begin without a checkpoint: a change adds the channel to a durable application."""
 
     def sync(self) -> None:
-        """Bring to the disk what `capture` has counted as kept there: called while the stream runs, before a commit."""
+        """Force to the disk what `capture` counts as kept there; called while the stream runs, before a commit."""
 
     def committed(self) -> None:
-        """Told when the checkpoint for which `capture` was called last is committed."""
+        """Take note that the checkpoint of the last `capture` is committed."""
+
+
+class DirectChannel(Channel):
+    """Passes each item on to all consumers, in their order, in the thread that pushed it. Compiled away."""
+
+    kind: ClassVar[str] = "direct"
+    serial: ClassVar[bool] = False
+
+    def entry(self, outlets: Sequence[Outlet]) -> Entry:
+        """Return the way into the consumers."""
+        return fan_out([outlet.entry for outlet in outlets])
 
 
 class ControlMerge:
     """Control items of several producers: the minimum of their punctuations, and the end when all have ended.
 
-    One lives in each place where connections meet; it keeps its state when the wiring is compiled anew.
+    There is one wherever connections meet; it keeps its state when the wiring is compiled anew.
     """
 
     def __init__(self) -> None:
@@ -153,46 +160,43 @@ class ControlMerge:
         self._ended: set[str] = set()
         self._sent = LOWEST
         self._done = False
-        self._outbox: list[Punctuation | EndOfStream] = []  # most are empty: a deque is ten times as large
         self._relaying = False
+        self._outbox: list[Punctuation | EndOfStream] = []  # most are empty: a deque is ten times as large
 
     def expect(self, producers: Iterable[str]) -> None:
-        """Name those who are connected now; who left counts no more.
-
-        What is known of those who left is kept until `forget`: the change may be taken back.
-        """
+        """Set the connected producers; the state of others is kept until `forget`, since the change may be undone."""
         with self._lock:
             self._expected = set(producers)
 
     def due_with(self, producers: Iterable[str], ended: Iterable[str] = ()) -> bool:
-        """Something would go on if these were all producers, and *ended* of them had ended."""
+        """Whether a control item were due with these producers, if *ended* of them had ended."""
         with self._lock:
             return bool(self._next(set(producers), self._ended.union(ended)))
 
     def note_ended(self, producers: Iterable[str]) -> None:
-        """Note producers whose stream had ended, elsewhere, before they came here."""
+        """Note producers whose stream had ended before they were connected here."""
         with self._lock:
             self._ended.update(producers)
 
     def take_due(self) -> list[Punctuation | EndOfStream]:
-        """Return the control items that are due because a producer for which they waited has left."""
+        """Return the control items that are due because a producer has left."""
         with self._lock:
             return self._due()
 
     def forget(self) -> None:
-        """Forget those who have left: one who comes back under the same name begins anew."""
+        """Forget producers that have left: one that returns under the same name begins anew."""
         with self._lock:
             self._times = {name: time for name, time in self._times.items() if name in self._expected}
             self._ended &= self._expected
 
     def open_anew(self, producer: str) -> None:
-        """Another stream comes under this name now."""
+        """Begin another stream under the name *producer*."""
         with self._lock:
             self._ended.discard(producer)
             self._times.pop(producer, None)
 
     def take_back_end(self, producer: str) -> None:
-        """Expect the end of *producer* again: its predecessor received the end, and has not passed it on."""
+        """Expect the end of *producer* again: the predecessor received it, and has not passed it on."""
         with self._lock:
             self._ended.discard(producer)
             self._done = False
@@ -205,7 +209,7 @@ class ControlMerge:
     def relay(
         self, producer: str, mark: Punctuation | EndOfStream, send: Callable[[Punctuation | EndOfStream], None]
     ) -> None:
-        """Send on what goes on, in order, although the producers are in different threads.
+        """Send the control items that are due, in order, although the producers are in different threads.
 
         A thread that is already sending sends for the others too, so that no thread waits here.
         """
@@ -227,14 +231,13 @@ class ControlMerge:
             raise
 
     def left_over(self) -> list[Punctuation | EndOfStream]:
-        """Return the control items that were still to be sent when sending was interrupted."""
+        """Take the control items that `relay` had still to send when it was interrupted."""
         with self._lock:
-            left = list(self._outbox)
-            self._outbox.clear()
+            left, self._outbox = self._outbox, []
             return left
 
     def capture(self) -> dict[str, Any]:
-        """How far each producer has come, as plain data; `restore` takes it back."""
+        """Return the state as plain data; `restore` takes it back."""
         with self._lock:
             return {
                 "times": dict(self._times),
@@ -250,20 +253,11 @@ class ControlMerge:
         return {name: merge.capture() for name, merge in merges.items()}
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Take back what `capture` returned; the expected producers stay as they are."""
+        """Take back the result of `capture`; the expected producers stay as they are."""
         with self._lock:
             self._times, self._ended = dict(held["times"]), set(held["ended"])
             self._sent, self._done = held["sent"], held["done"]
             self._outbox = list(held["outbox"])
-
-    @property
-    def ended(self) -> bool:
-        """The end has gone on."""
-        return self._done
-
-    def waiting(self) -> list[str]:
-        """List the producers that have not ended yet."""
-        return sorted(self._expected - self._ended)
 
     def _on(self, producer: str, mark: Punctuation | EndOfStream) -> list[Punctuation | EndOfStream]:
         if isinstance(mark, EndOfStream):
@@ -273,7 +267,6 @@ class ControlMerge:
         return self._due()
 
     def _due(self) -> list[Punctuation | EndOfStream]:
-        """Take the control items that are due now."""
         found = self._next(self._expected, self._ended)
         for mark in found:
             if isinstance(mark, EndOfStream):
@@ -297,11 +290,11 @@ _SETTINGS: Final[WeakKeyDictionary[type[Channel], dict[str, Setting]]] = WeakKey
 
 
 def channel_settings(kind: type[Channel], spec: ChannelSpec) -> dict[str, Any]:
-    """The settings of a channel, complete and converted; the kind itself may still refuse their combination.
+    """Return the settings of a channel, complete and converted; the kind may still refuse their combination.
 
     Raises:
         UnknownName: no such setting.
-        SettingError: a setting does not fit its type, or is needed and was not given.
+        SettingError: a setting does not fit its type, or is missing.
     """
     known = _SETTINGS.get(kind)
     if known is None:

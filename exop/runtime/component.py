@@ -23,8 +23,7 @@ from exop.runtime.budget import OPENING, SETTING, UserCalls
 from exop.runtime.channel import ControlMerge
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.engine import EngineDriver
-from exop.runtime.drivers.source import SourceDriver
-from exop.runtime.drivers.thread import ThreadDriver
+from exop.runtime.drivers.source import SourceDriver, ThreadDriver
 from exop.runtime.entry import NOWHERE, Entry, Tap, Unwind, Work, control_all
 from exop.runtime.failure import source_broken
 from exop.runtime.lines import NodeWatch

@@ -15,12 +15,11 @@ from exop.model.mesh import Mesh
 from exop.model.spec import Role
 from exop.runtime.budget import CLOSING
 from exop.runtime.channel import Channel, ControlMerge
-from exop.runtime.channels.buffered import Buffered
+from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.engine import EngineDriver
-from exop.runtime.drivers.source import SourceDriver
-from exop.runtime.drivers.thread import ThreadDriver
+from exop.runtime.drivers.source import SourceDriver, ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.entry import Entry
 from exop.runtime.inlets import Inlets

@@ -15,7 +15,7 @@ from exop.model.lifecycle import Event
 from exop.model.mesh import ChannelSpec, Node
 from exop.model.ports import PortSpec
 from exop.registry import Registration, ServiceRegistry
-from exop.runtime.budget import CLOSING, UserCalls
+from exop.runtime.budget import UserCalls
 from exop.runtime.channel import Channel, channel_settings
 from exop.runtime.component import Component
 from exop.runtime.metrics import disconnect
@@ -33,23 +33,23 @@ WIRING = "wiring"
 
 @dataclass(frozen=True)
 class LivePort:
-    """What is registered for a port: the component that has it, and what it is."""
+    """The service of a port."""
 
     component: Component
     spec: PortSpec
 
 
 class ComponentManager:
-    """Creates, configures, starts, suspends, resumes, stops and destroys the components of one platform.
+    """Creates and destroys the components and channels of one platform.
 
-    Every component, port and channel is a service with properties; `exop services` shows them. A port's `connected-to`
-    property is set by the WiringController.
+    Every component, port and channel is a service with properties; `exop services` shows them. The WiringController
+    sets the `connected-to` property of a port.
 
     Attributes:
-        kinds: The channel kinds there are.
+        kinds: The channel kinds by name.
         opening: The applications that are being opened, or wait for their turn, by name.
         user: The calls of the slets' own code that are under way.
-        home: Where channels keep files of their own, in the state directory; `None` without one.
+        home: The folder in the state directory for files of channels; `None` without one.
     """
 
     def __init__(self, registry: ServiceRegistry, host: str) -> None:
@@ -73,19 +73,25 @@ class ComponentManager:
         durable: bool = False,
         timeout: float | None = None,
     ) -> Component:
-        """Make an instance of a node's slet and register it with its ports; it is neither open nor connected.
+        """Make an instance of a node's slet, and register it with its ports; it is neither open nor connected.
 
-        *changed* is called after every change of its state. *durable*: it is part of a durable application.
+        Args:
+            application: The name of the application.
+            node: Its node.
+            changed: Called after every change of the component's state.
+            durable: The component is part of a durable application.
+            timeout: The seconds that the slet's own code may take.
 
         Raises:
-            ComponentFailed: the slet's own code raised, or has not returned within *timeout* seconds.
+            ComponentFailed: the slet's own code raised, or has not returned in time.
         """
 
         def on_change(one: Component) -> None:
             self._changed(one)
             changed(one)
 
-        engines, identity = self.engines if durable else None, f"{application}/{node.name}#{next(self._numbers)}"
+        identity = f"{application}/{node.name}#{next(self._numbers)}"
+        engines = self.engines if durable else None
         try:
             component = Component(identity, application, node, on_change, engines, self.user, timeout)
         except ExopError:
@@ -94,52 +100,36 @@ class ComponentManager:
             raise ComponentFailed(node=node.name, phase="being made", problem=described(error)) from error
         if component.instance is not None:
             component.instance.checkpointed = durable
-        common = {names.APPLICATION: application, names.NODE: node.name, names.HOST: self._host}
-        spec = node.slet
-        whole = self._registry.register(
-            SLET,
-            component,
-            common
-            | {
-                names.KIND: "slet",
-                names.NAME: node.name,
-                names.INSTANCE: component.id,
-                names.SLET: spec.identity,
-                names.ROLE: str(spec.role),
-                names.STATE: str(component.status),
-                names.ORIGIN: spec.plugin or "embedded",
-            }
-            | ({names.VERSION: version} if (version := (spec.plugin or "").partition("@")[2]) else {})
-            | ({names.PENDING: [str(line) for line in node.pending]} if node.pending else {}),
-        )
-        self._services[component.id] = [whole]
-        for port in (*spec.inputs, *spec.outputs):
+        common = {
+            names.APPLICATION: application,
+            names.NODE: node.name,
+            names.HOST: self._host,
+            names.INSTANCE: component.id,
+        }
+        self._services[component.id] = [self._registry.register(SLET, component, common | _properties(component))]
+        for port in (*node.slet.inputs, *node.slet.outputs):
             self._register_port(component, port, common)
         return component
 
     def _register_port(self, component: Component, port: PortSpec, common: Mapping[str, Any]) -> None:
-        registration = self._registry.register(
-            INPUT_PORT if port.direction == "in" else OUTPUT_PORT,
-            LivePort(component, port),
-            {
-                **common,
-                names.KIND: "port",
-                names.NAME: port.name,
-                names.PORT: f"{component.node.name}.{port.name}",
-                names.INSTANCE: component.id,
-                names.DIRECTION: port.direction,
-                names.ITEM_TYPE: str(port.type),
-            },
-        )
+        properties = {
+            **common,
+            names.KIND: "port",
+            names.NAME: port.name,
+            names.PORT: f"{component.node.name}.{port.name}",
+            names.DIRECTION: port.direction,
+            names.ITEM_TYPE: str(port.type),
+        }
+        interface = INPUT_PORT if port.direction == "in" else OUTPUT_PORT
+        registration = self._registry.register(interface, LivePort(component, port), properties)
         self._services[component.id].append(registration)
         self._ports[component.id, port.name] = registration
 
     def create_channel(self, application: str, spec: ChannelSpec, *, durable: bool = False) -> Channel:
-        """Make a channel and register it. *durable*: it is part of a durable application.
+        """Make a channel, open it, and register it; *durable*: it is part of a durable application.
 
         Raises:
-            UnknownName: no such kind, or a setting that the kind does not have.
-            SettingError: a setting does not fit.
+            UnknownName, SettingError, MeshError: as `make_channel`.
         """
         channel = make_channel(self.kinds, spec)
         if self.home is not None:
@@ -150,33 +140,13 @@ class ComponentManager:
         return channel
 
     def adopt_channel(self, application: str, channel: Channel) -> None:
-        """Register a channel that the wiring has put between two drivers, unless it is."""
+        """Register a channel that the wiring has inserted, unless it is registered already."""
         if channel_id(application, channel.name) not in self._services:
-            self._register_channel(application, channel, inserted=True)
+            self._register_channel(application, channel, {names.ORIGIN: WIRING})
 
     def port(self, component: Component, port: str) -> Registration:
-        """The registration of one port: where its `connected-to` is set."""
+        """Return the registration of a port, for its `connected-to` property."""
         return self._ports[component.id, port]
-
-    def configure(self, component: Component, node: Node) -> None:
-        """Give a component new settings; nothing may be in flight in it."""
-        component.configure(node)
-
-    def suspend(self, component: Component) -> None:
-        """Let nothing into a component; items wait upstream."""
-        component.on(Event.SUSPEND)
-
-    def resume(self, component: Component) -> None:
-        """Let items in again, the kept one first."""
-        component.resume()
-
-    def stop(self, component: Component, seconds: float = CLOSING) -> None:
-        """Close a component within so many seconds. It can be destroyed then, whether it has closed or not.
-
-        Raises:
-            ComponentFailed: it has not closed in time.
-        """
-        component.exit(seconds)
 
     def destroy(self, component: Component) -> None:
         """Take a stopped component out of the registry.
@@ -198,15 +168,15 @@ class ComponentManager:
         channel.close()
 
     def forget(self, application: str) -> None:
-        """Remove what the channels of an application have kept in the state directory; they are destroyed."""
+        """Remove the files in the state directory of the channels of an application; they are destroyed."""
         if self.home is not None:
             shutil.rmtree(self._folder(self.home, application), ignore_errors=True)
 
-    def _folder(self, home: Path, application: str) -> Path:
-        # A name alone might be "..".
-        return home / f"{application}.application"
+    @staticmethod
+    def _folder(home: Path, application: str) -> Path:
+        return home / f"{application}.application"  # a name alone might be ".."
 
-    def _register_channel(self, application: str, channel: Channel, *, inserted: bool = False) -> None:
+    def _register_channel(self, application: str, channel: Channel, more: Mapping[str, Any] | None = None) -> None:
         identifier = channel_id(application, channel.name)
         properties: dict[str, Any] = {
             names.KIND: "channel",
@@ -215,25 +185,40 @@ class ComponentManager:
             names.HOST: self._host,
             names.INSTANCE: identifier,
             names.CHANNEL_KIND: channel.kind,
+            **(more or {}),
         }
-        if inserted:
-            properties[names.ORIGIN] = WIRING
-        capacity = getattr(channel, "capacity", None)
-        if capacity is not None:
+        if (capacity := getattr(channel, "capacity", None)) is not None:
             properties[names.CAPACITY] = capacity
         self._services[identifier] = [self._registry.register((CHANNEL, "In", "Out"), channel, properties)]
 
     def _changed(self, component: Component) -> None:
-        registrations = self._services.get(component.id)
-        if registrations:
+        if registrations := self._services.get(component.id):
             hangs = component.trouble.hang is not None
             more = {names.HANGS: hangs} if hangs or component.trouble.hung else {}
             pending = [str(line) for line in component.node.pending] or None
             registrations[0].update({names.STATE: str(component.status), names.PENDING: pending, **more})
 
 
+def _properties(component: Component) -> dict[str, Any]:
+    """Return the properties of a component that its ports do not have."""
+    node, spec = component.node, component.node.slet
+    properties: dict[str, Any] = {
+        names.KIND: "slet",
+        names.NAME: node.name,
+        names.SLET: spec.identity,
+        names.ROLE: str(spec.role),
+        names.STATE: str(component.status),
+        names.ORIGIN: spec.plugin or "embedded",
+    }
+    if version := (spec.plugin or "").partition("@")[2]:
+        properties[names.VERSION] = version
+    if node.pending:
+        properties[names.PENDING] = [str(line) for line in node.pending]
+    return properties
+
+
 def channel_id(application: str, name: str) -> str:
-    """The identifier of a channel: what a port's `connected-to` names."""
+    """Return the identifier of a channel: the value of a port's `connected-to`."""
     return f"{application}/{name}"
 
 

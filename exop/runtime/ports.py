@@ -11,7 +11,7 @@ from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.memento import Memento
 from exop.model.ports import InputPort, OutputPort, PortSpec
 from exop.runtime.channel import Channel
-from exop.runtime.channels.buffered import Buffered
+from exop.runtime.channels.queue import Buffered
 from exop.runtime.convert import Kind, Packet, to_items
 from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.engine import EngineDriver

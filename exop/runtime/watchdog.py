@@ -25,7 +25,7 @@ from exop.runtime.budget import UserCall
 from exop.runtime.component import LIVE, Component
 from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.drivers.engine import EngineDriver
-from exop.runtime.drivers.thread import ThreadDriver
+from exop.runtime.drivers.source import ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.fuse import CALLS
 from exop.runtime.trouble import Hang

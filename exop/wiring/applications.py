@@ -256,7 +256,7 @@ class Applications:
             component = deployment.components[node]
             if not component.allows(Event.RESUME):
                 raise refused(component.name, component.status, Event.RESUME)
-            self._manager.resume(component)
+            component.resume()
 
     def remove(self, application: str, timeout: float = 5.0) -> bool:
         """Stop an application at its safe points and undeploy it; returns whether all its threads have left in time.

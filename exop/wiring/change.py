@@ -18,8 +18,7 @@ from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.engine import EngineDriver
-from exop.runtime.drivers.source import SourceDriver
-from exop.runtime.drivers.thread import ThreadDriver
+from exop.runtime.drivers.source import SourceDriver, ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.entry import NOWHERE, Call, Entry, Work
@@ -268,7 +267,7 @@ class Change(Participant):
         self._undo_cut.append(_remembered(component))
         after = steps[0].after
         if after is not None:
-            self.manager.configure(component, after)
+            component.configure(after)
         for step in steps:
             if step.verb == "suspend" and component.allows(Event.SUSPEND):
                 component.on(Event.SUSPEND)

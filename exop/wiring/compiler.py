@@ -9,8 +9,7 @@ from exop.model.items import EndOfStream, Punctuation
 from exop.model.lines import ITEM, item_names
 from exop.model.ports import PortType
 from exop.runtime.channel import Channel, ControlMerge, Outlet
-from exop.runtime.channels.buffered import Buffered
-from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.channels.queue import Buffered, QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.entry import NOWHERE, Control, Entry, Late, LateEntry, Unwind

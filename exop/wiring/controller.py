@@ -13,7 +13,7 @@ from exop.model.filter import where
 from exop.model.ports import mismatch
 from exop.model.properties import APPLICATION, CONNECTED_TO, KIND, NAME, ORIGIN
 from exop.registry import ServiceRegistry
-from exop.runtime.channels.buffered import Buffered
+from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.worker import Worker

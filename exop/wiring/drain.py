@@ -13,7 +13,7 @@ from functools import partial
 from exop.errors import PlanError
 from exop.logs import logger
 from exop.model.lifecycle import State
-from exop.runtime.channels.buffered import Buffered
+from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.drivers.base import Driver
 from exop.runtime.inlets import Inlets

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from exop.model.items import EndOfStream
 from exop.model.lifecycle import State
-from exop.runtime.channels.buffered import Buffered
+from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, current_driver

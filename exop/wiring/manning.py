@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from exop.runtime.channels.buffered import Buffered
+from exop.runtime.channels.queue import Buffered
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.worker import Worker

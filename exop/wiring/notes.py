@@ -14,7 +14,7 @@ from exop.model.slet import Slet
 from exop.model.spec import SletSpec
 from exop.runtime.budget import Opened
 from exop.runtime.channel import Channel
-from exop.runtime.channels.buffered import Buffered
+from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import make_channel

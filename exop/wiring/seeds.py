@@ -14,8 +14,7 @@ from typing import Any
 from exop.model.items import EndOfStream
 from exop.model.lifecycle import State
 from exop.runtime.channel import ControlMerge
-from exop.runtime.channels.buffered import Buffered
-from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.channels.queue import Buffered, QueueChannel
 from exop.runtime.deployment import Deployment
 from exop.wiring.circuit import Circuit, Join
 from exop.wiring.places import before_key, edge_key, in_front_of, inside

@@ -13,7 +13,7 @@ from exop import Application, Batch, EndOfStream, InputPort, Punctuation, slet
 from exop.model.ports import PortType
 from exop.runtime.channel import Channel, Outlet
 from exop.runtime.channels import BUILT_IN
-from exop.runtime.channels.buffered import Buffered
+from exop.runtime.channels.queue import Buffered
 from exop.runtime.drivers.worker import Worker
 from tests.rig import PATIENCE, collector, eventually, source_of, threads_leave
 from tests.runtime.rig import Log, driven, finished

@@ -108,7 +108,7 @@ def state_of(platform, name):
     import sys
 
     deployment = platform.deployment(name)
-    yield from (f"{node}: {one.status} {one.merge.waiting()}" for node, one in deployment.components.items())
+    yield from (f"{node}: {one.status} {one.merge.capture()}" for node, one in deployment.components.items())
     for queue in deployment.queues():
         yield f"{queue.name}: {queue.depth} {list(queue.entries)[:4]} {queue.worker and queue.worker.name}"
     for runner, work in deployment.inlets.waiting():

@@ -27,7 +27,7 @@ from exop.remoting.codec import BadMessage
 from exop.remoting.codec import pack as sent
 from exop.remoting.codec import unpack as received
 from exop.runtime.log.disk import DiskLog
-from exop.runtime.log.retention import Retention
+from exop.runtime.log.memory import Retention
 from exop.runtime.trouble import FailedItem
 from exop.stock.log_reader import LogReader
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from exop.runtime.channel import Channel, Outlet
-from exop.runtime.drivers.thread import ThreadDriver
+from exop.runtime.drivers.source import ThreadDriver
 from exop.runtime.entry import Entry
 from tests.rig import PATIENCE
 

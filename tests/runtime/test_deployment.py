@@ -11,7 +11,7 @@ from exop import Application, Memento, Platform, Slet, input_port, slet
 from exop.errors import ComponentFailed, MeshError, PlanError
 from exop.model.lifecycle import State
 from exop.runtime import failure
-from exop.runtime.channels import buffered as module
+from exop.runtime.channels import queue as module
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.pool import POOL
 from exop.stock.slets import count_up
@@ -337,7 +337,8 @@ def test_ending_the_sources_drains_what_is_under_way(rig):
     eventually(lambda: len(seen) > 100)
     deployment.end_sources()
     assert deployment.wait(PATIENCE)
-    assert seen == list(range(deployment.components["numbers"].driver.count))
+    driver = deployment.components["numbers"].driver
+    assert seen == list(range(driver.count + driver.rows))
 
 
 class Seen(Memento):

@@ -6,7 +6,7 @@ import pytest
 
 from exop import InputPort, Memento, OutputPort, Slet, input_port, slet
 from exop.errors import ComponentFailed, LifecycleError, MeshError, SettingError, UnknownName
-from exop.model.lifecycle import State
+from exop.model.lifecycle import Event, State
 from exop.model.mesh import ChannelSpec, Node
 from exop.model.slet import spec_of
 from exop.registry import ServiceRegistry
@@ -97,16 +97,16 @@ def test_the_state_property_follows_the_life_cycle(manager, registry):
     assert state() == "ready"
     component.on("start")
     assert state() == "active"
-    manager.suspend(component)
+    component.on(Event.SUSPEND)
     assert state() == "suspended"
-    manager.resume(component)
+    component.resume()
     assert state() == "active"
     component.failed(ValueError("broken"))
     assert state() == "failed"
     assert isinstance(component.error, ValueError)
-    manager.resume(component)
+    component.resume()
     assert (state(), component.error) == ("active", None)
-    manager.stop(component)
+    component.exit()
     assert state() == "stopped"
     manager.destroy(component)
     assert told == [
@@ -127,7 +127,7 @@ def test_configuring_changes_the_settings_and_keeps_the_state(manager):
     """A running component takes new values; its memento stays."""
     component = created(manager)
     component.calls["item"](5)
-    manager.configure(component, node(step=10))
+    component.configure(node(step=10))
     assert component.calls["item"](5) == 55
 
 
@@ -145,7 +145,7 @@ def test_a_class_is_configured_on_its_instance(manager):
     made = Node("scale", spec_of(Scale), {"factor": 2})
     component = manager.create("app", made, lambda _: None)
     assert component.calls["item"](3) == 6
-    manager.configure(component, Node("scale", spec_of(Scale), {"factor": 5}))
+    component.configure(Node("scale", spec_of(Scale), {"factor": 5}))
     assert component.calls["item"](3) == 15
 
 

@@ -8,7 +8,7 @@ import pytest
 from exop import Application, Platform
 from exop.errors import ComponentFailed, MeshError, StateError
 from exop.runtime.log.disk import DiskLog
-from exop.runtime.log.retention import Retention
+from exop.runtime.log.memory import Retention
 from exop.stock.log_reader import LogReader
 from exop.stock.logs import Offset, read_log
 from exop.testing import check_source, feed

@@ -1,11 +1,10 @@
-"""The channel kinds, one file each."""
+"""The channel kinds: `direct` is part of the base, the others have a module each; `latch` and `table` share one."""
 
-from exop.runtime.channels.direct import DirectChannel
-from exop.runtime.channels.latch import LatchChannel
+from exop.runtime.channel import DirectChannel
 from exop.runtime.channels.log import LogChannel
 from exop.runtime.channels.queue import QueueChannel
-from exop.runtime.channels.table import TableChannel
+from exop.runtime.channels.table import LatchChannel, TableChannel
 from exop.runtime.channels.window import WindowChannel
 
-#: The kinds that come with the platform, as the stock plugin registers them.
+#: The kinds that the stock plugin registers.
 BUILT_IN = (DirectChannel, QueueChannel, WindowChannel, LatchChannel, TableChannel, LogChannel)

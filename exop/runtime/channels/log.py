@@ -15,26 +15,23 @@ from exop.runtime.channel import Channel, Outlet
 from exop.runtime.convert import to_items
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.entry import Control, Entry, Push, Unwind, Way, Work, fan_out
-from exop.runtime.log.memory import OffsetLog
-from exop.runtime.log.retention import Fsync, Retention
+from exop.runtime.log.memory import Fsync, OffsetLog, Retention
 
 if TYPE_CHECKING:
-    from exop.runtime.log.course import Course
-    from exop.runtime.log.disk import DiskLog
+    from exop.runtime.log.disk import DiskLog, Replay
 
-#: So many items are kept by a log that was not told what to keep.
+#: The number of items kept by default.
 KEPT = 100_000
-#: After so many seconds it is tried again to write to a disk that was full.
+#: Seconds between two tries to write to a full disk.
 AGAIN = 1.0
 
 
 class LogChannel(Channel):
     """Passes items on and keeps them under offsets: on disk at `path`, or in the state directory; else in memory.
 
-    `keep` (items, or "all") and `seconds` say what is kept at least, `size` (bytes on disk) what at most; `segment` and
-    `fsync` are for the disk, too. With `replay` a port that connects to a running application first receives what is
-    kept. Extended interface: `replay(start, end)`, `pieces(start, end)`, `start`, `end`,
-    `began`, `trim(offset)`.
+    `keep` (items, or "all") and `seconds` are the least that is kept, `size` (bytes on disk) is the most; `segment` and
+    `fsync` are for the disk, too. With `replay` a port that connects to a running application first receives the
+    content. Extended interface: `replay(start, end)`, `pieces(start, end)`, `start`, `end`, `began`, `trim(offset)`.
 
     Attributes:
         began: The offset at which the application began.
@@ -62,17 +59,15 @@ class LogChannel(Channel):
         items = KEPT if unbounded else keep if isinstance(keep, int) else None
         self._retention = Retention(items, seconds, size, segment, fsync)
         self._path = path
-        self._replay = replay
-        self._memory = OffsetLog()
-        self._times: deque[tuple[float, int]] = deque()
+        self._replays = replay
+        self._log: OffsetLog | DiskLog = OffsetLog()
         self._disk: DiskLog | None = None
-        self._course: Course | None = None
-        self._captured = self._old = 0
-        self._trimmed = self._given_up = 0
-        self.began = 0
+        self._recovery: Replay | None = None
+        self._times: deque[tuple[float, int]] = deque()
+        self._old = self._captured = self._trimmed = self._given_up = self.began = 0
 
     def open(self) -> None:
-        """Take up the log on disk, if it has a place there.
+        """Open the log on disk, if there is a folder for it.
 
         Raises:
             StateError: it is in use, damaged, or cannot be opened.
@@ -82,63 +77,59 @@ class LogChannel(Channel):
             # Imported lazily: only logs on disk need the encoding.
             from exop.runtime.log.disk import DiskLog
 
-            self._disk = DiskLog(folder, self._retention)
+            self._log = self._disk = DiskLog(folder, self._retention)
             self.began = self._disk.end
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         if self._disk is not None:
             self._disk.close()
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
-        """Keep, then hand on."""
+        """Append, then pass on."""
         return self._way(fan_out([outlet.entry for outlet in outlets]), measured=False)
 
     def kept_for(self, port: str) -> list[Any]:
-        """Return the items for a port that connects later: all that are kept, if the port asks for them."""
-        return self.replay(self.start) if self._replay else []
+        """Return the content, if `replay` is set."""
+        return self.replay(self.start) if self._replays else []
 
     @property
     def start(self) -> int:
-        """The oldest offset that is kept."""
+        """The oldest offset kept."""
         return self._log.start
 
     @property
     def end(self) -> int:
         """The offset of the next item."""
-        return self._course.next if self._course is not None else self._log.end
+        return self._recovery.next if self._recovery is not None else self._log.end
 
     def replay(self, start: int, end: int | None = None) -> list[Any]:
-        """The items from offset *start* on, up to *end*.
+        """Return the items from offset *start* up to *end*.
 
         Raises:
-            MeshError: they are not kept any more.
+            MeshError: they are no longer kept.
         """
         return [item for piece in self.pieces(start, self.end if end is None else end) for item in to_items(piece)]
 
     def pieces(self, start: int, end: int) -> list[Any]:
-        """The same as lists and record batches, as they came.
-
-        Raises:
-            MeshError: they are not kept any more.
-        """
+        """Return the same as lists and record batches, as they came."""
         return self._log.read(start, end)
 
     def trim(self, offset: int) -> None:
-        """Forget what stands before *offset* (on disk: whole segments; with checkpoints, behind the next one)."""
+        """Drop the rows before *offset* (on disk: whole segments; with checkpoints, behind the next one)."""
         self._trimmed = max(self._trimmed, offset)
         if self._disk is None or self._disk.hold is None:
             self._log.trim(offset)
 
     def metrics(self) -> dict[str, int | float | str]:
-        """The range of offsets kept; and where, and how many bytes, if that is on disk."""
+        """Return the range of offsets kept; on disk, also the bytes and the folder."""
         found: dict[str, int | float | str] = {"start": self.start, "end": self.end}
         if self._disk is not None:
             found |= {"bytes": self._disk.size, "folder": str(self._disk.folder)}
         return found
 
     def capture(self) -> Mapping[str, Any]:
-        """How far it has come; in memory also what is kept."""
+        """Return the offsets; of a log in memory also the content."""
         self._captured, self._given_up = self.end, self._trimmed
         found: dict[str, Any] = {"began": self.began, "end": self.end}
         if self._disk is None:
@@ -146,41 +137,42 @@ class LogChannel(Channel):
         return {**found, "start": max(self.start, self._trimmed)}
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
-        """Put what *replace* gives in the place of every row in memory; rows on disk say their classes by name."""
-        if self._disk is None:
-            self._memory.exchange(replace)
+        """Apply *replace* to every row in memory; rows on disk name their classes, and stay."""
+        if isinstance(self._log, OffsetLog):
+            self._log.exchange(replace)
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Go on where that was captured. Rows on disk behind that are not appended again when they come once more.
+        """Go on at the captured offset. Rows on disk behind it are not appended again when they come once more.
 
         Raises:
-            StoredStateError: the log on disk is not the one of then.
+            StoredStateError: the log on disk is not the captured one.
         """
         self.began, end, start = held["began"], held["end"], held.get("start")
         if self._disk is None:
-            self._memory = OffsetLog()
-            self._memory.begin_at(end - len(held["items"]))
+            self._log = log = OffsetLog()
+            log.begin_at(end - len(held["items"]))
             self._append(held["items"])
             return
+        problem = None
         if not self._disk.start <= end <= self._disk.end:
             problem = f"it holds the rows {self._disk.start} to {self._disk.end}, and the checkpoint counts {end}"
-            raise StoredStateError(what=f"the log {self._disk.folder}", problem=problem, cure="put its files back")
-        if start is not None and self._retention.endless and self._disk.start > start:
+        elif start is not None and self._retention.endless and self._disk.start > start:
             problem = f"its first row is {self._disk.start}, and nothing from {start} on has been given up"
+        if problem is not None:
             raise StoredStateError(what=f"the log {self._disk.folder}", problem=problem, cure="put its files back")
         self._disk.hold = end
         if end < self._disk.end:
-            from exop.runtime.log.course import Course
+            from exop.runtime.log.disk import Replay
 
-            self._course = Course(self._disk, end)
+            self._recovery = Replay(self._disk, end)
 
     def take_part(self, *, on: bool) -> None:
-        """Without checkpoints everything that is there counts."""
+        """Count every row for good when no checkpoints are taken."""
         if self._disk is not None and not on:
             self._disk.settle(None)
 
     def begin_anew(self) -> None:
-        """Cut what an earlier attempt at the change has appended and no checkpoint has counted: it comes again."""
+        """Remove rows that an earlier attempt at the change appended and no checkpoint counts: they come again."""
         if self._disk is not None:
             counted = self._disk.settled
             if counted is not None and self._disk.start <= counted < self._disk.end:
@@ -189,19 +181,15 @@ class LogChannel(Channel):
             self._disk.settle(self.began)
 
     def sync(self) -> None:
-        """Force what the checkpoint counts to the disk."""
+        """Force the rows that the checkpoint counts to the disk."""
         if self._disk is not None:
             self._disk.sync()
 
     def committed(self) -> None:
-        """Settle the entries before the checkpoint: a recovery does not need them any more."""
+        """Settle the rows before the checkpoint: a recovery does not need them."""
         if self._disk is not None:
             self._disk.settle(self._captured, self._given_up)
             self._disk.trim(self._given_up)
-
-    @property
-    def _log(self) -> OffsetLog | DiskLog:
-        return self._disk if self._disk is not None else self._memory
 
     def _way(self, after: Entry, *, measured: bool) -> Entry:
         def push(item: Any) -> None:
@@ -224,31 +212,30 @@ class LogChannel(Channel):
         return entry
 
     def _append(self, batch: Any) -> None:
-        course = self._course
-        if course is None:
+        if self._recovery is None:
             self._log.append(batch)
         else:
-            self._pass(course, batch)
+            self._append_missing(self._recovery, batch)
         if self.trouble is not None:
             self.trouble = None
         if self._disk is None:
             self._forget()
 
-    def _pass(self, course: Course, batch: Any) -> None:
-        """Append what the log does not have yet; if it does not come to that, the whole batch comes again."""
-        came = course.next
+    def _append_missing(self, recovery: Replay, batch: Any) -> None:
+        """Append the rows that the log does not have yet; after an error the whole batch comes again."""
+        before = recovery.next
         try:
-            rest = course.passed(batch)
-            if course.over:
+            rest = recovery.missing(batch)
+            if recovery.over:
                 self._log.append(rest)
-                self._course = None
+                self._recovery = None
         except BaseException:
-            course.next = came
+            recovery.next = before
             raise
 
     def _forget(self) -> None:
-        """Apply the retention to the log in memory, as the log on disk does by itself."""
-        log, keep = self._memory, self._retention
+        """Apply the retention to the log in memory; the log on disk does so itself."""
+        log, keep = self._log, self._retention
         before = log.end if keep.items is None else log.end - keep.items
         if keep.seconds is not None:
             now = time.monotonic()
@@ -260,22 +247,16 @@ class LogChannel(Channel):
             log.trim(before)
 
     def _ending(self, control: Control) -> Push:
-        """The end of the stream: what it did not give once more after a crash is not part of it."""
-
         def end(mark: Punctuation | EndOfStream) -> None:
-            if self._course is not None and isinstance(mark, EndOfStream):
-                self._course.leave()
-                self._course = None
+            if self._recovery is not None and isinstance(mark, EndOfStream):
+                self._recovery.leave()  # rows that did not come again after the crash are no part of the stream
+                self._recovery = None
             control(mark)
 
         return end
 
     def _wait(self, problem: ExopError, entry: Entry, way: Way, payload: Any) -> None:
-        """Nothing is lost: the pusher waits at its safe point, and tries again.
-
-        Raises:
-            ExopError: there is no driver that could wait here.
-        """
+        """Let the pusher wait at its safe point, and try again; raise *problem* where there is no driver."""
         driver = current_driver()
         if driver is None:
             raise problem

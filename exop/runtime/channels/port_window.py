@@ -1,23 +1,24 @@
-"""The window of one port: what is in it, and when it is due."""
+"""The windows of one port: their content, when they are due, and the succession of sizes when those change."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from exop.model.items import Window
 
 
 class PortWindow:
-    """The window of one port: takes items and says which windows are due.
+    """The windows of one port that have the same sizes: takes items and yields the windows that are due.
 
-    A window by time begins at a multiple of `slide`, and is due when time has come to its end; time is the latest of
+    A window by time begins at a multiple of `slide`, and is due when time has reached its end; time is the latest of
     the moments that items and punctuations name. Every window that holds an item becomes due once.
 
     Attributes:
-        sizes: What it was made of, as the channel's settings have it.
-        until: By time: no window begins there or later, since other sizes hold from there on.
-        left: By count: so many items more, for the same reason.
+        sizes: The sizes as the channel's settings have them.
+        until: By time: no window begins there or later, since other sizes apply.
+        left: By count: the number of further items, for the same reason.
     """
 
     def __init__(self, sizes: Mapping[str, Any], size: float, slide: float, time: Callable[[Any], Any] | None) -> None:
@@ -25,8 +26,7 @@ class PortWindow:
         self.evict = bool(sizes["evict"])
         self.items: Window[Any] = Window()
         self.now: float | None = None
-        self.since = 0
-        self.late = 0
+        self.since = self.late = 0
         self.until: float | None = None
         self.left: int | None = None
 
@@ -37,14 +37,14 @@ class PortWindow:
                 self._first(moment)
 
     def add(self, item: Any) -> Iterator[Window[Any]]:
-        """Take one item; what is returned takes it, and gives the windows that this completes."""
+        """Take one item when the result is iterated; yields the windows that it completes."""
         if self.evict:
             self.items.append(item)
             return iter((self.items,))
         return self._count(item) if self.time is None else self._timed(item, self.time(item))
 
     def advance(self, moment: float) -> Iterator[Window[Any]]:
-        """Time has come to *moment*: yields the windows that end at or before it."""
+        """Set the time; yields the windows that end at or before it."""
         if self.time is None or (self.now is not None and moment <= self.now):
             return
         before, self.now = self.now, moment
@@ -52,7 +52,7 @@ class PortWindow:
             yield from self._due(self._first(before), moment)
 
     def rest(self) -> Iterator[Window[Any]]:
-        """The stream has ended: yields the time windows that are still open."""
+        """Yield the time windows that are open at the end of the stream."""
         if self.time is not None and self.now is not None:
             yield from self._due(self._first(self.now), float("inf"))
 
@@ -70,7 +70,7 @@ class PortWindow:
 
     @property
     def ahead(self) -> int:
-        """By count: so many items more, and the next window begins."""
+        """By count: the number of items until the next window begins."""
         whole = self.since if self.since == len(self.items) else int(self.size) + self.since
         return -whole % int(self.slide)
 
@@ -81,25 +81,25 @@ class PortWindow:
 
     @property
     def over(self) -> bool:
-        """Nothing is due any more, and nothing is taken."""
+        """No window becomes due any more, and no item is taken."""
         if self.left is not None:
             return self.left <= 0
         last = None if self.until is None else self.until - self.slide + self.size
         return last is not None and self.now is not None and self.now >= last
 
     def capture(self) -> dict[str, Any]:
-        """Return the content of the window as plain data; `restore` takes it back."""
+        """Return the content as plain data; `restore` takes it back."""
         found: dict[str, Any] = {"items": list(self.items), "now": self.now, "since": self.since, "late": self.late}
         return found | ({"until": self.until, "left": self.left} if (self.until, self.left) != (None, None) else {})
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Take back what `capture` returned."""
+        """Take back the result of `capture`."""
         self.items = Window(held["items"])
         self.now, self.since, self.late = held["now"], held["since"], held["late"]
         self.until, self.left = held.get("until"), held.get("left")
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
-        """Put what *replace* gives in the place of every item."""
+        """Apply *replace* to every item."""
         self.items[:] = map(replace, self.items)
 
     def _count(self, item: Any) -> Iterator[Window[Any]]:
@@ -116,27 +116,22 @@ class PortWindow:
 
     def _timed(self, item: Any, moment: float) -> Iterator[Window[Any]]:
         due = [*self.advance(moment)]
-        self._keep(item, moment)
+        last = moment // self.slide * self.slide  # the beginning of the last window for the item
+        if self.until is not None and last >= self.until:
+            last = self.until - self.slide
+        if moment < last + self.size:  # else it is in the gap between two windows, or behind the last one
+            if self.now is not None and last + self.size <= self.now:
+                self.late += 1
+            else:
+                self.items.append(item)
         yield from due
 
     def _first(self, moment: float) -> float:
-        """The beginning of the earliest window that ends after *moment*."""
+        """Return the beginning of the earliest window that ends after *moment*."""
         return ((moment - self.size) // self.slide + 1) * self.slide
 
-    def _keep(self, item: Any, moment: float) -> None:
-        """Keep an item for the windows that are not due yet; late is one for which there is none any more."""
-        last = moment // self.slide * self.slide
-        if self.until is not None and last >= self.until:
-            last = self.until - self.slide
-        if moment >= last + self.size:  # it stands in the gap between two windows, or behind the last one
-            return
-        if self.now is not None and last + self.size <= self.now:
-            self.late += 1
-        else:
-            self.items.append(item)
-
     def _due(self, start: float, end: float) -> Iterator[Window[Any]]:
-        """The windows that begin at *start* or later, end at *end* or before, and hold something."""
+        """Yield the windows that begin at *start* or later, end at *end* or before, and are not empty."""
         time = self.time
         while time is not None and self.items:
             start = max(start, self._first(min(map(time, self.items))))  # never step through an idle hour
@@ -147,3 +142,151 @@ class PortWindow:
             self.items = Window(item for item in self.items if time(item) >= start)
             if due:
                 yield due
+
+
+#: The windows of a port, whether their sizes have changed or not.
+Windows: TypeAlias = "PortWindow | Succession"
+
+
+class Succession:
+    """Windows of other sizes behind those that are still open. Its methods are those of `PortWindow`.
+
+    Unless they are closed, the open windows run to their end, and the new ones take every item from where the next old
+    one would have begun: by time from that moment on, by count behind so many items. So every item is in a window, and
+    where windows do not overlap, in one. New windows by time begin at multiples of their own `slide`; the first may
+    hold less.
+
+    Attributes:
+        closed: The content of windows that were closed: due with the next item.
+        old: The windows that are still open.
+        new: Those behind them.
+        begin: By time: from this moment on, as `old` reads it, items are for the new ones.
+        skip: By count: the number of further items that are for the old ones alone.
+    """
+
+    def __init__(self, old: Windows | None, new: PortWindow) -> None:
+        self.closed: deque[Window[Any]] = deque()
+        self.old, self.new = old, new
+        self.begin: float | None = None
+        self.skip = 0
+        self._time: Callable[[Any], Any] | None = last_of(old).time if old is not None else None
+
+    def check(self, items: Iterable[Any]) -> None:
+        """Raise for an item that one of them cannot take."""
+        for windows in self._both():
+            windows.check(items)
+
+    def add(self, item: Any) -> Iterator[Window[Any]]:
+        """Take one item; yields the windows that it completes, the older first."""
+        yield from self.take_closed()
+        enters = self._enters(item)
+        if self.old is not None:
+            yield from self.old.add(item)
+        if enters:
+            yield from self.new.add(item)
+        elif self.new.time is not None:
+            yield from self.new.advance(self.new.time(item))
+
+    def advance(self, moment: float) -> Iterator[Window[Any]]:
+        """Set the time."""
+        yield from self.take_closed()
+        for window in self._both():
+            yield from window.advance(moment)
+
+    def rest(self) -> Iterator[Window[Any]]:
+        """Yield what is open at the end of the stream."""
+        yield from self.take_closed()
+        for window in self._both():
+            yield from window.rest()
+
+    def opened(self) -> list[Window[Any]]:
+        """Return the items in all windows that are open now."""
+        return [*self.closed, *(one for window in self._both() for one in window.opened())]
+
+    @property
+    def items(self) -> Window[Any]:
+        """The items in the windows, each once, the older first."""
+        older = self.old.items if self.old is not None else ()
+        known = set(map(id, older))
+        return Window([*older, *(item for item in self.new.items if id(item) not in known)])
+
+    @property
+    def late(self) -> int:
+        """The number of late items."""
+        return self.new.late + (self.old.late if self.old is not None else 0)
+
+    @property
+    def over(self) -> bool:
+        """Only the new ones are left."""
+        return not self.closed and self.skip <= 0 and (self.old is None or self.old.over)
+
+    def exchange(self, replace: Callable[[Any], Any]) -> None:
+        """Apply *replace* to every item."""
+        for piece in self.closed:
+            piece[:] = map(replace, piece)
+        for window in self._both():
+            window.exchange(replace)
+
+    def capture(self) -> dict[str, Any]:
+        """Return the content as plain data; `restored` takes it back."""
+        held = self.new.capture() | {"closed": [list(one) for one in self.closed]}
+        if self.old is not None:
+            last = last_of(self.old)
+            held |= {"old": self.old.capture(), "old_sizes": last.sizes, "begin": self.begin, "skip": self.skip}
+        return held
+
+    def take_closed(self) -> Iterator[Window[Any]]:
+        """Yield the closed windows, once."""
+        while self.closed:
+            yield self.closed.popleft()
+
+    def _both(self) -> list[Windows]:
+        return [self.new] if self.old is None else [self.old, self.new]
+
+    def _enters(self, item: Any) -> bool:
+        if self.skip > 0:
+            self.skip -= 1
+            return False
+        return self.begin is None or self._time is None or self._time(item) >= self.begin
+
+
+def last_of(windows: Windows) -> PortWindow:
+    """Return the windows of the latest sizes."""
+    return windows.new if isinstance(windows, Succession) else windows
+
+
+def succeed(windows: Windows, new: PortWindow, *, close: bool) -> Windows:
+    """Put windows of other sizes behind those of a port; of *windows*, only `until` and `left` change."""
+    last = last_of(windows)
+    if last.time is not None and last.sizes["time"] == new.sizes["time"]:
+        new.now = last.now
+    if close:
+        found = Succession(None, new)
+        found.closed.extend(windows.opened())
+        new.late = windows.late
+    elif last.items:
+        found = Succession(windows, new)
+        if last.time is not None:
+            found.begin = last.until = last.next_start
+        else:
+            found.skip = last.ahead
+            last.left = last.ahead - int(last.slide) + int(last.size)
+    else:  # no window of these sizes is open: the new ones take their place
+        new.late = last.late
+        if isinstance(windows, PortWindow):
+            return new
+        found = Succession(windows.old, new)
+        found.closed, found.begin, found.skip = windows.closed, windows.begin, windows.skip
+    return found
+
+
+def restored(held: Mapping[str, Any], new: PortWindow, made: Callable[[Mapping[str, Any]], PortWindow]) -> Windows:
+    """Return captured windows: *new* has the current sizes, *made* makes windows of other sizes."""
+    new.restore(held)
+    if "closed" not in held:
+        return new
+    old = restored(held["old"], made(held["old_sizes"]), made) if "old" in held else None
+    found = Succession(old, new)
+    found.closed.extend(map(Window, held["closed"]))
+    found.begin, found.skip = held.get("begin"), held.get("skip", 0)
+    return found

@@ -1,19 +1,152 @@
-"""`queue`: a bounded buffer drained by a worker; the one channel that changes threads."""
+"""Channels in which entries wait until another driver takes them: the base of the kinds, and `queue`."""
 
 from __future__ import annotations
 
+import threading
 import time
+from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar
 
+from exop.errors import MeshError
 from exop.model.items import EndOfStream, Punctuation
-from exop.runtime.channel import Outlet
-from exop.runtime.channels.buffered import Buffered
+from exop.runtime.channel import Channel, Outlet
 from exop.runtime.convert import Kind, Packet, cut, items_of, plain, weight
-from exop.runtime.drivers.base import Driver, current_driver
+from exop.runtime.drivers.base import Driver, Signal, current_driver
 from exop.runtime.entry import NOWHERE, Entry, Unwind, Way, Work, fan_out
 from exop.runtime.metrics import Flow
+
+#: The number of entries beyond its capacity that a channel may hold because a driver would wait for itself.
+SPILL = 1_000_000
+#: Held while a driver checks whether drivers would wait for room in a circle, and notes that it waits.
+_WAITING = threading.Lock()
+
+
+class Buffered(Channel):
+    """The base of kinds that some drivers fill and one drains. `tests/contract` has the rules for a kind.
+
+    Nothing is dropped: where `capacity` is reached, pushers wait (back-pressure). A worker puts one entry into a full
+    channel, and waits for room at its next safe point, without a thread; it waits inside the call for the second one.
+    The capacity may be exceeded by that, by in-flight items when a pusher has to reach its safe point, and where a
+    driver would wait for itself: it drains the channel, or one for which, in the end, the driver that drains it waits.
+
+    Attributes:
+        capacity: The number of items that may wait.
+        entries: The waiting entries, in order.
+        worker: The driver that takes the entries; the channel wakes it when it sleeps.
+        deliver: The way into the consumers, for a driver that drains the channel.
+        left, dropped: The only consumer has ended, and the number of items dropped for that reason.
+        waits: The seconds for which measured items have waited.
+        alarm: Called when the channel is in trouble.
+    """
+
+    serial: ClassVar[bool] = False
+    buffered: ClassVar[bool] = True
+    entries: Collection[Any]
+
+    def __init__(self, name: str, *, capacity: int) -> None:
+        super().__init__(name)
+        if capacity < 1:
+            raise MeshError(f"the channel {name!r} has a capacity of {capacity}: a queue holds at least 1 item")
+        self.capacity = capacity
+        self.worker: Driver | None = None
+        self.deliver: Entry = NOWHERE
+        self.left, self.dropped = False, 0
+        self.waits: deque[float] = deque(maxlen=512)
+        self.alarm: Callable[[], None] = lambda: None
+        self._lock = threading.Lock()
+        self._pushers: list[Callable[[], None]] = []
+
+    @property
+    @abstractmethod
+    def depth(self) -> int:
+        """The number of waiting items."""
+
+    @property
+    @abstractmethod
+    def cursor(self) -> int:
+        """The number of items and control items taken or delivered since the channel was made."""
+
+    @abstractmethod
+    def drain(self, driver: Driver, most: int) -> int:
+        """Deliver up to *most* entries, each behind a safe point, while *driver* has the channel; returns how many."""
+
+    @abstractmethod
+    def take(self, most: int) -> list[Any]:
+        """Take entries with up to *most* items out, for a port that pulls; a control item is taken alone."""
+
+    @abstractmethod
+    def put_first(self, entries: list[tuple[str, Any]]) -> None:
+        """Put entries, in the form of `capture`, before those that wait; called while nothing is in flight."""
+
+    @abstractmethod
+    def clear(self) -> int:
+        """Drop the waiting entries; return the number of their items."""
+
+    def leave(self) -> None:
+        """Drop the waiting items and all later ones: the consumer has ended."""
+        self.left = True
+        self.dropped += self.clear()
+        self._let_in()
+
+    def keeps_out(self, driver: Driver, size: int = 1) -> bool:
+        """Whether *driver* has to wait for room, which wakes it; it never waits for itself."""
+        driver.waits_at = None
+        if self._has_room(size) or driver.hurried:
+            return False
+        with _WAITING:
+            circle = self.worker is not None and self.worker.waits_for(driver)
+            driver.waits_at = None if circle else self
+        if driver.waits_at is None:
+            self._spill(driver)
+            return False
+        self._line_up(driver.wake)
+        if self._has_room(size):
+            driver.waits_at = None
+        return driver.waits_at is not None
+
+    def _wait_for_room(self, size: int = 1) -> None:
+        """Make the pusher wait until there is room: here, or, if it is a worker, at its next safe point."""
+        driver = current_driver()
+        if self.left:
+            self.dropped += self.clear()
+        elif driver is None:  # a test, or an embedding program
+            signal = Signal()
+            while not self._has_room(size):
+                self._line_up(signal.set)
+                if not self._has_room(size):
+                    signal.wait()
+        elif driver is self.worker:
+            self._spill(driver)
+        elif not driver.defer(self):
+            while self.keeps_out(driver, size):
+                driver.wait_for(lambda: self._has_room(size) or driver.hurried or driver.wake not in self._pushers)
+
+    def _has_room(self, size: int) -> bool:
+        return self.left or not self.entries or self.depth + size <= self.capacity
+
+    def _line_up(self, wake: Callable[[], None]) -> None:
+        with self._lock:
+            if wake not in self._pushers:
+                self._pushers.append(wake)
+
+    def _let_in(self) -> None:
+        """Wake the waiting pushers, if there is room; called when something was taken."""
+        if self.depth < self.capacity:
+            with self._lock:
+                waiting, self._pushers = self._pushers, []
+            for wake in waiting:
+                wake()
+
+    def _spill(self, driver: Driver) -> None:
+        """Let *driver*, which would wait for itself, exceed the capacity, up to a bound."""
+        if len(self.entries) > SPILL + self.capacity:
+            self.trouble = f"the cycle through the queue {self.name!r} makes more items than it takes"
+            self.alarm()
+            driver.hold(self.trouble, until=lambda: driver.ending)
 
 
 class QueueChannel(Buffered):
@@ -22,7 +155,7 @@ class QueueChannel(Buffered):
     A batch counts as its items, and a batch larger than the queue enters an empty one; a punctuation counts as an item.
 
     Attributes:
-        taken: Items that were delivered, or taken by a port that pulls.
+        taken, marks: The number of items, and of control items, delivered or taken by a port that pulls.
     """
 
     kind: ClassVar[str] = "queue"
@@ -33,11 +166,11 @@ class QueueChannel(Buffered):
         self.taken = self.marks = 0
         self.flow = Flow(lambda: self.taken - self._apart)
         self._apart = 0  # of those taken, the ones that the next place counts: in batches; or before a recovery
-        self._extra = 0
+        self._extra = 0  # items in batches beyond the first of each
         self._behind: list[Entry] = [NOWHERE]
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
-        """Producers are bound to the buffer; the worker delivers to *outlets*."""
+        """Bind producers to the buffer; the worker delivers to *outlets*."""
         self._behind[0] = self.deliver = fan_out([outlet.entry for outlet in outlets])
         self.flow.lead_into(self.deliver.tally)
         entries, append, capacity = self.entries, self.entries.append, self.capacity
@@ -52,9 +185,6 @@ class QueueChannel(Buffered):
 
         def push_probe(item: Any) -> None:
             push(Packet(Kind.PROBE, item, *_moments()))
-
-        def probe_batch(batch: Any) -> None:
-            push_batch(batch, _moments())
 
         def push_batch(batch: Any, moments: tuple[float, float] = (0.0, 0.0)) -> None:
             size = weight(batch)
@@ -76,28 +206,25 @@ class QueueChannel(Buffered):
                 self._wait_for_room()
             append_now(Packet(Kind.CONTROL, mark))
 
-        probe = Entry(push_probe, probe_batch, control, store=self._store, behind=self._behind)
-        return Entry(push, push_batch, control, probe=probe, store=self._store, behind=self._behind)
+        leading = partial(Entry, control=control, store=self._store, behind=self._behind)
+        return leading(push, push_batch, probe=leading(push_probe, lambda batch: push_batch(batch, _moments())))
 
     def _store(self, way: Way, payload: Any) -> None:
         self.restore({"entries": [({"push": "item", "push_batch": "batch"}.get(way, "control"), payload)]})
 
     @property
     def depth(self) -> int:
-        """How many items wait."""
+        """The number of waiting items."""
         return max(0, len(self.entries) + self._extra)
 
     @property
     def cursor(self) -> int:
-        """How many items and control items were taken, or delivered."""
+        """The number of items and control items taken or delivered."""
         return self.taken + self.marks
 
     def drain(self, driver: Driver, most: int) -> int:
-        """Deliver up to *most* entries; each one begins with a safe point. Returns how many.
-
-        Stops when the queue was given to another driver meanwhile.
-        """
-        if self.worker is not driver or (driver.only is not None and self not in driver.only):
+        """Deliver up to *most* entries, each one behind a safe point."""
+        if not self._is_drained_by(driver):
             return 0
         popleft, push = self.entries.popleft, self.deliver.uncounted
         for moved in range(most):
@@ -105,7 +232,7 @@ class QueueChannel(Buffered):
             driver.busy = True
             if driver.attention:
                 probe = driver.attend()
-                if self.worker is not driver or (driver.only is not None and self not in driver.only):
+                if not self._is_drained_by(driver):
                     driver.rest()
                     return moved
                 popleft, push = self.entries.popleft, self.deliver.uncounted
@@ -116,14 +243,15 @@ class QueueChannel(Buffered):
                 return moved
             try:
                 if type(item) is Packet:
-                    self._unpack(driver, item, probe=probe)
+                    self._deliver_packet(driver, item, probe=probe)
                 else:
                     if self._pushers:
                         self._let_in()
                     self.taken += 1
                     driver.count += 1
                     if probe:
-                        self._measure(driver, item, 0.0)
+                        driver.origin = 0.0
+                        self.deliver.probe.uncounted(item)
                     else:
                         push(item)
             except Unwind:
@@ -133,6 +261,32 @@ class QueueChannel(Buffered):
             driver.busy = False
         driver.rest()
         return most
+
+    def _is_drained_by(self, driver: Driver) -> bool:
+        return self.worker is driver and (driver.only is None or self in driver.only)
+
+    def _deliver_packet(self, driver: Driver, packet: Packet, *, probe: bool) -> None:
+        if packet.kind is Kind.CONTROL:
+            self.marks += 1
+            self._let_in()
+            self.deliver.control(packet.payload)
+            return
+        size = items_of(packet)
+        self._lighten(size - 1)
+        self._let_in()
+        self.taken += size
+        if packet.stored:
+            self.waits.append(time.perf_counter() - packet.stored)
+        way = self.deliver
+        if probe or packet.stored:
+            driver.origin, way = packet.origin, way.probe
+        if packet.kind is Kind.BATCH:
+            self._apart += size
+            driver.rows += size
+            way.push_batch(packet.payload)
+        else:
+            driver.count += 1
+            way.uncounted(packet.payload)
 
     def _back(self, driver: Driver, entry: Any, error: BaseException) -> Unwind:
         """Put back an entry that a defect has kept from being delivered."""
@@ -149,10 +303,7 @@ class QueueChannel(Buffered):
         return unwound
 
     def take(self, most: int) -> list[Any]:
-        """Take entries that hold up to *most* items without delivering them: what a pulling port does.
-
-        A control item is taken alone: what came before it is to be dealt with first.
-        """
+        """Take entries with up to *most* items out; a control item alone: what came before it is dealt with first."""
         found: list[Any] = []
         while most > 0 and self.entries:
             entry = self.entries.popleft()
@@ -164,9 +315,7 @@ class QueueChannel(Buffered):
                     self.marks += 1
                     found.append(entry)
                 break
-            size = 1
-            if packed and entry.kind is Kind.BATCH:
-                size = self._cut(entry, most)
+            size = self._cut(entry, most) if packed and entry.kind is Kind.BATCH else 1
             most -= size
             self.taken += size
             found.append(entry)
@@ -174,8 +323,17 @@ class QueueChannel(Buffered):
             self._let_in()
         return found
 
+    def _cut(self, packet: Packet, most: int) -> int:
+        """Leave what is beyond *most* items of a batch in the queue; returns how many are taken."""
+        batch, size = packet.payload, weight(packet.payload)
+        if size > most:
+            packet.payload, rest = cut(batch, 0, most), cut(batch, most, size)
+            self.entries.appendleft(Packet(Kind.BATCH, rest, packet.origin, packet.stored))
+        self._lighten(most if size > most else size - 1)
+        return min(size, most)
+
     def metrics(self) -> dict[str, int | float | str]:
-        """Depth and capacity; the items that entered are those that were taken and those that wait."""
+        """Return depth and capacity, the items that have entered, and those that were dropped."""
         items = self.taken + self.dropped + sum(map(items_of, list(self.entries)))
         return {"depth": self.depth, "capacity": self.capacity, "items": items, "dropped": self.dropped}
 
@@ -185,26 +343,37 @@ class QueueChannel(Buffered):
         return {"entries": entries, "left": self.left, "taken": self.taken, "dropped": self.dropped}
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Put back the entries that waited, behind those that wait."""
+        """Put captured entries behind those that wait, and add the counts."""
         self.left = self.left or bool(held.get("left"))
         taken = held.get("taken", 0)
         self.taken, self._apart = self.taken + taken, self._apart + taken
         self.dropped += held.get("dropped", 0)
-        self.entries.extend(map(self._packed, held["entries"]))
-        if self.worker is not None:
-            self.worker.wake()
+        self._put(self.entries.extend, held["entries"])
+
+    def put_first(self, entries: list[tuple[str, Any]]) -> None:
+        """Put captured entries before those that wait."""
+        self._put(self.entries.extendleft, reversed(entries))
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
-        """Put what *replace* gives in the place of every item that waits."""
+        """Apply *replace* to every item and batch that waits."""
         for place, entry in enumerate(self.entries):
             if type(entry) is not Packet:
                 self.entries[place] = replace(entry)
             elif entry.kind is not Kind.CONTROL:
                 entry.payload = replace(entry.payload)
 
-    def put_first(self, entries: list[tuple[str, Any]]) -> None:
-        """Put entries, as `capture` gives them, before those that wait; called while nothing is in flight."""
-        self.entries.extendleft(map(self._packed, reversed(entries)))
+    def clear(self) -> int:
+        """Drop the waiting entries; return the number of their items."""
+        cleared = 0
+        with suppress(IndexError):
+            while True:
+                size = items_of(self.entries.popleft())
+                self._lighten(max(size, 1) - 1)
+                cleared += size
+        return cleared
+
+    def _put(self, add: Callable[[Iterable[Any]], None], entries: Iterable[tuple[str, Any]]) -> None:
+        add(map(self._packed, entries))
         if self.worker is not None:
             self.worker.wake()
 
@@ -216,67 +385,12 @@ class QueueChannel(Buffered):
             self._lighten(1 - weight(payload))
         return Packet(Kind.BATCH if kind == "batch" else Kind.CONTROL, payload)
 
-    def _unpack(self, driver: Driver, packet: Packet, *, probe: bool) -> None:
-        if packet.kind is Kind.BATCH:
-            self._deliver_batch(driver, packet, probe=probe)
-        elif packet.kind is Kind.CONTROL:
-            self.marks += 1
-            self._let_in()
-            self.deliver.control(packet.payload)
-        else:
-            self._let_in()
-            self.waits.append(time.perf_counter() - packet.stored)
-            self.taken += 1
-            driver.count += 1
-            self._measure(driver, packet.payload, packet.origin)
-
-    def _deliver_batch(self, driver: Driver, packet: Packet, *, probe: bool) -> None:
-        size = weight(packet.payload)
-        self._lighten(size - 1)
-        self._let_in()
-        self.taken, self._apart = self.taken + size, self._apart + size
-        driver.rows += size
-        if packet.stored:
-            self.waits.append(time.perf_counter() - packet.stored)
-        if packet.stored or probe:
-            driver.origin = packet.origin
-            self.deliver.probe.push_batch(packet.payload)
-        else:
-            self.deliver.push_batch(packet.payload)
-
-    def _cut(self, packet: Packet, most: int) -> int:
-        """Leave what is beyond *most* items of a batch in the queue; returns how many are taken."""
-        batch, size = packet.payload, weight(packet.payload)
-        if size <= most:
-            self._lighten(size - 1)
-            return size
-        first, rest = cut(batch, 0, most), cut(batch, most, size)
-        packet.payload = first
-        self._lighten(most)
-        self.entries.appendleft(Packet(Kind.BATCH, rest, packet.origin, packet.stored))
-        return most
-
-    def _measure(self, driver: Driver, item: Any, origin: float) -> None:
-        driver.origin = origin
-        self.deliver.probe.uncounted(item)
-
     def _lighten(self, items: int) -> None:
         with self._lock:
             self._extra -= items
 
-    def clear(self) -> int:
-        """Forget what waits; return how many items that were."""
-        cleared = 0
-        try:
-            while True:
-                size = items_of(self.entries.popleft())
-                self._lighten(max(size, 1) - 1)
-                cleared += size
-        except IndexError:
-            return cleared
-
 
 def _moments() -> tuple[float, float]:
-    """When the item under way has left its source, and now."""
+    """Return when the item under way has left its source, and now."""
     driver = current_driver()
     return driver.origin if driver else 0.0, time.perf_counter()

@@ -1,12 +1,119 @@
-"""`table`: a materialized view: the items by key, with access by index, scans and filters."""
+"""`latch` and `table`: channels that keep the last item per key; the table has indexes, scans and filters, too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from exop.errors import MeshError
-from exop.runtime.channels.latch import LatchChannel, key_reader
+from exop.runtime.channel import Channel, Outlet, PullMode
+from exop.runtime.convert import to_items
+from exop.runtime.entry import Entry, fan_out
+
+
+def key_reader(fields: str | Sequence[str] | None) -> Callable[[Any], Any]:
+    """Return a function that reads the key of an item: one field, several (a tuple), or none (one key for all)."""
+    if not fields:
+        return lambda item: None
+    if isinstance(fields, str):
+        return lambda item: _field(item, fields)
+    names = tuple(fields)
+    return lambda item: tuple(_field(item, name) for name in names)
+
+
+def _field(item: Any, name: str) -> Any:
+    if isinstance(item, Mapping):
+        return item[name]
+    return item[int(name)] if name.isdigit() else getattr(item, name)
+
+
+class LatchChannel(Channel):
+    """Passes every item on and keeps the last one per `key` (a field, several, or none: one for all).
+
+    A port that connects later receives the content first (`replay=True`); a pull reads it.
+    Extended interface: `get(key)`, `items()`.
+
+    Attributes:
+        overwritten: Items that another one with the same key has replaced.
+    """
+
+    kind: ClassVar[str] = "latch"
+    pull_mode: ClassVar[PullMode] = "read"
+    refuses_whole: ClassVar[bool] = True
+
+    def __init__(self, name: str, *, key: str | list[str] | None = None, replay: bool = True) -> None:
+        super().__init__(name)
+        self._key = key_reader(key)
+        self._replay = replay
+        self.overwritten = 0
+        self._kept: dict[Any, Any] = {}
+        self._lock = threading.RLock()
+
+    def entry(self, outlets: Sequence[Outlet]) -> Entry:
+        """Store, then pass on."""
+        deliver = fan_out([outlet.entry for outlet in outlets])
+        entry = self._storing(deliver)
+        entry.probe = self._storing(deliver.probe)
+        return entry
+
+    def kept_for(self, port: str) -> list[Any]:
+        """Return the content, if `replay` is set."""
+        return self.items() if self._replay else []
+
+    def get(self, key: Any = None, default: Any = None) -> Any:
+        """Return the last item with *key*."""
+        return self._kept.get(key, default)
+
+    def items(self) -> list[Any]:
+        """Return the last item of every key."""
+        with self._lock:
+            return list(self._kept.values())
+
+    def read(self, port: str) -> list[Any]:
+        """Return the last item of every key."""
+        return self.items()
+
+    def metrics(self) -> dict[str, int | float | str]:
+        """Return the number of keys kept, items taken, and items overwritten."""
+        keys = len(self._kept)
+        return {"keys": keys, "taken": keys + self.overwritten, "overwritten": self.overwritten}
+
+    def capture(self) -> Mapping[str, Any]:
+        """Return the items and counts."""
+        return {"items": self.items(), "overwritten": self.overwritten}
+
+    def restore(self, held: Mapping[str, Any]) -> None:
+        """Store the items again."""
+        self._store(held["items"])
+        self.overwritten = held.get("overwritten", 0)
+
+    def exchange(self, replace: Callable[[Any], Any]) -> None:
+        """Apply *replace* to every item."""
+        with self._lock:
+            items = [replace(item) for item in self._kept.values()]
+            self._kept.clear()
+            self._store(items)
+
+    def _storing(self, deliver: Entry) -> Entry:
+        store = self._store
+
+        def push(item: Any) -> None:
+            store((item,))
+            deliver.push(item)
+
+        def push_batch(batch: Any) -> None:
+            store(to_items(batch))
+            deliver.push_batch(batch)
+
+        return Entry(push, push_batch, deliver.control)
+
+    def _store(self, items: Collection[Any]) -> None:
+        keyed = {self._key(item): item for item in items}  # first: an item without a key changes nothing
+        with self._lock:
+            before = len(self._kept)
+            self._kept |= keyed
+            self.overwritten += len(items) - (len(self._kept) - before)
 
 
 class TableChannel(LatchChannel):
@@ -26,14 +133,14 @@ class TableChannel(LatchChannel):
             raise MeshError(f"the table {name!r} needs a key: key='field', or a list of fields")
         super().__init__(name, key=key, replay=False)
         self._readers = {field: key_reader(field) for field in index or ()}
-        self.deleted = 0
         self._index: dict[str, dict[Any, dict[Any, None]]] = {field: {} for field in self._readers}
+        self.deleted = 0
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def find(self, **equal: Any) -> list[Any]:
-        """The rows whose fields equal the given values; through an index where one of the fields has one."""
+        """Return the rows whose fields equal the given values; by an index where one of the fields has one."""
         with self._lock:
             indexed = next((field for field in equal if field in self._index), None)
             if indexed is None:
@@ -44,11 +151,11 @@ class TableChannel(LatchChannel):
         return [row for row in rows if all(read(row) == value for read, value in readers)]
 
     def scan(self, where: Callable[[Any], bool] | None = None) -> list[Any]:
-        """All rows, or those for which *where* holds."""
+        """Return all rows, or those for which *where* holds."""
         return [row for row in self.items() if where is None or where(row)]
 
     def delete(self, key: Any) -> bool:
-        """Forget the row with *key*; tells whether there was one."""
+        """Delete the row with *key*; `False` if there is none."""
         with self._lock:
             row = self._kept.pop(key, None)
             if row is None:
@@ -58,12 +165,12 @@ class TableChannel(LatchChannel):
             return True
 
     def metrics(self) -> dict[str, int | float | str]:
-        """How many rows there are, how many items have come, and what has become of the others."""
+        """Return the number of rows kept, items taken, rows overwritten and rows deleted."""
         rows, gone = len(self._kept), {"overwritten": self.overwritten, "deleted": self.deleted}
         return {"rows": rows, "taken": rows + sum(gone.values()), **gone}
 
     def capture(self) -> Mapping[str, Any]:
-        """All rows, and the counts."""
+        """Return the rows and counts."""
         return {**super().capture(), "deleted": self.deleted}
 
     def restore(self, held: Mapping[str, Any]) -> None:
@@ -72,14 +179,14 @@ class TableChannel(LatchChannel):
         self.deleted = held.get("deleted", 0)
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
-        """Put what *replace* gives in the place of every row."""
+        """Apply *replace* to every row."""
         with self._lock:
             for index in self._index.values():
                 index.clear()
             super().exchange(replace)
 
     def _store(self, items: Collection[Any]) -> None:
-        # First of all: an item that lacks a field leaves everything as it was.
+        # First: an item that lacks a field, or has one that cannot be a key, changes nothing.
         read = [(item, self._key(item), [(f, reader(item)) for f, reader in self._readers.items()]) for item in items]
         for _, key, fields in read:
             hash((key, *(value for _, value in fields)))

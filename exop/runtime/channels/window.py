@@ -1,4 +1,4 @@
-"""`window`: finite pieces of an infinite stream, an own window for each connected port (paper §2.2)."""
+"""`window`: finite pieces of an infinite stream, with a window for each connected port (paper §2.2)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from exop.errors import MeshError, UnknownName
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.ports import PortType
 from exop.runtime.channel import Channel, Outlet, PullMode
-from exop.runtime.channels.latch import key_reader
-from exop.runtime.channels.port_window import PortWindow
-from exop.runtime.channels.succession import Succession, Windows, last_of, restored, succeed
+from exop.runtime.channels.port_window import PortWindow, Succession, Windows, last_of, restored, succeed
+from exop.runtime.channels.table import key_reader
 from exop.runtime.convert import to_items
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.entry import NOWHERE, Entry, Unwind, Way, Work, fan_out, in_turn
@@ -25,8 +24,8 @@ class WindowChannel(Channel):
     """Gives each connected port a window of its own; the port receives `list[T]`.
 
     By count (`count=10, slide=5`), by event time (`seconds=60, slide=10, time="field"`; a window that holds an item is
-    due when an item or punctuation says that its end has come, and at the end of the stream), or by explicit eviction
-    (`evict=True`: with every item the slet receives its whole `Window` and calls `evict(n)` on it).
+    due when an item or punctuation has a time at or behind its end, and at the end of the stream), or by explicit
+    eviction (`evict=True`: with every item the slet receives its whole `Window` and calls `evict(n)` on it).
     `ports={"node.port": {...}}` gives one port other sizes. Items that come after their last window was due are
     counted (`late`). A pull reads the items in the port's window.
     """
@@ -61,18 +60,18 @@ class WindowChannel(Channel):
 
     @classmethod
     def carries(cls, pushed: PortType) -> PortType:
-        """Lists of what is pushed; rows of columns are dictionaries."""
+        """Return lists of the pushed type; rows of columns are dictionaries."""
         item = dict if pushed.form == "columns" else pushed.item
         return dataclasses.replace(pushed, item=GenericAlias(list, (item,)), form="item", schema=None)
 
     def readers(self, ports: Sequence[str]) -> None:
-        """A port that pulls has a window of its own too."""
+        """Give each port that pulls a window of its own."""
         self._readers = tuple(ports)
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
-        """Each port behind its own window; a port that stays connected keeps its items."""
+        """Put each port behind its window; a port that stays connected keeps its items."""
         known, ports = dict(self._windows), (*self._readers, *(outlet.port for outlet in outlets))
-        # In their places: work that is left behind may come back by ways that were compiled before.
+        # In place: unfinished work may come back by ways that were compiled before.
         self._windows.clear()
         self._windows.update({port: known.get(port) or self._window(port) for port in ports})
         self._targets.update(dict.fromkeys(ports, NOWHERE) | {outlet.port: outlet.entry for outlet in outlets})
@@ -80,11 +79,11 @@ class WindowChannel(Channel):
         return fan_out(self.ways)
 
     def bound_back(self) -> Callable[[], None]:
-        """Return what brings back the windows of ports that are disconnected, should that be undone."""
+        """Return a function that restores the windows of disconnected ports."""
         return partial(self._windows.update, dict(self._windows))
 
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
-        """Let the windows of a port whose sizes change run to their end, or close them: they leave with what comes."""
+        """Let the open windows of changed ports run to their end, or close them: they leave with the next item."""
         fresh = WindowChannel(self.name, **settings)
         before, kept = (self._sizes, self._per_port), dict(self._windows)
         marks = [(last, last.until, last.left) for last in map(last_of, self._windows.values())]
@@ -103,25 +102,25 @@ class WindowChannel(Channel):
         return undo
 
     def send_closed(self) -> None:
-        """Let closed windows leave, though nothing comes."""
+        """Send the closed windows."""
         for port, windows in self._windows.items():
             if isinstance(windows, Succession):
                 _deliver(self._targets[port], windows.take_closed())
 
     def read(self, port: str) -> list[Any]:
-        """Return the items that a pull sees: those in the port's window."""
+        """Return the items in the port's window."""
         window = self._windows.get(port)
         return list(window.items) if window else []
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Over all ports: items held, taken, and late; all others were delivered for the last time, and evicted."""
+        """Return, over all ports, the items held, late, taken and evicted (delivered for the last time)."""
         windows = self._windows.values()
         held, late = sum(len(window.items) for window in windows), sum(window.late for window in windows)
         taken = sum(self._taken[port] for port in self._windows)
         return {"items": held, "late": late, "taken": taken, "evicted": taken - late - held}
 
     def capture(self) -> Mapping[str, Any]:
-        """The open windows by port."""
+        """Return the open windows by port."""
         return {port: {**windows.capture(), "taken": self._taken[port]} for port, windows in self._windows.items()}
 
     def restore(self, held: Mapping[str, Any]) -> None:
@@ -131,7 +130,7 @@ class WindowChannel(Channel):
             self._windows[port] = restored(state, self._window(port), lambda sizes, port=port: self._make(port, sizes))  # type: ignore[misc]
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
-        """Put what *replace* gives in the place of every item of the open windows."""
+        """Apply *replace* to every item of the open windows."""
         done: dict[int, tuple[Any, Any]] = {}  # an item may be in windows of several sizes, and stays one item
 
         def replaced(item: Any) -> Any:
@@ -166,15 +165,17 @@ class WindowChannel(Channel):
     def _way(self, port: str, *, probing: bool = False) -> Entry:
         all_windows, targets, taken = self._windows, self._targets, self._taken
 
-        def into() -> Entry:  # read each time: work that is left behind may come back after the port was bound anew
+        def into() -> Entry:  # read each time: unfinished work may come back after the port was bound anew
             return targets[port].probe if probing else targets[port]
 
         def push(item: Any) -> None:
             windows = all_windows[port]
-            if type(windows) is Succession and windows.over:  # those of other sizes have come to their end
-                windows = all_windows[port] = self._settled(windows)
-            elif type(windows) is Succession:
-                windows.check((item,))
+            if type(windows) is Succession:
+                if windows.over:  # the windows of the former sizes
+                    windows.new.late = windows.late
+                    windows = all_windows[port] = windows.new
+                else:
+                    windows.check((item,))
             due = windows.add(item)
             taken[port] += 1
             _deliver(into(), due)
@@ -200,20 +201,13 @@ class WindowChannel(Channel):
             entry.stand_at(f"window {self.name} | {port}")
         return entry
 
-    @staticmethod
-    def _settled(windows: Windows) -> Windows:
-        """The newest windows alone, with what came late before."""
-        last = last_of(windows)
-        last.late = windows.late
-        return last
-
 
 def _deliver(entry: Entry, due: Iterable[Any], way: Way = "push") -> None:
-    """Push the windows that are due, in turn; those that are not delivered stay due, whatever the error is.
+    """Push the windows that are due, in turn; after an error those that are left stay due.
 
-    A window that is due has left the channel, so it cannot be made again from the item that completed it. An error of
-    `entry` is therefore turned into an `Unwind` here: passed on, it would count as the channel's refusal of that item.
-    An error of *due* itself is such a refusal.
+    A due window has left the channel, so it cannot be made again from the item that completed it. An error of `entry`
+    therefore becomes an `Unwind` here: passed on, it would count as the channel's refusal of that item. An error of
+    *due* itself is such a refusal.
     """
     rest, push = iter(due), getattr(entry, way)
     for payload in rest:
@@ -229,10 +223,10 @@ def _deliver(entry: Entry, due: Iterable[Any], way: Way = "push") -> None:
 
 
 def port_of(channel: WindowChannel, window: object) -> str | None:
-    """The port whose open window this very object is: its slet evicts from it."""
+    """Return the port whose open window is this object, from which its slet evicts."""
     return next((port for port, one in channel._windows.items() if one.items is window), None)
 
 
 def open_window(channel: WindowChannel, port: str) -> list[Any]:
-    """The open window of a port itself, not a copy."""
+    """Return the open window of a port itself, not a copy."""
     return channel._windows[port].items

@@ -18,9 +18,9 @@ from exop.runtime.entry import Unwind, Wait, Work
 from exop.runtime.inlets import Inlet, Inlets
 
 if TYPE_CHECKING:
-    from exop.runtime.channels.buffered import Buffered
+    from exop.runtime.channels.queue import Buffered
 
-#: So many items of every driver are measured at first, so that short runs have figures too.
+#: The number of items of every driver that are measured at first, so that short runs have figures too.
 FIRST = 16
 #: A local of each thread: the driver that it runs, or works for.
 _LOCAL = threading.local()
@@ -31,12 +31,12 @@ class Halted(BaseException):
 
 
 def current_driver() -> Driver | None:
-    """The driver that the calling thread runs, if it runs one."""
+    """Return the driver that the calling thread runs, if any."""
     return getattr(_LOCAL, "driver", None)
 
 
 def be_driver(driver: Driver | None) -> None:
-    """The calling thread runs *driver* from now on, or none."""
+    """Let the calling thread run *driver* from now on, or none."""
     _LOCAL.driver = driver
 
 
@@ -73,30 +73,29 @@ class Signal:
         return self._unset.acquire(timeout=-1 if timeout is None else timeout)
 
 
-def _unheard() -> None:
-    """Notify no one: the default callback."""
-
-
 class Driver:
     """The base of all drivers: the flags of the safe point, parking, and waiting for a condition.
 
     Attributes:
         busy: An item of this driver is under way.
         attention: There is a request for the next safe point: read once per item.
-        idle: Called when there is nothing to do, before the driver sleeps; what it returns is then done.
-        told: Called when the in-flight items are processed, and when the driver leaves.
-        strand: Called with an error that no policy handles, and the work in flight: returns what to wait for.
-        waits_at: The full queue at which it waits for room.
-        partner: The driver that pushes what comes of the items that this one takes in: an engine's.
-        held_by: The suspended slet for which the driver waits with work in flight.
-        inlets: Where its unfinished work waits, to be done before anything else.
-        anew: The iteration is to begin anew at the next safe point.
+        sleeping: It has nothing to do, and waits for `wake`.
+        halting, retired, ending, anew: Requests to leave at once, to leave to a successor, to end the stream, and to
+            begin the iteration anew.
+        probing: The next item is to be measured.
         parked: It waits at its safe point, outside of a slet that it iterates.
-        draining: It puts out what it has, whether there is room or not, before it is closed.
-        only: The queues that it drains for the moment, if not all that it has.
+        draining: It puts everything out before it is closed, whether there is room or not.
+        idle: Called when there is nothing to do, before the driver sleeps; returns a function to call then.
+        told: Called when the in-flight items are processed, and when the driver leaves.
+        strand: Called with an error that no policy handles, and the work in flight; returns what to wait for.
+        waits_at: The full queue at which it waits for room.
+        partner: An engine's driver, which pushes the results of the items that this one takes in.
+        held_by: The suspended slet for which the driver waits with work in flight.
+        only: The queues that it drains for the moment, if not all of its own.
+        inlets: Its unfinished work, which is done before anything else.
         rank: How far downstream it begins.
-        count: Items that this driver has pushed one by one from its loop.
-        rows: All others that it has pushed: in batches, or behind what left by further ports.
+        count: The items pushed one by one from its loop, by the short way.
+        rows: All other items pushed: in batches, behind those of further ports, or at a request.
     """
 
     def __init__(self, name: str) -> None:
@@ -107,7 +106,7 @@ class Driver:
         self.count = self.rows = 0
         self.origin = 0.0
         self.idle: Callable[[], Callable[[], None] | None] | None = None
-        self.told: Callable[[], None] = _unheard
+        self.told: Callable[[], None] = lambda: None
         self.strand: Callable[[BaseException, Work | None], Unwind | None] | None = None
         self.waits_at: Buffered | None = None
         self.partner: Driver | None = None
@@ -128,17 +127,23 @@ class Driver:
 
     @property
     def hurried(self) -> bool:
-        """Whether another thread waits for the driver's item: a full queue must not hold it up."""
+        """Whether another thread waits for the driver's item, so that no full queue may hold it up."""
         return self._closers > 0 or self.draining
 
     def wake(self) -> None:
-        """Make a waiting driver look again at what it waits for."""
+        """Make a waiting driver check its condition again."""
         self.sleeping = False
         self.notify()
 
     def notify(self) -> None:
         """Make the driver look at its flags."""
         self._signal.set()
+
+    def _request(self, flag: str) -> None:
+        with self._flags:
+            setattr(self, flag, True)
+            self.attention = True
+        self.notify()
 
     def close(self, watcher: Callable[[], None] | None = None) -> None:
         """Ask the driver to park at its next safe point; *watcher* is called, in its thread, whenever it rests."""
@@ -160,24 +165,18 @@ class Driver:
 
     def end(self) -> None:
         """Ask a source to end its stream at the next safe point."""
-        with self._flags:
-            self.ending = self.attention = True
-        self.notify()
+        self._request("ending")
 
     def halt(self) -> None:
         """Ask the driver to leave at the next safe point, whatever is left undone."""
-        with self._flags:
-            self.halting = self.attention = True
-        self.notify()
+        self._request("halting")
 
     def retire(self) -> None:
         """Ask the driver to leave: a successor sends what it has not sent (`surrender`), and the end."""
-        with self._flags:
-            self.retired = self.attention = True
-        self.notify()
+        self._request("retired")
 
     def surrender(self) -> list[Work]:
-        """Give away what its slet has put out and the driver has not sent: it is parked, and will leave."""
+        """Give away the output of its slet that the driver has not sent; it is parked, and will leave."""
         return []
 
     @property
@@ -187,12 +186,10 @@ class Driver:
 
     def prompt(self) -> None:
         """Make the driver look into its inlets as soon as possible; any thread may call this."""
-        with self._flags:
-            self.attention = True
-        self.notify()
+        self._request("attention")
 
     def measure_next(self) -> None:
-        """Ask the driver to take the instrumented way for its next item."""
+        """Have the next item measured."""
         with self._flags:
             self.probing = self.attention = True
 
@@ -200,14 +197,8 @@ class Driver:
         """Wait until nothing of this driver is under way; `False` when *timeout* seconds were not enough."""
         return self._watched(lambda: not self.busy, timeout)
 
-    def take_up(self) -> None:
-        """Finish what waits in the inlets: from a checkpoint, or from another driver that has left."""
-        if self.filled:
-            self.busy = True
-            self._catch_up()
-
     def _watched(self, ready: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait, in another thread than the driver's, until *ready()* holds; the driver notifies when it rests."""
+        """Wait, in another thread than the driver's, until *ready()* holds; it is checked when the driver rests."""
         deadline = None if timeout is None else time.monotonic() + timeout
         news = Signal()
         self.watch(news.set)
@@ -227,14 +218,11 @@ class Driver:
         self._watchers.append(watcher)
 
     def unwatch(self, watcher: Callable[[], None]) -> None:
-        """Call it no more."""
+        """Stop calling *watcher*."""
         self._watchers.remove(watcher)
 
     def attend(self) -> bool:
-        """The safe point, taken when `attention` is set: park while closed, leave when halting.
-
-        Returns whether the next item is to be measured. The caller has set `busy`.
-        """
+        """Pass the safe point, with `busy` set, when `attention` is; returns whether to measure the next item."""
         self.stand_by()
         with self._flags:
             probe, self.probing = self.probing or self._first > 0, False
@@ -243,13 +231,13 @@ class Driver:
         return probe
 
     def stand_by(self) -> None:
-        """The safe point of a driver that has no item: park while closed, leave when halting, finish what waits."""
+        """Park while closed, leave when halting, finish unfinished work."""
         self._park()
         if not self._at_work and self.filled:
             self._catch_up()
 
     def _park(self) -> None:
-        while self._closers and not (self.halting or self.retired):  # who was suspended leaves all the same
+        while self._closers and not (self.halting or self.retired):  # a suspended driver leaves all the same
             self.parked = True
             self.rest()
             self._signal.wait()
@@ -259,16 +247,13 @@ class Driver:
             raise Halted
 
     def rest(self) -> None:
-        """Note that nothing is under way, and notify those who wait for it."""
+        """Note that nothing is under way, and notify the watchers."""
         self.busy = False
         for watcher in list(self._watchers):
             watcher()
 
     def wait_for(self, ready: Callable[[], Any], timeout: float | None = None) -> None:
-        """Wait inside an item until *ready()* holds (the thread that makes it hold calls `wake`), or the driver halts.
-
-        With *timeout*, wait at most so many seconds.
-        """
+        """Wait inside an item until *ready()* holds; the thread that makes it hold calls `wake`."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not ready():
             if self.halting:
@@ -278,6 +263,18 @@ class Driver:
                 return
             if not self._signal.wait(left):
                 return
+
+    def waits_for(self, driver: Driver) -> bool:
+        """Whether this driver is *driver*, or waits, in the end, for it to make room."""
+        seen: set[Driver] = set()
+        owner: Driver | None = self
+        while owner is not None and owner not in seen:
+            seen.add(owner)
+            owner = owner.partner or owner
+            if owner is driver:
+                return True
+            owner = owner.waits_at.worker if owner.waits_at is not None else None
+        return False
 
     def defer(self, queue: Buffered) -> bool:
         """Whether the driver waits for room in *queue* at its next safe point, rather than inside the call."""
@@ -292,7 +289,7 @@ class Driver:
         self.sleeping = False
 
     def rest_idly(self) -> None:
-        """Nothing waits to be done: rest, and do what the one who watches for idleness has to say (`idle`)."""
+        """Rest, since nothing waits to be done, and do what `idle` returns."""
         self.rest()
         todo = self.idle() if self.idle is not None else None
         if todo is not None:
@@ -304,19 +301,19 @@ class Driver:
                 self.unwound(error)
 
     def unwound(self, error: BaseException, in_hand: Work | None = None) -> None:
-        """Finish what was left when the driver unwound, as soon as that is possible; may unwind again and again.
+        """Finish what was left when the driver unwound, as soon as that is possible; it may unwind again.
 
-        Until then the driver counts as parked: the work waits in inlets, which a change may give to others.
+        Until then the driver counts as parked: the work waits in inlets, which a change may give to other drivers.
         """
         self.inlets.keep(self, self.unwinding(error, in_hand).work)
         if not self._at_work:
             self._catch_up()
 
     def unwinding(self, error: BaseException, in_hand: Work | None = None) -> Unwind:
-        """Turn an error that has reached the driver into what it waits for.
+        """Turn an error that has reached the driver into an `Unwind`, which names what to wait for.
 
-        Every slet has a policy of its own: an error that is no `Unwind` is a defect, or a lack of memory. The driver
-        keeps *in_hand* until a component that it runs is resumed or replaced; of a fan-out, some may get it twice.
+        Every slet has a policy of its own: any other error is a defect, or a lack of memory. The driver keeps *in_hand*
+        until a component that it runs is resumed or replaced; of a fan-out, some targets may receive it twice.
         """
         if issubclass(type(error), Unwind):
             unwound: Unwind = error  # type: ignore[assignment]
@@ -329,7 +326,7 @@ class Driver:
         return stranded or self.crashed(error)
 
     def crashed(self, error: BaseException) -> NoReturn:
-        """Leave by a defect: there is nothing that could be resumed."""
+        """Leave because of a defect: there is nothing to resume."""
         raise error
 
     def _catch_up(self) -> None:
@@ -356,21 +353,21 @@ class Driver:
         self.told()
 
     def _hold_for(self, work: Work, wait: Wait) -> None:
-        """Wait until *work*, the first in the inlets, can be done, or is not the driver's any more."""
+        """Wait until *work*, the first in the inlets, can be done, or was given to another driver."""
 
         def first() -> Inlet | None:
             inlet = self.inlets.first(self)
             return inlet if inlet is not None and inlet.items[0] is work else None
 
         self.hold(wait.where, lambda: first() is None or wait.ready(), wait.patience)
-        if (inlet := first()) is not None:  # done in any case now, also when patience has come to its end
+        if (inlet := first()) is not None:  # done now, also after *patience*
             inlet.items[0] = replace(work, wait=None)
 
     def hold(self, place: str, until: Callable[[], Any], timeout: float | None = None) -> None:
         """Wait at *place* inside an item, as a safe point: at most *timeout* seconds, and while it is to be parked."""
         deadline = None if timeout is None else time.monotonic() + timeout
 
-        def gone() -> bool:  # asked to leave, and nothing more to do: it need not wait for a repair
+        def gone() -> bool:  # with nothing more to do, it need not wait for a repair
             return self.retired and not self.filled
 
         self.held_by = place

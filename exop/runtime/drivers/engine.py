@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from exop.errors import ChannelClosed
@@ -13,14 +14,14 @@ from exop.runtime.entry import Work
 
 #: A function that sends a payload: called with it, and with whether to use the instrumented path.
 Send = Callable[[Any, bool], None]
-#: A push as something to be done; called with whether the push was begun.
+#: Makes the work for another driver out of a push; called with whether the push was begun.
 Pending = Callable[[bool], Work]
 
 
 class EngineDriver(Driver):
     """Lets one thread of the slet push at a time; every push is a safe point.
 
-    It begins closed: what an engine pushes while it opens waits until everything is open.
+    It begins closed: a push of an engine that is still opening waits until everything is open.
 
     Args:
         name: Names it in messages.
@@ -36,8 +37,7 @@ class EngineDriver(Driver):
         self._turn = threading.RLock()
         self._hand: Pending | None = None
         self._finish = finish
-        self._started = False
-        self._over = self._prompted = False
+        self._started = self._over = self._prompted = False
         self.close()
 
     def begin(self) -> None:
@@ -47,10 +47,7 @@ class EngineDriver(Driver):
             self.open()
 
     def drive(self, send: Send, payload: Any, *, work: Pending | None = None) -> None:
-        """Carry out one push of the slet's, parking before it when asked to; `count` counts it.
-
-        *work* gives the same as something to be done by another driver, if this one is replaced meanwhile; it is called
-        with whether the push was begun.
+        """Carry out one push of the slet, behind a safe point; *work* serves a successor that takes it over there.
 
         Raises:
             ChannelClosed: the stream was ended from outside: nothing more can be pushed.
@@ -73,7 +70,7 @@ class EngineDriver(Driver):
                 self.rest()
 
     def _attended(self, work: Pending | None) -> bool:
-        """Reach the safe point with a push in flight, which a successor may take over."""
+        """Pass the safe point with a push in flight."""
         self._hand = work
         try:
             probe = self.attend()
@@ -89,7 +86,7 @@ class EngineDriver(Driver):
         return [hand(False)] if hand is not None else []
 
     def prompt(self) -> None:
-        """Make the driver look into its inlets; the slet's own threads may not push for a long time."""
+        """Look into the inlets in another thread; the slet's own threads may not push for a long time."""
         super().prompt()
         with self._flags:
             if not self._prompted:
@@ -97,29 +94,23 @@ class EngineDriver(Driver):
                 self._prompted = True
 
     def _do_given(self) -> None:
-        try:
-            with self._turn, acting_as(self):
-                with self._flags:
-                    self._prompted = False  # before it looks: work that comes later has a thread of its own
-                self.busy = True
-                try:
-                    self.stand_by()
-                finally:
-                    self.rest()
-        except Halted:
-            return
+        with suppress(Halted), self._turn, acting_as(self):
+            with self._flags:
+                self._prompted = False  # before it looks: work that comes later has a thread of its own
+            self.busy = True
+            try:
+                self.stand_by()
+            finally:
+                self.rest()
 
     def end(self) -> None:
-        """End the stream behind what is being pushed now; later pushes are refused."""
+        """End the stream behind the push under way; later pushes are refused."""
         super().end()
         # The turn may be taken by a push that waits: the request for the end does not wait with it.
         threading.Thread(target=self._end, name=f"exop {self.name} ends", daemon=True).start()
 
     def _end(self) -> None:
-        try:
-            with self._turn:
-                if not (self._over or self.retired):
-                    self._finish()
-                    self._over = True
-        except Halted:
-            return
+        with suppress(Halted), self._turn:
+            if not (self._over or self.retired):
+                self._finish()
+                self._over = True

@@ -16,14 +16,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from exop.runtime.drivers.base import Signal
-from exop.runtime.drivers.thread import report_crash
 
 if TYPE_CHECKING:
     from exop.runtime.drivers.worker import Worker
 
-#: After so many seconds in one call a worker no longer counts among those that run.
+#: The seconds in one call after which a worker no longer counts among those that run.
 HANDOFF: Final = 0.02
-#: A thread beyond the base leaves after so many idle seconds.
+#: The idle seconds after which a thread beyond the base leaves.
 IDLE: Final = 0.2
 
 
@@ -64,13 +63,17 @@ class Pool:
         self._due: deque[Worker] = deque()
         self._seats: set[Seat] = set()
         self._idle: dict[Seat, None] = {}
-        self._running = 0
-        self._users = 0
+        self._running = self._users = 0
         self._backlog = Signal()
         self._monitored = self._watching = False
 
+    @property
+    def crowded(self) -> bool:
+        """Whether workers wait for their turn."""
+        return bool(self._due)
+
     def enlist(self) -> None:
-        """Count a worker that begins. As long as there is one, so are a thread that runs workers and the monitor.
+        """Count a worker that begins. As long as there is one, there are a thread that runs workers and the monitor.
 
         Raises:
             RuntimeError: the system has no more threads; the worker is not counted.
@@ -86,17 +89,11 @@ class Pool:
                 raise RuntimeError("can't start new thread")
 
     def dismiss(self) -> None:
-        """A worker has left; with the last one all threads leave."""
+        """Count out a worker that has left; with the last one all threads leave."""
         with self._lock:
             self._users -= 1
             if not self._users:
                 self._send_home()
-
-    def _send_home(self) -> None:
-        """Let the idle threads, and the monitor, leave; called with the lock held."""
-        while self._idle:
-            self._idle.popitem()[0].signal.set()
-        self._backlog.set()
 
     def schedule(self, worker: Worker) -> None:
         """Run *worker* soon: for another turn, if it is in one. Any thread may call this."""
@@ -107,11 +104,6 @@ class Pool:
             worker.scheduled = True
             self._due.append(worker)
             self._staff()
-
-    @property
-    def crowded(self) -> bool:
-        """Whether workers wait for their turn."""
-        return bool(self._due)
 
     @contextmanager
     def away(self, worker: Worker) -> Iterator[None]:
@@ -128,20 +120,27 @@ class Pool:
             with self._lock:
                 self._claim(seat)
 
+    # The methods below are called with the lock held, but for those that a thread runs.
+
+    def _send_home(self) -> None:
+        while self._idle:
+            self._idle.popitem()[0].signal.set()
+        self._backlog.set()
+
     def _claim(self, seat: Seat) -> None:
         if not seat.counts:
             seat.counts = True
             self._running += 1
 
     def _release(self, seat: Seat) -> None:
-        """Another thread may run in the place of this one; called with the lock held."""
+        """Let another thread run in the place of this one."""
         if seat.counts:
             seat.counts = False
             self._running -= 1
             self._staff()
 
     def _staff(self) -> None:
-        """Wake or start a thread for the workers that are due, if one may run; called with the lock held."""
+        """Wake or start a thread for the workers that are due, if one may run; else the monitor looks for a slot."""
         if not self._due:
             return
         if self._running < self.size:
@@ -150,20 +149,16 @@ class Pool:
                 seat, _ = self._idle.popitem()
                 seat.counts = True
                 seat.signal.set()
-            elif not self._start():  # the monitor tries again
-                self._running -= 1
-                self._watch()
-        else:
-            self._watch()
-
-    def _watch(self) -> None:
-        """Let the monitor look at the threads: workers are due, and every slot is taken."""
+                return
+            if self._start():
+                return
+            self._running -= 1
         if not self._watching:
             self._watching = True
             self._backlog.set()
 
     def _start(self, *, idle: bool = False) -> bool:
-        """Start a thread; `False` if the system has no more. Called with the lock held."""
+        """Start a thread; `False` if the system has no more."""
         seat = Seat(counts=not idle)
         try:
             threading.Thread(target=self._run, args=(seat,), name="exop worker", daemon=True).start()
@@ -181,17 +176,9 @@ class Pool:
             if leaves:
                 return
             if worker is not None:
-                more = self._turn(worker, seat)
+                more = worker.turn(seat)
             elif not seat.signal.wait(IDLE if len(self._seats) > self.size else None) and self._leaves(seat):
                 return
-
-    @staticmethod
-    def _turn(worker: Worker, seat: Seat) -> bool:
-        try:
-            return worker.turn(seat)
-        except BaseException as error:  # noqa: BLE001 (the thread goes on with other workers)
-            report_crash(worker, error)
-            return False
 
     def _next(self, seat: Seat, *, more: bool) -> tuple[Worker | None, bool]:
         """Note the end of a turn and take the next worker; `None` when there is none, and whether to leave then."""
@@ -231,7 +218,7 @@ class Pool:
             return True
 
     def _monitor(self) -> None:
-        """While workers are due and every slot is taken, look for those that stay in one call, or in one turn."""
+        """While workers are due, look for those that stay in one call or turn, and try again to start a thread."""
         while True:
             with self._lock:
                 self._watching = bool(self._due)
@@ -240,7 +227,7 @@ class Pool:
                     return
                 for seat in list(self._seats) if self._due else ():
                     self._look_at(seat, time.monotonic())
-                if self._running < self.size:  # a thread could not be started before
+                if self._running < self.size:
                     self._staff()
                 pause = HANDOFF if self._watching else None
             self._backlog.wait(pause)

@@ -1,15 +1,16 @@
-"""The driver around a slet that the platform iterates: an α-slet, or one that pulls its inputs."""
+"""Drivers with a thread of their own: above all the one around a slet that is iterated, a source or one that pulls."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
+from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream
-from exop.runtime.drivers.base import Halted
-from exop.runtime.drivers.thread import ThreadDriver
+from exop.runtime.drivers.base import Driver, Halted, be_driver
 from exop.runtime.entry import NOWHERE, Entry, Unwind, Way, Work, items_of
 from exop.runtime.metrics import Flow
 
@@ -18,12 +19,107 @@ Yields = Literal["items", "mixed", "batches"]
 Broken = Callable[[BaseException], bool]
 
 
+class ThreadDriver(Driver):
+    """A driver that is a thread of its own.
+
+    Attributes:
+        crash: The error that has ended it, if it is not an error of a slet.
+        left: The thread has finished its work, until it is given more.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.crash: BaseException | None = None
+        self.left = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self) -> None:
+        """Start the thread; a driver starts once."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._main, name=f"exop {self.name}", daemon=True)
+            self._thread.start()
+
+    def begin(self) -> None:
+        """Begin to drive the slet: everything is open and bound."""
+        self.start()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until the thread has left; `False` when it has not within *timeout* seconds."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+        return not self.alive
+
+    def prompt(self) -> None:
+        """Make the driver look into its inlets; one that has left comes back for that."""
+        super().prompt()
+        with self._flags:
+            if self.left and not self.halting:
+                name, arguments = f"exop {self.name} (back)", (lambda: None, self._thread)
+                thread = threading.Thread(target=self._main, args=arguments, name=name, daemon=True)
+                thread.start()
+                self._thread, self.left = thread, False
+
+    def run(self) -> None:
+        """Push until there is nothing more to push."""
+        raise NotImplementedError
+
+    def _main(self, run: Callable[[], None] | None = None, before: threading.Thread | None = None) -> None:
+        if before is not None:
+            before.join()  # one thread at a time runs a driver, and notes that it rests
+        be_driver(self)
+        try:
+            self._keep_running(run or self.run)  # `_leave` has set `left`; a prompt since then has reset it
+        except Halted:
+            self.left = True
+        except BaseException as error:  # noqa: BLE001 (a defect, where nothing can be resumed any more)
+            self._note_crash(error)
+            self.left = True
+        finally:
+            self.rest()
+            self.told()
+
+    def _keep_running(self, run: Callable[[], None]) -> None:
+        """Run to the end; after a defect once more, when the component has been repaired."""
+        while True:
+            try:
+                run()
+                while not self._leave():
+                    self.busy = True
+                    self.stand_by()
+            except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+                self.busy = True
+                self.unwound(error)
+            else:
+                return
+
+    def crashed(self, error: BaseException) -> NoReturn:
+        """Leave at once: neither the end of the stream, nor anything else, goes out any more."""
+        self._note_crash(error)
+        self.halt()
+        raise Halted
+
+    def _note_crash(self, error: BaseException) -> None:
+        self.crash = error
+        logger("exop.runtime").error("a driver has crashed", driver=self.name, exc_info=error)
+
+    def _leave(self) -> bool:
+        """Leave, unless another thread has added work meanwhile."""
+        with self._flags:
+            self.left = not self.filled
+        return self.left
+
+
 class SourceDriver(ThreadDriver):
     """Iterates a slet and pushes what it yields; between two items is the safe point.
 
-    While a source is inside its own `next()` nothing of the driver is in flight downstream, so an idle source never
-    prevents a change of what is behind it. A slet that *pulls* has items in flight there: its safe points are its
-    pulls and its yields.
+    While a source is inside its own `next()`, nothing of the driver is in flight downstream, so an idle source never
+    prevents a change behind it. A slet that *pulls* has items in flight there: its safe points are its pulls and its
+    yields.
 
     Args:
         name: Names the thread.
@@ -31,12 +127,12 @@ class SourceDriver(ThreadDriver):
         broken: Decides what happens when the iterator raises.
         finish: Sends the end of the stream.
         flush: Sends what the slet pushed to further output ports between two items; `None` if it has none.
-        form: What is yielded: single items, items mixed with control items, or batches (lists or record batches).
+        form: The slet yields single items, items mixed with control items, or batches (lists or record batches).
         pulls: The slet takes its items from queues.
 
     Attributes:
-        hand: What was yielded and not yet pushed, while the driver is parked with it: its memento is one ahead of it.
-        over: The slet had ended when the checkpoint was taken that this driver goes on from.
+        hand: The item that was yielded and not yet pushed, while the driver is parked: the memento is one ahead of it.
+        over: The slet had ended when the checkpoint was taken from which this driver goes on.
     """
 
     def __init__(
@@ -66,18 +162,19 @@ class SourceDriver(ThreadDriver):
     def run(self) -> None:
         """Iterate until the source ends, or is asked to end; then send the end of the stream."""
         self.busy = True
-        self.take_up()
+        if self.filled:
+            self._catch_up()
         if self.over:
             return
         if self.hand is not None:
-            self._drain_any(iter(self.hand))
+            self._drain(iter(self.hand))
         self.busy = False
-        while not (self.retired or self.ending) and self._shall_go_on():
+        while not (self.retired or self.ending) and self._iterate_again():
             continue
         self.busy = True
         if self.attention and not self.retired:
             self.attend()
-        if self.retired:  # a successor says when the end comes
+        if self.retired:  # a successor sends the end
             return
         try:
             self._finish()
@@ -91,22 +188,33 @@ class SourceDriver(ThreadDriver):
         self._signal.set()
 
     def surrender(self) -> list[Work]:
-        """Give away what was yielded and is not pushed yet."""
+        """Give away the item that was yielded and is not pushed yet."""
         (item,), self.hand = self.hand or (None,), None
         if item is None:
             return []
         way = self._way(item)
-        self._count(way, item)
+        self.rows += items_of(way, item)
         return [Work(self.entry, way, item)]
 
-    def _shall_go_on(self) -> bool:
+    @property
+    def outside(self) -> bool:
+        """Whether it waits outside of the slet that it iterates, has left, or has not begun."""
+        return self.parked or self.held_by is not None or self.left or not self.alive
+
+    def _iterate_again(self) -> bool:
         """Iterate the slet; returns whether to do so once more."""
         with self._flags:
             self.anew = False
             self._settle()
         try:
-            self._iterate_once()
-        except Halted:  # how a slet that pulls is made to leave its pull
+            iterator = iter(self._iterate())
+            try:
+                self._drain(iterator)
+            finally:
+                close = getattr(iterator, "close", None)
+                if close is not None:
+                    close()
+        except Halted:  # this makes a slet leave its pull
             if self.halting or self.retired:
                 raise
         except BaseException as error:  # noqa: BLE001 (a source that calls sys.exit is one that raises)
@@ -116,88 +224,41 @@ class SourceDriver(ThreadDriver):
             return again
         return self.anew and not self.ending
 
-    def _iterate_once(self) -> None:
-        iterator = iter(self._iterate())
-        try:
-            if self._plain:
-                self._drain(iterator)
-            else:
-                self._drain_any(iterator)
-        finally:
-            close = getattr(iterator, "close", None)
-            if close is not None:
-                close()
-
     def _drain(self, iterator: Iterator[Any]) -> None:
-        """Push single items."""
-        push, count, between = self.entry.uncounted, self.count, self._pulls
+        """Push what the slet yields: single items by the short way, unless there is a request."""
+        push, count, between, mixed = self.entry.uncounted, self.count, self._pulls, not self._plain
         for item in iterator:
             self.busy = True
             try:
-                if self.attention:
-                    self.hand = (item,)
-                    probe = self.attend()
-                    if self.retired:
-                        return
-                    self.hand = None
-                    push = self.entry.uncounted
-                    if item is not None:
-                        self.count = count = count + 1
-                        if probe:
-                            self.origin = time.perf_counter()
-                            self.entry.probe.uncounted(item)
-                        else:
-                            push(item)
+                if mixed or self.attention:
+                    probe = False
+                    if self.attention:
+                        self.hand = (item,)
+                        probe = self.attend()
+                        if self.retired:
+                            return
+                        self.hand = None
+                        push = self.entry.uncounted
+                    self._send(item, probe=probe)
                 elif item is not None:
                     self.count = count = count + 1
                     push(item)
             except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
-                self._unwound_with(item, error)
+                # The item that the slet has yielded is still in flight.
+                in_hand = Work(self.entry, self._way(item), item) if item is not None else None
+                unwound = self.unwinding(error, in_hand)
+                self.hand = None
+                self.unwound(unwound)
                 push = self.entry.uncounted
             self.busy = between
-            if self.attention and self._shall_leave():
-                return
-
-    def _drain_any(self, iterator: Iterator[Any]) -> None:
-        """Push control items, batches, and what was pushed to further ports, beside items."""
-        for item in iterator:
-            self.busy = True
-            try:
-                probe = False
-                if self.attention:
-                    self.hand = (item,)
-                    probe = self.attend()
-                    if self.retired:
-                        return
-                    self.hand = None
-                self._send(item, probe=probe)
-            except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
-                self._unwound_with(item, error)
-            self.busy = self._pulls
-            if self.attention and self._shall_leave():
-                return
-
-    def _unwound_with(self, item: Any, error: BaseException) -> None:
-        """Handle the error of a push: the item that the slet has yielded is still in flight."""
-        in_hand = Work(self.entry, self._way(item), item) if item is not None else None
-        unwound = self.unwinding(error, in_hand)
-        self.hand = None
-        self.unwound(unwound)
-
-    def _shall_leave(self) -> bool:
-        if not self._pulls:
-            self.rest()
-        return self.ending or self.retired or self.anew
-
-    @property
-    def outside(self) -> bool:
-        """Closed, it waits outside of the slet that it iterates, has left, or has not begun: what it has is sent."""
-        return (
-            self.parked or self.held_by is not None or self.left or self._thread is None or not self._thread.is_alive()
-        )
+            if self.attention:
+                if not between:
+                    self.rest()
+                if self.ending or self.retired or self.anew:
+                    return
 
     def _send(self, item: Any, *, probe: bool) -> None:
-        """Send what the source yielded, behind what it pushed to further ports before."""
+        """Send an item behind those that the slet pushed to further ports before."""
         entry = self.entry.probe if probe else self.entry
         self.origin = time.perf_counter() if probe else self.origin
         way = self._way(item)
@@ -206,16 +267,12 @@ class SourceDriver(ThreadDriver):
                 self._flush()
             except Unwind as unwound:
                 if item is not None:
-                    self._count(way, item)
+                    self.rows += items_of(way, item)
                     unwound.then(entry, way, [item])
                 raise
         if item is not None:
-            self._count(way, item)
+            self.rows += items_of(way, item)
             getattr(entry, way)(item)
 
     def _way(self, item: Any) -> Way:
         return "control" if isinstance(item, CONTROL) else "push_batch" if self._batches else "push"
-
-    def _count(self, way: Way, item: Any) -> None:
-        """Count items that the next place counts, too; control items are none."""
-        self.rows += items_of(way, item)

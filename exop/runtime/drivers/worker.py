@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from exop.runtime.drivers.base import Driver, Halted, be_driver, current_driver
 from exop.runtime.drivers.pool import POOL, Pool, Seat
-from exop.runtime.drivers.thread import ThreadDriver
+from exop.runtime.drivers.source import ThreadDriver
 from exop.runtime.entry import Wait, Work
 
 if TYPE_CHECKING:
-    from exop.runtime.channels.buffered import Buffered
+    from exop.runtime.channels.queue import Buffered
 
-#: So many entries are taken from one queue before the worker looks at the others, and gives way to other workers.
-TURN = 64
+#: The number of entries after which a worker looks at its other queues, and gives way to other workers.
+TURN: Final = 64
 
 
 class Yielded(BaseException):
@@ -35,7 +35,7 @@ class Worker(ThreadDriver):
     Queues share a worker when they lead into one slet, which one driver at a time may run, or lie on one cycle. A queue
     that its own worker has filled beyond its capacity is drained before anything further upstream is touched.
 
-    An idle or closed worker has no thread: closing and opening it sets flags.
+    A worker that is idle, closed, waits for room, or waits for a suspended slet has no thread.
 
     Attributes:
         scheduled: It waits for its turn, or is in one; the pool's.
@@ -69,8 +69,13 @@ class Worker(ThreadDriver):
 
     @property
     def alive(self) -> bool:
-        """It has started and not left."""
+        """Whether it has started and not left."""
         return self._started and not self.left
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits in any of the queues that it drains."""
+        return not any(queue.entries for queue in self.only or self.queues)
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until it has left; `False` when it has not within *timeout* seconds."""
@@ -137,22 +142,15 @@ class Worker(ThreadDriver):
             return self._take_turn()
         except Yielded as yielded:
             return yielded.again
-        except Halted:
-            self.left = True
-            self._quit()
         except BaseException as error:  # noqa: BLE001 (a defect, where nothing can be resumed any more)
-            self._note_crash(error)
+            if not isinstance(error, Halted):
+                self._note_crash(error)
             self.left = True
             self._quit()
         finally:
             self.seat = None
             be_driver(None)
         return False
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing waits in any of the queues that it drains."""
-        return not any(queue.entries for queue in self.only or self.queues)
 
     def _take_turn(self) -> bool:
         self.parked = self.sleeping = False
@@ -164,30 +162,29 @@ class Worker(ThreadDriver):
             if (self.ending or self.retired) and self.empty and self._leave():
                 self._quit()
                 return False
-            moved = sum(self._drain_one(queue) for queue in self.queues)
+            moved = sum(self._drain(queue) for queue in self.queues)
             if not moved:
                 return self._busy_again()
             taken += moved
         return True
 
-    def _drain_one(self, queue: Buffered) -> int:
-        moved = took = self._drain(queue)
-        while queue.overfull and took:
-            took = self._drain(queue)
-            moved += took
-        return moved
-
     def _drain(self, queue: Buffered) -> int:
-        try:
-            return queue.drain(self, TURN)
-        except Yielded:
-            raise
-        except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
-            self.unwound(error)
-            return 1
+        """Deliver up to TURN entries of a queue, and more while it holds more than its capacity."""
+        moved = 0
+        while True:
+            try:
+                took = queue.drain(self, TURN)
+            except Yielded:
+                raise
+            except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+                self.unwound(error)
+                took = 1
+            moved += took
+            if not took or queue.depth <= queue.capacity:
+                return moved
 
     def _busy_again(self) -> bool:
-        """Nothing waits: rest until it is woken; returns whether there is something to do after all."""
+        """Rest until it is woken, since nothing waits; returns whether there is something to do after all."""
         self.busy = True
         if self.attention:
             self.stand_by()

@@ -30,8 +30,7 @@ from exop.runtime.budget import Owner, UserCall, UserCalls
 from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
-from exop.runtime.drivers.source import SourceDriver
-from exop.runtime.drivers.thread import ThreadDriver
+from exop.runtime.drivers.source import SourceDriver, ThreadDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.durable.snapshot import CAPTURING, Snapshot, capture, ties
 from exop.runtime.pause import Pause

@@ -1,45 +1,47 @@
-"""`DiskLog`: a log in segments on disk; what was appended is there after a crash, whole batches in their order."""
+"""`DiskLog`: a log in segments on disk, whose batches survive a crash whole and in order; and its replay after one."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from exop.errors import MeshError, StateError
+from exop.logs import logger
 from exop.model.decoding import decode
 from exop.model.encoding import encode
-from exop.runtime.convert import cut, weight
+from exop.runtime.convert import cut, to_items, weight
 from exop.runtime.log.files import DISK, Files
-from exop.runtime.log.frames import LARGEST, LONGEST_KEY, Frame, written
-from exop.runtime.log.memory import check_range
-from exop.runtime.log.retention import Retention
+from exop.runtime.log.memory import Retention, check_range
 from exop.runtime.log.segment import (
     COMMITTED,
+    LARGEST,
     LEVELS,
+    LONGEST_KEY,
     UNFINISHED,
+    Frame,
     Segment,
     check_start,
     replace_file,
     segment_names,
     settled,
     write_all,
+    written,
 )
 
-#: The producer that has appended, and its number: numbers rise; one that has been there is not appended again.
+#: A producer and its number for a batch. Numbers rise; a batch with a number seen before is not appended again.
 Key = tuple[str, int]
 
 
 class DiskLog:
-    """Batches under row offsets, in a folder: appended at the end, read from any offset, given up from the front.
+    """Batches under row offsets, in a folder: appended at the end, read from any offset, dropped at the front.
 
-    It has the methods of `OffsetLog`, and keeps what it has across processes. A batch is there whole or not at all.
-    What a crash has left half written at the end is cut off and logged; damage before that is an error, and nothing
-    is changed.
+    It has the methods of `OffsetLog`, and keeps its content across processes. A torn batch at the end, left by a
+    crash, is cut off and logged; damage before that is an error, and nothing is changed.
 
     Args:
         folder: Its own folder; one process at a time has it open.
@@ -48,7 +50,7 @@ class DiskLog:
         clock: The time in seconds.
 
     Attributes:
-        hold: Rows from this offset on are kept, whatever the retention says.
+        hold: Rows from this offset on are kept whatever the retention is.
 
     Raises:
         StateError: another process has it open, or the folder cannot be used.
@@ -73,23 +75,21 @@ class DiskLog:
         self._broken: str | None = None
         self._segments: list[Segment] = []
         self._last: dict[str, int] = {}
-        self._size = 0
-        try:
+        with self._doing("opened"):
             names = files.names(folder)
             self._lock = files.lock(folder / "lock")
-        except OSError as problem:
-            raise self._unusable("opened", problem) from problem
         if self._lock is None:
             raise StateError(f"the log {folder} is in use; one channel of one platform at a time may have it open")
         try:
-            self._take_up(names)
+            with self._doing("opened"):
+                self._open_segments(names)
         except BaseException:
             self.close()
             raise
 
     @property
     def start(self) -> int:
-        """The oldest offset that is kept."""
+        """The oldest offset kept."""
         return self._segments[0].base
 
     @property
@@ -100,12 +100,15 @@ class DiskLog:
     @property
     def size(self) -> int:
         """The bytes on disk."""
-        return self._size + self._segments[-1].size
+        return sum(one.size for one in list(self._segments))
+
+    @property
+    def settled(self) -> int | None:
+        """The offset noted last by `settle`, perhaps by another process."""
+        return settled(self.folder, self._files)
 
     def append(self, batch: Any, *, key: Key | None = None) -> int:
         """Add a batch (a list, or a record batch), once for each key; returns the offset of the next row.
-
-        Numbers of one producer rise: what comes under the last number or a lower one has been appended before.
 
         Raises:
             NotStorable: something in it cannot be stored.
@@ -130,38 +133,36 @@ class DiskLog:
             return self.end
 
     def read(self, start: int, end: int) -> list[Any]:
-        """The rows from *start* up to *end*, as slices of the batches that hold them.
+        """Return the rows from *start* up to *end*, as slices of the batches that hold them.
 
         Raises:
-            MeshError: rows that are not kept any more, or not yet there.
+            MeshError: rows that are no longer kept, or not yet appended.
             StoredStateError: the log is damaged there.
         """
         found: list[tuple[Frame, bytes]] = []
         with self._turn:
             check_range(start, end, self.start, self.end)
-            try:
+            with self._doing("read"):
                 for segment in self._segments:
                     if segment.base < end and start < segment.end:
                         found += segment.between(start, end)
                         if segment is not self._segments[-1]:
                             segment.close()
-            except OSError as problem:
-                raise self._unusable("read", problem) from problem
         # Decoded without the lock, so that appending threads do not wait.
         pieces = ((frame, decode(body, levels=LEVELS)) for frame, body in found)
         return [cut(batch, max(0, start - f.first), min(f.rows, end - f.first)) for f, batch in pieces]
 
     def trim(self, offset: int) -> None:
-        """Give up the rows before *offset* (whole segments)."""
+        """Drop the rows before *offset* (whole segments)."""
         with self._turn:
             while len(self._segments) > 1 and self._segments[1].base <= offset:
-                self._give_up_oldest()
+                self._drop_oldest()
 
     def cut(self, offset: int) -> None:
-        """Take back the rows from *offset* on, and forget the keys under which they came.
+        """Remove the rows from *offset* on, and forget their keys.
 
         Raises:
-            MeshError: *offset* is not kept, or stands inside of a batch with a key.
+            MeshError: *offset* is not kept, or inside of a batch with a key.
             StateError: it cannot be written; the log ends somewhere behind *offset*.
         """
         with self._turn:
@@ -173,16 +174,16 @@ class DiskLog:
             for frame, key, body in holder.frames(offset):
                 if frame.first < offset < frame.after:
                     if key:
-                        raise MeshError(
-                            f"the log {self.folder} cannot be cut at {offset}, inside of a batch with a key"
-                        )
+                        problem = f"the log {self.folder} cannot be cut at {offset}, inside of a batch with a key"
+                        raise MeshError(problem)
                     kept = cut(decode(body, levels=LEVELS), 0, offset - frame.first)
                     part = written(frame.first, frame.time, weight(kept), encode(kept, levels=LEVELS))
                     break
-            self._cut(offset, holder, part)
+            with self._doing("cut", broken=True):
+                self._cut(offset, holder, part)
 
     def sync(self) -> None:
-        """Force what was appended to the disk, unless it is to be left to the operating system.
+        """Force appended rows to the disk, unless the retention leaves that to the operating system.
 
         Raises:
             StateError: the disk refuses; nothing can be appended before the log is opened again.
@@ -194,31 +195,24 @@ class DiskLog:
             newest = self._segments[-1]
             self._syncing.acquire()  # always within the turn: the file is not closed now
         try:
-            newest.sync()  # outside of it: appending threads do not wait for the disk
-        except OSError as problem:
-            # What the operating system still has in memory may count as written now: it must not be relied upon.
-            self._broken = str(problem.strerror)
-            raise self._unusable("forced to the disk", problem) from problem
+            # After a failure, pages that the operating system still has in memory may count as written.
+            with self._doing("forced to the disk", broken=True):
+                newest.sync()  # outside of the turn: appending threads do not wait for the disk
         finally:
             self._syncing.release()
 
-    @property
-    def settled(self) -> int | None:
-        """The offset noted last by `settle`, perhaps by another process."""
-        return settled(self.folder, self._files)
-
     def settle(self, offset: int | None, start: int = 0) -> None:
-        """Note, for who reads the log beside us, that what stands before *offset* counts for good; `None`: all does.
+        """Note, for other processes that read the log, that rows before *offset* count for good; `None`: all do.
 
-        What stands behind it is kept, whatever the retention says. If that gives up nothing, so is what stands behind
-        *start*, where the next `trim` ends, and it is missed if it is gone.
+        Rows from *offset* on are kept whatever the retention is. If that is endless, so are those from *start* on,
+        where the next `trim` ends: the log is refused if they are gone.
 
         Raises:
             StateError: it cannot be written.
         """
         self.hold = offset
         path = self.folder / COMMITTED
-        try:
+        with self._doing("written"):
             if offset is not None:
                 file = self._files.open(path)
                 first = max(start, self.start)
@@ -228,11 +222,9 @@ class DiskLog:
                 file.close()
             elif COMMITTED in self._files.names(self.folder):
                 self._files.remove(path)
-        except OSError as problem:
-            raise self._unusable("written", problem) from problem
 
     def retain(self) -> None:
-        """Give up what need not be kept any more; done by itself when a segment is full."""
+        """Drop what need not be kept; the log does so itself whenever a segment is full."""
         with self._turn:
             bounds, now = self._retention, self._clock()
             while len(self._segments) > 1:
@@ -244,10 +236,10 @@ class DiskLog:
                 held = self.hold is not None and after.base > self.hold
                 if held or not (large or (bounded and old and enough)):
                     return
-                self._give_up_oldest()
+                self._drop_oldest()
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         with self._turn:
             if self._segments and self._broken is None and self._retention.fsync != "never":
                 with suppress(OSError):
@@ -260,31 +252,19 @@ class DiskLog:
                 self._lock.close()
                 self._lock = None
 
-    def _take_up(self, names: list[str]) -> None:
-        """Find what is there, and go on behind the last whole frame."""
-        try:
-            for name in (name for name in names if name.endswith(UNFINISHED)):
-                self._files.remove(self.folder / name)
-            for name in segment_names(names):
-                self._segments.append(Segment(self._files, self.folder / name))
-            if not self._segments:
-                self._segments.append(Segment.create(self._files, self.folder, 0, self._clock(), {}))
-            for one, after in pairwise(self._segments):
-                one.sealed(after.base)
-            check_start(self.folder, self._files, self.start)
-            self._open_newest(self.settled)
-            self.retain()
-        except OSError as problem:
-            raise self._unusable("opened", problem) from problem
-
-    def _open_newest(self, counted: int | None) -> None:
-        """Look through the newest segment: its keys, its end, and what a crash has left behind that.
-
-        Raises:
-            StoredStateError: it is damaged in the middle, or ends before what a checkpoint has counted.
-        """
-        self._size = sum(one.size for one in self._segments[:-1])
-        self._last = self._segments[-1].find_end(counted)
+    def _open_segments(self, names: list[str]) -> None:
+        """Open what is there, and go on behind the last whole frame."""
+        for name in (name for name in names if name.endswith(UNFINISHED)):
+            self._files.remove(self.folder / name)
+        for name in segment_names(names):
+            self._segments.append(Segment(self._files, self.folder / name))
+        if not self._segments:
+            self._segments.append(Segment.create(self._files, self.folder, 0, self._clock(), {}))
+        for one, after in pairwise(self._segments):
+            one.sealed(after.base)
+        check_start(self.folder, self._files, self.start)
+        self._last = self._segments[-1].find_end(self.settled)
+        self.retain()
 
     def _write(self, data: bytes, after: int, now: float) -> None:
         newest, bounds = self._segments[-1], self._retention
@@ -302,53 +282,113 @@ class DiskLog:
                 raise
 
     def _roll(self, full: Segment, now: float) -> Segment:
-        """Begin another segment; the full one is on the disk before."""
+        """Begin another segment; the full one is forced to the disk before."""
         full.sync()
         newest = Segment.create(self._files, self.folder, full.end, now, self._last)
         with self._syncing:
             full.close()
-        self._size += full.size
         self._segments.append(newest)
         self.retain()
         return newest
 
     def _cut(self, offset: int, holder: Segment, part: bytes) -> None:
-        try:
-            while self._segments[-1] is not holder:  # from the end, so that no gap is left by a crash
-                with self._syncing:
-                    self._segments[-1].remove()
-                self._segments.pop()
-            self._files.sync(self.folder)
-            position = next((f.position for f, _, _ in holder.frames(offset) if f.after > offset), holder.size)
-            if part:
-                head = holder.rest(0)[:position]
-                with self._syncing:
-                    holder.close()
-                replace_file(self._files, holder.path, head, part)
-                self._segments[-1] = Segment(self._files, holder.path)
-            else:
-                holder.take_back(position, offset)
-            self._segments[-1].sync()
-            self._open_newest(None)
-        except OSError as problem:
-            self._broken = str(problem.strerror)
-            raise self._unusable("cut", problem) from problem
+        while self._segments[-1] is not holder:  # from the end, so that a crash leaves no gap
+            with self._syncing:
+                self._segments[-1].remove()
+            self._segments.pop()
+        self._files.sync(self.folder)
+        position = next((f.position for f, _, _ in holder.frames(offset) if f.after > offset), holder.size)
+        if part:
+            head = holder.rest(0)[:position]
+            with self._syncing:
+                holder.close()
+            replace_file(self._files, holder.path, head + part)
+            self._segments[-1] = Segment(self._files, holder.path)
+        else:
+            holder.take_back(position, offset)
+        self._segments[-1].sync()
+        self._last = self._segments[-1].find_end(None)
 
-    def _give_up_oldest(self) -> None:
-        oldest = self._segments[0]
-        try:
-            oldest.remove()
-        except OSError as problem:
-            raise self._unusable("made shorter", problem) from problem
+    def _drop_oldest(self) -> None:
+        with self._doing("made shorter"):
+            self._segments[0].remove()
         del self._segments[0]
-        self._size -= oldest.size
 
     def _check_whole(self) -> None:
         if self._broken is not None:
             raise StateError(f"the log {self.folder} cannot be used any more: {self._broken}; open it again")
+
+    @contextmanager
+    def _doing(self, done: str, *, broken: bool = False) -> Iterator[None]:
+        """Turn an error of the file system into a `StateError`; with *broken*, the log cannot be used after it."""
+        try:
+            yield
+        except OSError as problem:
+            if broken:
+                self._broken = str(problem.strerror)
+            raise self._unusable(done, problem) from problem
 
     def _unusable(self, done: str, problem: OSError) -> StateError:
         return StateError(
             f"the log {self.folder} could not be {done}: {problem.strerror or problem}; what it has is kept; "
             f"make room there, or make it usable, and try again"
         )
+
+
+class Replay:
+    """The rows of a log behind a checkpoint, compared with those that the sources send again after a crash.
+
+    Equal rows are in the log already, and are not appended twice. At the first other row (the order in which several
+    producers meet is not promised) the rest of the log is removed, so that it always holds what its consumers received.
+
+    Attributes:
+        next: The offset of the row that comes next.
+    """
+
+    #: Rows to read from the log at once: a read begins at a position that may be far before the requested row.
+    AHEAD: Final = 1000
+
+    def __init__(self, log: DiskLog, offset: int) -> None:
+        self.next = offset
+        self._log = log
+        self._read: list[Any] = []
+        self._first = offset
+
+    @property
+    def over(self) -> bool:
+        """The stream has reached the end of the log."""
+        return self.next >= self._log.end
+
+    def missing(self, batch: Any) -> Any:
+        """Return the rows of *batch* that the log does not have yet.
+
+        Raises:
+            StateError: the log cannot be read or cut.
+        """
+        known = min(weight(batch), self._log.end - self.next)
+        there = self._rows(known)
+        given = to_items(cut(batch, 0, known))
+        same = next((n for n in range(known) if encode(there[n]) != encode(given[n])), known)
+        self.next += same
+        if same < known:
+            self.leave()
+        return cut(batch, same, weight(batch))
+
+    def leave(self) -> None:
+        """Remove the rows of the log that the stream does not give again."""
+        if not self.over:
+            logger("exop.log").warning(
+                "the stream takes another course than before the crash",
+                log=str(self._log.folder),
+                offset=self.next,
+                taken_back=self._log.end - self.next,
+            )
+            self._log.cut(self.next)
+
+    def _rows(self, count: int) -> list[Any]:
+        if not self._first <= self.next <= self._first + len(self._read) - count:
+            end = min(self._log.end, self.next + max(count, self.AHEAD))
+            self._read = [row for piece in self._log.read(self.next, end) for row in to_items(piece)]
+            self._first = self.next
+        begin = self.next - self._first
+        return self._read[begin : begin + count]

@@ -1,4 +1,4 @@
-"""The operations of the file system that a log needs: tests replace them by ones that break down or run full."""
+"""The operations of the file system that a log needs. Tests replace them by a file system that breaks or runs full."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ class File:
         self._number = os.open(path, how | os.O_CLOEXEC, 0o600)
 
     def size(self) -> int:
-        """How many bytes it has."""
+        """Return the length in bytes."""
         return os.fstat(self._number).st_size
 
     def read(self, position: int, length: int) -> bytes:
-        """The bytes from *position* on: fewer where it ends."""
+        """Read *length* bytes, or up to the end of the file."""
         found = os.pread(self._number, length, position)
         while len(found) < length and (more := os.pread(self._number, length - len(found), position + len(found))):
             found += more
         return found
 
     def write(self, position: int, data: bytes | memoryview) -> int:
-        """Write at *position*; returns how many bytes were taken."""
+        """Write, and return the number of bytes written."""
         return os.pwrite(self._number, data, position)
 
     def truncate(self, size: int) -> None:
-        """Cut it off."""
+        """Cut the file off at *size*."""
         os.ftruncate(self._number, size)
 
     def sync(self) -> None:
-        """Wait until the disk has it."""
+        """Force the content to the disk."""
         os.fdatasync(self._number)
 
     def close(self) -> None:
-        """Let it go."""
+        """Close the file; a lock on it ends."""
         os.close(self._number)
 
-    def locked(self) -> bool:
-        """Lock it, unless somebody else has."""
+    def lock(self) -> bool:
+        """Lock the file; `False` if another holder has it locked."""
         try:
             fcntl.flock(self._number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -54,16 +54,16 @@ class Files:
     """The file system of the host."""
 
     def names(self, folder: Path) -> list[str]:
-        """What is in a folder, which is made if it is not there."""
+        """List a folder; create it if needed."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.listdir(folder)
 
     def open(self, path: Path) -> File:
-        """Open a file for reading and writing; it is made if it is not there."""
+        """Open a file for reading and writing; create it if needed."""
         return File(path)
 
     def rename(self, path: Path, to: Path) -> None:
-        """Put a file in the place of another, at once."""
+        """Replace the file *to* atomically."""
         os.replace(path, to)
 
     def remove(self, path: Path) -> None:
@@ -71,7 +71,7 @@ class Files:
         os.unlink(path)
 
     def sync(self, folder: Path) -> None:
-        """Wait until the disk knows which files are in a folder."""
+        """Force the names in a folder to the disk."""
         number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(number)
@@ -79,9 +79,9 @@ class Files:
             os.close(number)
 
     def lock(self, path: Path) -> File | None:
-        """Lock a file until it is closed, or the process ends; `None` if somebody else has it locked."""
+        """Lock a file until it is closed or the process ends; `None` if another holder has it locked."""
         file = File(path)
-        if file.locked():
+        if file.lock():
             return file
         file.close()
         return None

@@ -1,14 +1,23 @@
-"""A segment: one file of a log, named by the offset of its first row; frames one behind the other."""
+"""A segment: one file of a log, named by the offset of its first row, made of frames.
+
+A frame is what one append writes, whole or not at all: a header with two check sums, the key, the rows.
+
+    magic, first offset, time, rows, length of the body, length of the key, kind, sum of key and body, sum of the header
+
+The header has a sum of its own, so that a reader may hop from header to header.
+"""
 
 from __future__ import annotations
 
 import re
+import struct
+import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from exop.errors import StoredStateError
 from exop.logs import logger
@@ -17,21 +26,90 @@ from exop.model.depth import DEPTH
 from exop.model.encoding import encode
 from exop.runtime.durable.failpoints import armed, failpoint
 from exop.runtime.log.files import File, Files
-from exop.runtime.log.frames import HEADER, OPENING, Frame, content, header, one_behind, written
 
-#: The form of what is written here.
+#: The version of the file format.
 FORMAT: Final = 1
 #: How deeply a batch may be nested: one level around its rows.
 LEVELS: Final = DEPTH + 1
 SUFFIX, UNFINISHED = ".log", ".new"
-#: The file that tells how far the last checkpoint of a durable application counts.
+#: The file that holds the offset up to which the last checkpoint of a durable application counts.
 COMMITTED: Final = "committed"
-#: A place of the file is remembered after so many bytes, and so many are read at once.
+#: The distance in bytes between two positions in the index of a segment; also the size of one read.
 STRIDE: Final = 2**16
+
+MAGIC: Final = b"ExL1"
+_HEAD: Final = struct.Struct("<4sQdIIHHI")
+_SUM: Final = struct.Struct("<I")
+#: The bytes of a header.
+HEADER: Final = _HEAD.size + _SUM.size
+#: The longest body, and the longest key.
+LARGEST, LONGEST_KEY = 2**31 - 1, 2**16 - 1
+#: The kinds of frames: rows of the log, and the opening of each segment.
+ROWS, OPENING = 0, 1
+
+
+class Frame(NamedTuple):
+    """The header of a frame, and its position in the file."""
+
+    position: int
+    first: int
+    time: float
+    rows: int
+    length: int
+    key_length: int
+    kind: int
+    sum: int
+
+    @property
+    def after(self) -> int:
+        """The offset of the row after it."""
+        return self.first + self.rows
+
+    @property
+    def end(self) -> int:
+        """The position of the next frame."""
+        return self.position + HEADER + self.key_length + self.length
+
+
+def written(first: int, time: float, rows: int, body: bytes, *, key: bytes = b"", kind: int = ROWS) -> bytes:
+    """Return a frame as bytes."""
+    head = _HEAD.pack(MAGIC, first, time, rows, len(body), len(key), kind, zlib.crc32(body, zlib.crc32(key)))
+    return b"".join((head, _SUM.pack(zlib.crc32(head)), key, body))
+
+
+def _header(data: bytes, at: int, position: int) -> Frame | None:
+    """Read the header in *data* at *at*, which is *position* in the file; `None` if there is none."""
+    if len(data) < at + HEADER or data[at : at + 4] != MAGIC:
+        return None
+    (known,) = _SUM.unpack_from(data, at + _HEAD.size)
+    if zlib.crc32(data[at : at + _HEAD.size]) != known:
+        return None
+    return Frame(position, *_HEAD.unpack_from(data, at)[1:])
+
+
+def _content(data: bytes, at: int, frame: Frame) -> tuple[bytes, bytes] | None:
+    """Return key and body of the frame whose header is in *data* at *at*; `None` if they are not whole."""
+    begin = at + HEADER
+    end = begin + frame.key_length + frame.length
+    held = data[begin:end]
+    if len(data) < end or zlib.crc32(held) != frame.sum:
+        return None
+    return held[: frame.key_length], held[frame.key_length :]
+
+
+def _whole_frame_in(data: bytes) -> Frame | None:
+    """Find a whole frame behind the first byte: then the bytes before it were not the last ones written."""
+    found = data.find(MAGIC, 1)
+    while found >= 0:
+        frame = _header(data, found, found)
+        if frame is not None and _content(data, found, frame) is not None:
+            return frame
+        found = data.find(MAGIC, found + 1)
+    return None
 
 
 def segment_names(names: Iterable[str]) -> list[str]:
-    """The file names of segments, oldest first; other files in the folder are left alone."""
+    """Return the file names of segments, oldest first, without the other files of a folder."""
     return sorted(name for name in names if re.fullmatch(rf"[0-9]{{20}}{re.escape(SUFFIX)}", name))
 
 
@@ -42,7 +120,7 @@ class Segment:
         base: The offset of its first row.
         born: When it was begun.
         keys: The last number of each producer in the log, at `base`.
-        size: How many bytes of it are whole frames.
+        size: The bytes of its whole frames.
         end: The offset of the row after its last one.
     """
 
@@ -52,39 +130,30 @@ class Segment:
         self._files = files
         self._file: File | None = None
         self._overhang = False
-        self._firsts = array("Q")
-        self._places = array("Q")
-        with_file = self._opened()
-        opening = header(with_file.read(0, HEADER), 0, 0)
-        held = content(with_file.read(0, opening.end), 0, opening) if opening is not None else None
+        self._firsts, self._places = array("Q"), array("Q")
+        file = self._opened()
+        opening = _header(file.read(0, HEADER), 0, 0)
+        held = _content(file.read(0, opening.end), 0, opening) if opening is not None else None
         if opening is None or held is None or opening.kind != OPENING:
             raise self.damaged("it does not begin as a segment does")
         form, self.keys = decode(held[1])
         if form != FORMAT:
             problem = f"{path.name} is written in the form {form}, this release reads {FORMAT}"
-            cure = "use the release that wrote it"
-            raise StoredStateError(what=f"the log {path.parent}", problem=problem, cure=cure)
+            what, cure = f"the log {path.parent}", "use the release that wrote it"
+            raise StoredStateError(what=what, problem=problem, cure=cure)
         self.born = opening.time
         self.size = self._begin = opening.end
         self.end = self.base
 
     @classmethod
     def create(cls, files: Files, folder: Path, base: int, time: float, keys: dict[str, int]) -> Segment:
-        """Begin a segment; it is there whole, or not at all.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Create a segment atomically."""
         path = folder / f"{base:020d}{SUFFIX}"
         replace_file(files, path, written(base, time, 0, encode([FORMAT, keys]), kind=OPENING))
         return cls(files, path)
 
     def put(self, data: bytes, first: int, after: int) -> None:
-        """Write a frame with the rows from *first* to before *after* behind the last one, whole or not at all.
-
-        Raises:
-            OSError: it could not be written; nothing of it is there.
-        """
+        """Append a frame with the rows from *first* to before *after*; nothing of it is there after an `OSError`."""
         file = self._opened()
         if self._overhang:
             file.truncate(self.size)
@@ -105,7 +174,7 @@ class Segment:
         self.end = after
 
     def take_back(self, size: int | None = None, end: int | None = None) -> None:
-        """Let go of what stands behind the last whole frame, or behind *size*; at the next `put` if it must be."""
+        """Cut off everything behind *size*, or behind the last whole frame; if that fails, the next `put` does it."""
         self.size = self.size if size is None else size
         self.end = self.end if end is None else end
         while self._places and self._places[-1] >= self.size:
@@ -116,20 +185,16 @@ class Segment:
             self._overhang = False
 
     def frames(self, first: int | None = None) -> Iterator[tuple[Frame, bytes, bytes]]:
-        """The frames, one behind the other, with key and body; from one that begins at or before *first*.
-
-        It ends where no whole frame stands.
-        """
-        at = self._begin
-        expected = self.base
+        """Yield the frames with key and body, up to the first that is not whole; from one at or before *first*."""
+        at, expected = self._begin, self.base
         if first is not None and (index := bisect_right(self._firsts, first) - 1) >= 0:
             at, expected = self._places[index], self._firsts[index]
         file, data, low = self._opened(), b"", at
         while True:
-            frame = header(data, at - low, at)
-            held = content(data, at - low, frame) if frame is not None else None
+            frame = _header(data, at - low, at)
+            held = _content(data, at - low, frame) if frame is not None else None
             if frame is None or held is None:
-                # Perhaps it goes on behind what has been read.
+                # Perhaps it continues behind the bytes read so far.
                 wanted = max(STRIDE, frame.end - at if frame is not None else 0)
                 more = file.read(at, wanted)
                 if low == at and len(more) <= len(data):
@@ -143,11 +208,7 @@ class Segment:
             at, expected = frame.end, frame.after
 
     def between(self, start: int, end: int) -> list[tuple[Frame, bytes]]:
-        """The frames that hold rows from *start* up to *end*, with their bodies.
-
-        Raises:
-            StoredStateError: one of them is damaged.
-        """
+        """Return the frames that hold rows from *start* up to *end*, with their bodies; none may be damaged."""
         wanted, reached = [], self.base
         for frame, _, body in self.frames(start):
             reached = frame.after
@@ -160,12 +221,7 @@ class Segment:
         return wanted
 
     def find_end(self, counted: int | None) -> dict[str, int]:
-        """Find the end, and the last number of each producer; cut off what a crash has left behind the end.
-
-        Raises:
-            StoredStateError: it is damaged in the middle, or ends before the row that a checkpoint has *counted* up to;
-                nothing is changed.
-        """
+        """Find the end, cut off a torn tail (see `check_tail`), and return the last number of each producer."""
         last = dict(self.keys)
         for frame, key, _ in self.frames():
             self.size, self.end = frame.end, frame.after
@@ -181,13 +237,13 @@ class Segment:
         return last
 
     def check_tail(self, counted: int | None) -> bytes:
-        """The bytes behind the end, which a crash may have left: no whole frame stands among them.
+        """Return the bytes behind the end, which a crash may have left.
 
         Raises:
-            StoredStateError: one does, or the end is before the row up to which a checkpoint has *counted*.
+            StoredStateError: a whole frame follows the end, or the end is before the row *counted* by a checkpoint.
         """
         rest = self.rest(self.size)
-        if (behind := one_behind(rest, 0)) is not None:
+        if (behind := _whole_frame_in(rest)) is not None:
             problem = f"damaged at byte {self.size}, row {self.end}; whole rows from {behind.first} on follow"
             raise self.damaged(problem, self.size)
         if counted is not None and self.end < counted:
@@ -195,21 +251,21 @@ class Segment:
         return rest
 
     def rest(self, position: int) -> bytes:
-        """Read the file from *position* on."""
+        """Read the file from *position* to its end."""
         file = self._opened()
         return file.read(position, max(0, file.size() - position))
 
     def sealed(self, end: int) -> None:
-        """Note that another segment follows it, which begins at *end*."""
+        """Note that another segment follows, which begins at *end*."""
         self.size, self.end = self._opened().size(), end
         self.close()
 
     def sync(self) -> None:
-        """Wait until the disk has it."""
+        """Force the file to the disk."""
         self._opened().sync()
 
     def close(self) -> None:
-        """Close the file; it is opened again when it is wanted."""
+        """Close the file; the next access opens it again."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -220,7 +276,7 @@ class Segment:
         self._files.remove(self.path)
 
     def damaged(self, problem: str, position: int | None = None) -> StoredStateError:
-        """The error that says so."""
+        """Make the error for damage; it names *position* as the place to cut the file off."""
         cure = f"restore {self.path.name} from a copy"
         if position is not None:
             cure += f", or give up what stands behind that place: truncate -s {position} {self.path}"
@@ -238,7 +294,7 @@ class Segment:
 
 
 def settled(folder: Path, files: Files) -> int | None:
-    """Return the offset up to which the last noted checkpoint counts; `None`: none was noted, and all counts.
+    """Return the offset up to which the last checkpoint counts; `None`: none was noted, and every row counts.
 
     Raises:
         StoredStateError: the note is damaged.
@@ -274,31 +330,20 @@ def _noted(folder: Path, files: Files, position: int) -> int | None:
 
 
 def write_all(file: File, position: int, data: bytes) -> None:
-    """Write everything, however little is taken at a time.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write all of *data*, in as many calls as it takes."""
     view = memoryview(data)
     while view:
         taken = file.write(position, view)
         position, view = position + taken, view[taken:]
 
 
-def replace_file(files: Files, path: Path, *pieces: bytes) -> None:
-    """Put a file in its place at once, whole and on the disk.
-
-    Raises:
-        OSError: it cannot be written; what was there before is there still.
-    """
+def replace_file(files: Files, path: Path, data: bytes) -> None:
+    """Replace a file atomically, and force it to the disk; after an `OSError` it is as it was."""
     unfinished = path.with_suffix(UNFINISHED)
     file = files.open(unfinished)
     try:
         file.truncate(0)
-        position = 0
-        for piece in pieces:
-            write_all(file, position, piece)
-            position += len(piece)
+        write_all(file, 0, data)
         file.sync()
     finally:
         file.close()

@@ -16,7 +16,7 @@ from exop.runtime.drivers.base import Halted
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.log.disk import DiskLog
-from exop.runtime.log.retention import Retention
+from exop.runtime.log.memory import Retention
 from exop.runtime.tied.live import LiveTie
 
 #: The engine waits while so many payloads wait in memory to leave.

@@ -9,7 +9,7 @@ from typing import Any
 
 from exop.runtime.component import Component
 from exop.runtime.drivers.base import Halted, acting_as, current_driver
-from exop.runtime.drivers.thread import ThreadDriver
+from exop.runtime.drivers.source import ThreadDriver
 from exop.runtime.entry import Entry, Unwind
 from exop.runtime.ways import way_into
 from exop.shown import described

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exop.runtime.channels.latch import LatchChannel, key_reader
+from exop.runtime.channels.table import LatchChannel, key_reader
 from tests.runtime.rig import Log, joined
 
 

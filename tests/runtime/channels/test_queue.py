@@ -5,7 +5,7 @@ import pytest
 
 from exop.errors import MeshError
 from exop.model.items import Batch, EndOfStream, Punctuation
-from exop.runtime.channels import buffered as module
+from exop.runtime.channels import queue as module
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.convert import Kind, Packet
 from exop.runtime.drivers.worker import Worker

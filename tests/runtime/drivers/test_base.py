@@ -391,7 +391,7 @@ def test_another_driver_runs_the_place_where_one_waits_with_its_work():
     log, ready = Log(), []
     log.entry.place = "node.port"
     one = Runs(lambda driver: holding(driver, log, lambda: bool(ready)))
-    other = Runs(lambda driver: driver.take_up())
+    other = Runs(lambda driver: driver.stand_by())
     inlets = one.inlets = other.inlets = Inlets()
     inlets.entries, inlets.runner = {"node.port": log.entry}, lambda place: other
     one.start()
@@ -428,8 +428,10 @@ def test_a_driver_that_is_prompted_while_it_leaves_comes_back_behind_its_former_
                 self.prompt()
             return leaves
 
-        def _come_back(self):
-            found.append((threads[0].is_alive(), self.left))
+        def _keep_running(self, run):
+            if threads:
+                found.append((threads[0].is_alive(), self.left))
+            super()._keep_running(run)
 
     driver = Leaving(lambda _: None)
     driver.start()

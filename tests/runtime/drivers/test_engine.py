@@ -8,7 +8,7 @@ import pytest
 
 from exop import Application, Batch, EndOfStream, InputPort, OutputPort, Punctuation, Slet, input_port, slet
 from exop.errors import ChannelClosed, ComponentFailed
-from exop.model.lifecycle import State
+from exop.model.lifecycle import Event, State
 from exop.runtime.drivers.base import Halted
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.entry import NOWHERE, Work
@@ -376,11 +376,11 @@ def test_a_suspended_engine_pushes_nothing(rig):
     deployment = deployed(rig, Endless, seen)
     eventually(lambda: seen)
     engine = deployment.components["engine"]
-    rig.manager.suspend(engine)
+    engine.on(Event.SUSPEND)
     assert engine.driver.wait_parked(PATIENCE)
     before = len(seen)
     assert len(seen) == before
-    rig.manager.resume(engine)
+    engine.resume()
     eventually(lambda: len(seen) > before)
 
 

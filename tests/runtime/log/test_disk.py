@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from exop.errors import MeshError, NotStorable, StateError, StoredStateError
 from exop.runtime.log.disk import DiskLog
-from exop.runtime.log.memory import OffsetLog
-from exop.runtime.log.retention import Retention
+from exop.runtime.log.memory import OffsetLog, Retention
 from exop.stock.log_reader import LogReader
 from tests.rig import PATIENCE
 from tests.runtime.log.breaking import BreakingFile, BreakingFiles, Crash
