@@ -206,19 +206,26 @@ class Component(Living):
             ComponentFailed: code of the slet that takes them has not returned in time; it has the old ones.
         """
         before, self.node = self.node, node
-        if self.instance is not None and not sets_freely(type(self.instance), node.private_settings()):
-            try:
-                self.user.run(self, "taking its settings", self._set, SETTING, self._set)
-            except ComponentFailed:
-                self.node = before
-                raise
-        elif self.instance is not None:
-            self._set()
+        try:
+            self._assign(lambda: self.node.private_settings())  # noqa: PLW0108 (of the node of then)
+        except ComponentFailed:
+            self.node = before
+            raise
         self._bind_slet()
 
-    def _set(self) -> None:
-        for name, value in self.node.private_settings().items():
-            setattr(self.instance, name, value)
+    def _assign(self, values: Callable[[], Mapping[str, Any]]) -> None:
+        """Set attributes of the instance; one that the slet takes late gets the value of then."""
+        if self.instance is None:
+            return
+
+        def assign() -> None:
+            for name, value in values().items():
+                setattr(self.instance, name, value)
+
+        if sets_freely(type(self.instance), values()):
+            assign()
+        else:
+            self.user.run(self, "taking its settings", assign, SETTING, assign)
 
     def succeed(self, predecessor: Component, state: Memento | None) -> None:
         """Take the place of another component: its state, and how far its inputs had come. Nothing is in flight."""
@@ -233,10 +240,17 @@ class Component(Living):
                 port.succeed(before)
 
     def adopt(self, state: Memento | None) -> None:
-        """Go on with this state; called while nothing is in flight here."""
-        self.state = state
-        if self.instance is not None and self.spec.state:
-            setattr(self.instance, self.spec.state[0], state)
+        """Go on with this state; called while nothing is in flight here.
+
+        Raises:
+            ComponentFailed: code of the slet that takes it has not returned in time; it has the old one.
+        """
+        before, self.state = self.state, state
+        try:
+            self._assign(lambda: {self.spec.state[0]: self.state} if self.spec.state else {})
+        except ComponentFailed:
+            self.state = before
+            raise
         self._bind_slet()
 
     def expect(self) -> None:

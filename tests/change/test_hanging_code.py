@@ -12,20 +12,25 @@ from exop.hooks import Plugins
 from exop.runtime.channel import DirectChannel
 from exop.runtime.drivers.base import current_driver
 from exop.wiring.shadow.follower import Follower
-from tests.change.test_hanging import GATE, HANGING, SHORT, Patient, adding, upgraded, upgrading
+from tests.change.test_hanging import GATE, HANGING, SHORT, Old, Patient, adding, upgraded, upgrading
 from tests.change.tools import chain, changed, endless, grows, plain, plain_too, whole, writing
 from tests.rig import PATIENCE, eventually
 
 __all__ = ["upgrading"]
 
 
-class Tuned(Slet):
-    """Passes on what it was set to."""
+#: The attributes of a slet that hang when they are set.
+SLOW: set[str] = set()
 
+
+class Tuned(Slet):
+    """Passes on."""
+
+    kept: Old
     step: int = 1
 
     def __setattr__(self, name: str, value: object) -> None:
-        if value in HANGING:
+        if name in SLOW:
             GATE.wait(PATIENCE)
         super().__setattr__(name, value)
 
@@ -35,20 +40,36 @@ class Tuned(Slet):
         return x
 
 
-def test_a_setting_that_hangs_fails_its_change_and_the_old_value_stands(upgrading):
-    """It is given up after a second; when it is set late it is set back."""
-    HANGING.add(7)
+class TunedToo(Tuned):
+    """The same, by other code."""
+
+    def __post_init__(self) -> None:
+        SLOW.update(self.slow)
+
+    slow = ("kept",)
+
+
+@pytest.mark.parametrize("slow", ["step", "kept"])
+def test_an_attribute_that_hangs_when_it_is_set_fails_its_change(slow, upgrading):
+    """It is given up after a second; the old slet runs on with the old settings, to which it is set back later."""
     seen: list[int] = []
+    SLOW.clear()
     with Platform() as platform:
         platform.apply(chain("app", endless, Tuned, writing(seen)).build())
         component = platform.deployment("app").components["b"]
+        mesh = platform.mesh("app").replace("b", TunedToo)
+        if slow == "step":
+            SLOW.add(slow)
+            mesh = platform.mesh("app").configure("b", step=7)
         with pytest.raises(ComponentFailed, match="b failed while taking its settings: it has not returned"):
-            platform.plan(platform.mesh("app").configure("b", step=7)).apply(timeout=SHORT)
+            platform.apply(mesh)
         grows(seen, 10)
-        assert platform.mesh("app").node("b").settings.get("step", 1) == 1
+        assert platform.mesh("app").revision == 1
         GATE.set()
+        SLOW.clear()
         eventually(lambda: "calls" not in platform.status("app"), "the end of the call")
         assert component.instance.step == 1
+        assert component.instance.kept is component.state
         changed(platform, "app", lambda mesh: mesh.configure("b", step=8))
         assert component.instance.step == 8
     whole(seen)
