@@ -32,6 +32,8 @@ TRIES = 3
 BACK_OFF = 0.1
 #: A component, and the name of the output port by which it pushes.
 Producer: TypeAlias = "tuple[Component, str]"
+#: Returns the producers of a channel.
+Producers: TypeAlias = Callable[[], Sequence[Producer]]
 #: A slet behind the channel that was pushed to by hand; a driver that goes back to its safe point, or leaves.
 _PASSING = (ComponentFailed, Unwind, Halted)
 
@@ -239,20 +241,18 @@ def _put_aside(component: Component, error: BaseException, taken: dict[str, list
     return True
 
 
-def careful(channel: Channel, entry: Entry, place: str, producers: Sequence[Producer]) -> Entry:
+def careful(channel: Channel, entry: Entry, place: str, producers: Producers) -> Entry:
     """Return the way into a channel at *place*, with the policy of the producer for items that the channel refuses.
 
     Nothing behind a channel raises, since every slet has a policy of its own: an exception that comes out of a channel
     is the channel's (an item without a key, a log on a full disk).
     """
-    if not producers:
-        return entry
     made = _careful(channel, entry, place, producers)
     made.probe = _careful(channel, entry.probe, place, producers) if entry.probe is not entry else made
     return made
 
 
-def _careful(channel: Channel, entry: Entry, place: str, producers: Sequence[Producer]) -> Entry:
+def _careful(channel: Channel, entry: Entry, place: str, producers: Producers) -> Entry:
     there = stand_in(place)
 
     def guarded(way: Way) -> Push:
@@ -275,10 +275,11 @@ def _careful(channel: Channel, entry: Entry, place: str, producers: Sequence[Pro
     return made
 
 
-def _refused(channel: Channel, producers: Sequence[Producer], work: Work, error: BaseException) -> None:
+def _refused(channel: Channel, producers: Producers, work: Work, error: BaseException) -> None:
     """Apply the policy of the slet that has sent an item which a channel has not taken."""
     driver = current_driver()
-    component, port = next((one for one in producers if one[0].runner is driver), producers[0])
+    found = producers()
+    component, port = next((one for one in found if one[0].runner is driver), found[0])
     component.metrics.failed(error)
     add_note(
         error,

@@ -161,3 +161,21 @@ def read_circuit(ports: Iterable[ServiceReference], channels: Iterable[ServiceRe
     for component, found in connected.values():
         circuit.connect(component, found)
     return circuit
+
+
+def interchangeable(before: Circuit, after: Circuit, node: str) -> bool:
+    """Whether a node has the same connections in both, and its components have equal places in a layout."""
+    if node not in before.nodes or node not in after.nodes or before.nodes[node].ports != after.nodes[node].ports:
+        return False
+    old, new = before.nodes[node].component, after.nodes[node].component
+    return old is new or (
+        not new.pullers and not _is_driven(old) and not _is_driven(new) and _ports(old) == _ports(new)
+    )
+
+
+def _is_driven(component: Component) -> bool:
+    return component.spec.iterated or component.spec.own_driver
+
+
+def _ports(component: Component) -> list[tuple[str, bool, str]]:
+    return [(port.name, port.pulled, port.direction) for port in (*component.spec.inputs, *component.spec.outputs)]

@@ -13,7 +13,7 @@ from exop.runtime.channels.queue import Buffered, QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.entry import NOWHERE, Control, Entry, Late, LateEntry, Unwind
-from exop.runtime.failure import careful
+from exop.runtime.failure import Producer, careful
 from exop.runtime.lines import ChannelWatch, NodeWatch
 from exop.runtime.ways import way_into
 from exop.wiring.circuit import Join
@@ -52,6 +52,11 @@ class Compiler:
         for name in region.channels:
             if name in self.circuit.channels:
                 self._channel(name)
+        for name, join in region.fed:
+            if join.port.pulled:
+                self._pulled(name, join)
+            else:
+                self._feed(self._queue(edge_key(name, join)), name, join)
         while self._later:
             self._later.pop()()
         for component in region.components():
@@ -59,7 +64,7 @@ class Compiler:
                 component.expect()
         # A channel with one consumer is that consumer's port; its own name leads there too, whatever it was before.
         found = {**{f"channel {name}": entry for name, entry in self._channels.items()}, **self._places}
-        for place in _places(region):
+        for place in _places(region) if region.rewired else ():
             if place not in found:
                 self.deployment.places.pop(place, None)
         self.deployment.places |= found
@@ -73,7 +78,7 @@ class Compiler:
     def _bind(self, component: Component) -> None:
         """Bind the outputs of a component (those who follow it first)."""
         node = component.node.name
-        if node in self._bound:
+        if node in self._bound or node not in self.region.nodes:
             return
         self._bound.add(node)
         pending = component.node.pending
@@ -121,6 +126,8 @@ class Compiler:
         """The way into a channel."""
         if name in self._channels:
             return self._channels[name]
+        if name not in self.region.channels:
+            return self.deployment.places[f"channel {name}"]
         channel = self.circuit.channels[name]
         if channel.buffered:
             entry = self._channels[name] = self._at(channel.entry(()), f"channel {name}")
@@ -155,8 +162,14 @@ class Compiler:
             return entry
         if not entry.place:
             entry.stand_at(inside(name))  # an item that the channel itself keeps waiting finds it again
-        producers = [(join.component, join.port.name) for join in self.circuit.producers[name]]
-        return self._at(careful(channel, entry, inside(name), producers), inside(name))
+        ports = [(join.component.node.name, join.port.name) for join in self.circuit.producers[name]]
+        deployment = self.deployment
+
+        def producers() -> list[Producer]:
+            """Those of the moment: one that is replaced does not bind the channel anew."""
+            return [(deployment.components[node], port) for node, port in ports if node in deployment.components]
+
+        return self._at(careful(channel, entry, inside(name), producers) if ports else entry, inside(name))
 
     def _connect(self, channel: Channel, name: str) -> None:
         channel.entry(self._outlets(name))
@@ -171,16 +184,21 @@ class Compiler:
 
     def _outlet(self, channel: str, join: Join) -> Outlet | None:
         """How a channel reaches one port; a port that reads what the channel keeps is not reached at all."""
+        place = edge_key(channel, join)
+        if not self.region.rewired and place in self.deployment.inserted:  # its worker runs meanwhile
+            return Outlet(join.name, self.deployment.places[f"queue {place}"])
         if join.port.pulled:
             return self._pulled(channel, join)
-        if edge_key(channel, join) not in self.layout.inserted:
+        if place not in self.layout.inserted:
             self._bind(join.component)
             return Outlet(join.name, self._way(channel, join))
-        queue = self._queue(edge_key(channel, join))
+        queue = self._queue(place)
         self._later.append(lambda: self._feed(queue, channel, join))
         return Outlet(join.name, self._at(queue.entry(()), f"queue {queue.name}"))
 
     def _way(self, channel: str, join: Join) -> Entry:
+        if join.component.node.name not in self.region.nodes and not self.deployment.ledger.asked[channel].pending:
+            return self.deployment.places[join.name]
         entry = way_into(join.component, join.port)
         if self.sharing is not None:
             kind, joins = self.circuit.channels[channel].kind, self.circuit.consumers[channel]

@@ -20,12 +20,12 @@ from exop.runtime.drivers.worker import Worker
 from exop.runtime.inlets import Parked
 from exop.runtime.manager import CHANNEL, WIRING, ComponentManager, channel_id
 from exop.runtime.pause import PATIENCE, Pause
-from exop.wiring.circuit import Circuit, read_circuit
+from exop.wiring.circuit import Circuit, interchangeable, read_circuit
 from exop.wiring.compiler import Compiler
 from exop.wiring.drain import Drain
 from exop.wiring.layout import Layout, check_order, lay_out
 from exop.wiring.loops import EndOfLoop
-from exop.wiring.manning import depth, man
+from exop.wiring.manning import depth, inform, man
 from exop.wiring.places import channel_of, possible
 from exop.wiring.region import Region, Wiring
 from exop.wiring.seeds import Seeds, find_seeds, open_anew
@@ -159,8 +159,15 @@ class WiringController:
         """
         before = self.current(deployment)
         circuit = circuit or before.circuit
-        region = Region.parts(before, circuit, nodes, channels, _standing(deployment))
-        _check(circuit, region.after.layout, region.channels, region.components())
+        if all(name in before.circuit.channels and name in circuit.channels for name in channels) and all(
+            interchangeable(before.circuit, circuit, node) for node in nodes
+        ):
+            region = Region.callers(before, circuit, nodes, channels)
+            joined = {name for node in nodes for name in circuit.nodes[node].ports.values()}
+        else:
+            region = Region.parts(before, circuit, nodes, channels, _standing(deployment))
+            joined = {*region.channels}
+        _check(circuit, region.after.layout, joined, region.components())
         return region
 
     def bind(self, deployment: Deployment, region: Region) -> Bound:
@@ -168,6 +175,12 @@ class WiringController:
 
         No item moves before `Bound.complete` is called, so that binding the former connections undoes everything.
         """
+        if not region.rewired:
+            Compiler(deployment, region, self.sharing).compile()
+            inform(deployment, region, ())
+            _watch_loops(deployment, region)
+            self._bound[deployment] = region.after
+            return Bound(region.after, partial(_assign, deployment, region.after, ()))
         part = region.circuit
         seeds = find_seeds(deployment, part)
         there = region.after.layout.inserted
@@ -224,7 +237,7 @@ def _complete(
     """Move what waits to where the new connections lead; nothing can fail here."""
     wiring, circuit, joined = region.after, region.circuit, deployment.joined
     open_anew(deployment, circuit)
-    deployment.inlets.assign(partial(depth, wiring.circuit, wiring.layout), leaving, drivers)
+    _assign(deployment, wiring, leaving, drivers)
     for worker in leaving:
         worker.serve(())
     for name, join in region.before.circuit.joins(region.channels):
@@ -235,6 +248,10 @@ def _complete(
     seeds.plant({**named, **deployment.inserted}, deployment.merges)
     for name in deployment.merges.keys() & region.channels:
         deployment.merges[name].forget()
+
+
+def _assign(deployment: Deployment, wiring: Wiring, leaving: Collection[Worker], drivers: Parked) -> None:
+    deployment.inlets.assign(partial(depth, wiring.circuit, wiring.layout), leaving, drivers)
 
 
 def _check(circuit: Circuit, layout: Layout, channels: Iterable[str], components: Iterable[Component]) -> None:

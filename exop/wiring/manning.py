@@ -45,7 +45,7 @@ def man(deployment: Deployment, region: Region) -> list[Worker]:
     stay = {key: worker for key, worker in deployment.workers.items() if key not in before}
     gone = {key if key not in manned else f"{key} (leaves {id(worker)})": worker for key, worker in leaving.items()}
     deployment.workers = {**stay, **manned, **gone}
-    _inform(deployment, region, queues.values())
+    inform(deployment, region, queues.values())
     return [*leaving.values()]
 
 
@@ -81,7 +81,7 @@ def _first(deployment: Deployment, keys: Iterable[DriverKey]) -> Driver | None:
     return None
 
 
-def _inform(deployment: Deployment, region: Region, queues: Iterable[Buffered]) -> None:
+def inform(deployment: Deployment, region: Region, queues: Iterable[Buffered]) -> None:
     """Tell components who runs them, and drivers how far downstream they are and whom to tell what."""
     circuit, layout = region.after.circuit, region.after.layout
     for component in region.components():

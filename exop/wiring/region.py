@@ -10,7 +10,7 @@ from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
-from exop.wiring.circuit import Circuit
+from exop.wiring.circuit import Circuit, Join
 from exop.wiring.layout import Layout, lay_out
 from exop.wiring.places import before_key, edge_key
 
@@ -25,7 +25,7 @@ class Wiring:
 
 @dataclass(frozen=True)
 class Region:
-    """The nodes and channels that are bound anew: nothing connects them with the others, before or after.
+    """The nodes and channels that a change binds anew.
 
     Attributes:
         before: The connections of the application before the change.
@@ -33,6 +33,9 @@ class Region:
         lean: The same without queues that are needed no more; they must be empty.
         nodes: The nodes that are bound anew.
         channels: The channels that are bound anew.
+        fed: Ports of these nodes that pull, or stand behind an inserted queue: their channels are not bound anew.
+        rewired: The connections change, or the drivers may. Otherwise what the nodes and channels call is left as it
+            is, and so are all queues, workers, and catch-up events.
     """
 
     before: Wiring
@@ -40,12 +43,41 @@ class Region:
     lean: Wiring
     nodes: Collection[str]
     channels: Collection[str]
+    fed: Collection[tuple[str, Join]] = ()
+    rewired: bool = True
 
     @classmethod
     def whole(cls, before: Wiring, after: Wiring, nodes: Collection[str]) -> Region:
         """Everything; *nodes* are all of the application, also those that are connected with nothing."""
         channels = before.circuit.channels.keys() | after.circuit.channels.keys()
         return cls(before, after, after, {*nodes, *before.circuit.nodes, *after.circuit.nodes}, channels)
+
+    @classmethod
+    def callers(cls, before: Wiring, after: Circuit, nodes: Collection[str], channels: Collection[str]) -> Region:
+        """What calls these nodes and channels directly, up to the queues, sources and engines where the calls begin.
+
+        The connections are those of before, and each node has the ports that it had.
+        """
+        wiring, inserted = Wiring(after, before.layout), before.layout.inserted
+        todo, bound, through, fed = [*nodes], {*nodes}, {*channels}, dict[str, tuple[str, Join]]()
+
+        def call(name: str) -> None:
+            if not after.channels[name].buffered and before_key(name) not in inserted:
+                fresh = {join.component.node.name for join in after.producers[name]} - bound
+                todo.extend(fresh)
+                bound.update(fresh)
+
+        for name in channels:
+            call(name)
+        while todo:
+            vertex = after.nodes.get(todo.pop())
+            for name, join in after.inputs(vertex.component) if vertex is not None else ():
+                if join.port.pulled or edge_key(name, join) in inserted:
+                    fed[edge_key(name, join)] = name, join
+                elif name not in through:
+                    through.add(name)
+                    call(name)
+        return cls(before, wiring, wiring, bound, through, fed.values(), rewired=False)
 
     @classmethod
     def parts(
@@ -75,7 +107,15 @@ class Region:
     @cached_property
     def circuit(self) -> Circuit:
         """The connections in this region after the change."""
-        return self.after.circuit.part(self.nodes, self.channels)
+        circuit = self.after.circuit
+        if self.rewired:
+            return circuit.part(self.nodes, self.channels)
+        return Circuit(
+            {name: circuit.channels[name] for name in self.channels},
+            {name: circuit.producers[name] for name in self.channels},
+            {name: circuit.consumers[name] for name in self.channels},
+            {node: circuit.nodes[node] for node in self.nodes if node in circuit.nodes},
+        )
 
     @property
     def undone(self) -> Region:
@@ -89,8 +129,12 @@ class Region:
 
     def queues(self, wiring: Wiring) -> Iterator[str]:
         """The queues in it that a worker drains."""
+        yield from (
+            place for place in (edge_key(name, join) for name, join in self.fed) if place in wiring.layout.groups
+        )
         for name in self.channels:
-            behind = (edge_key(name, join) for join in wiring.circuit.consumers.get(name, ()))
+            joins = wiring.circuit.consumers.get(name, ()) if self.rewired else ()
+            behind = (edge_key(name, join) for join in joins)
             yield from (place for place in (name, before_key(name), *behind) if place in wiring.layout.groups)
 
     def drivers(self, deployment: Deployment) -> list[Driver]:
