@@ -40,7 +40,7 @@ class Deployment:
 
     Attributes:
         name: That of the application.
-        components: The components by node; replaced as a whole by `renew`.
+        components: The components by node; replaced as a whole (`place`).
         inserted: Queues that the wiring has put where drivers would meet, by the place where they stand.
         reasons: Why each of them is there.
         places: What is compiled at each place.
@@ -71,7 +71,6 @@ class Deployment:
         self.loops: list[Callable[[], Callable[[], None] | None]] = []
         self.retired: list[Path] = []
         self.finished = threading.Event()
-        self._not_ended: Component | None = None
         self.over: Callable[[], None] | None = None
         self.progress = threading.Condition()
         self.ledger = Ledger(self)
@@ -85,10 +84,14 @@ class Deployment:
         self.changing = threading.RLock()
         self.parking = threading.Lock()
 
-    def renew(self, components: dict[str, Component]) -> None:
-        """Put other components in the place of the present ones."""
-        self._attended.renew(self.components, components)
+    def place(self, components: dict[str, Component], nodes: Iterable[str]) -> None:
+        """Let *components* be those of the application from now on; they differ from those before at these *nodes*."""
         self.components = components
+        for node in nodes:
+            if node in components:
+                self._attended.note(components[node])
+            else:
+                self._attended.forget(node)
 
     def drivers(self) -> list[Driver]:
         """All drivers, from upstream to downstream."""
@@ -231,25 +234,16 @@ class Deployment:
 
     def nudge(self) -> None:
         """Something has come to its end: sleeping drivers check whether a cycle has; waiting threads look again."""
-        for driver in self.drivers():
+        for driver in self._drivers() if self.loops else ():
             driver.wake()
         self.tell()
 
     def check_finished(self) -> None:
         """Note it when every component has ended."""
-        if self.over is not None and self._all_are(State.ENDED):
+        if self.over is not None and not self._attended.unended:
             self.over()
-        if self._all_are(State.ENDED, State.STOPPED, State.DESTROYED):
+        if not self._attended.open:
             self.finished.set()
-
-    def _all_are(self, *states: State) -> bool:
-        """Whether every component is in one of these states; looks first at the one that was not, the last time."""
-        one, components = self._not_ended, self.components
-        if one is not None and one.status not in states and components.get(one.node.name) is one:
-            return False
-        found = next((one for one in reversed(components.values()) if one.status not in states), None)
-        self._not_ended = found  # several threads write it, for different states: a hint, and not the answer
-        return found is None
 
     def tell(self) -> None:
         """Wake those who wait for the application."""

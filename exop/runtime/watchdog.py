@@ -18,7 +18,6 @@ from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
 from exop.logs import logger
-from exop.model.diff import touched
 from exop.model.lifecycle import State
 from exop.model.slet import Slet
 from exop.runtime.budget import UserCall
@@ -85,23 +84,44 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=SAMPLER.begin)
 
 
-class Attended(dict[str, Component]):
-    """The components to look at, by node: with a driver, a time-out per item, `make_visible`, or a failure."""
+#: The states of a component that does nothing more.
+CLOSED: Final = (State.ENDED, State.STOPPED, State.DESTROYED)
 
-    def renew(self, before: Mapping[str, Component], now: Mapping[str, Component]) -> None:
-        """Take over the components of a changed application."""
-        for name in self.keys() - now.keys():
-            del self[name]
-        for name in touched(before, now):
-            self.note(now[name])
+
+class Attended(dict[str, Component]):
+    """The components to look at, by node: with a driver, a time-out per item, `make_visible`, or a failure.
+
+    Attributes:
+        unended: The components whose stream has not ended.
+        open: Those of them that are not closed either.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unended: dict[str, Component] = {}
+        self.open: dict[str, Component] = {}
+        self._lock = threading.Lock()
+
+    def forget(self, node: str) -> None:
+        """Forget a node that has no component any more."""
+        with self._lock:
+            for found in (self, self.unended, self.open):
+                found.pop(node, None)
 
     def note(self, component: Component) -> None:
         """Add a component, or take it out, according to its present state."""
-        drives = component.driver is not None or component.pullers
-        if drives or component.node.patience is not None or component.status is State.FAILED or shows(component):
-            self[component.node.name] = component
-        else:
-            self.pop(component.node.name, None)
+        with self._lock:
+            drives = component.driver is not None or bool(component.pullers)
+            failed, patient = component.status is State.FAILED, component.node.patience is not None
+            for found, wanted in (
+                (self, drives or patient or failed or shows(component)),
+                (self.unended, component.status is not State.ENDED),
+                (self.open, component.status not in CLOSED),
+            ):
+                if wanted:
+                    found[component.node.name] = component
+                else:
+                    found.pop(component.node.name, None)
 
 
 @dataclass

@@ -234,8 +234,10 @@ class Change(Participant):
         served = [(worker, worker.queues) for worker in self._pause.drivers if isinstance(worker, Worker)]
         bind_back = [channels[name].bound_back() for name in region.channels if name in channels]
 
+        placed = {step.node for step in self.plan.steps}
+
         def put_back() -> None:
-            deployment.renew(components)
+            deployment.place(components, placed)
             deployment.channels = channels
             deployment.workers, deployment.merges = workers, merges
             deployment.inserted = {**deployment.inserted, **queues}  # those that were new are let go
@@ -257,9 +259,10 @@ class Change(Participant):
                 self.beside.keep(components.get(name), now[name], self._undo_cut)
             else:
                 self._alter(now[name], steps[name])
-        deployment.renew(now)
-        deployment.channels = channels | self._successors.channels
-        self._removed = [deployment.channels.pop(spec.name) for spec in self.plan.changes.channels_removed]
+        deployment.place(now, placed)
+        if self._successors.channels or self.plan.changes.channels_removed:
+            deployment.channels = channels | self._successors.channels
+            self._removed = [deployment.channels.pop(spec.name) for spec in self.plan.changes.channels_removed]
 
     def _alter(self, component: Component, steps: list[Step]) -> None:
         """Give a component that stays its new settings; it goes on with the item on which it was suspended."""

@@ -97,7 +97,7 @@ class Deployer:
             undo.append(partial(discard, deployment, self._manager, component))
             for port, channel_name in node.ports.items():
                 self._wiring.connect(component, port, channel_name)
-        deployment.renew(components)
+        deployment.place(components, components)
 
     def _bind(self, deployment: Deployment, snapshot: Snapshot | None) -> None:
         """Compile the connections; around that, everything is given what the snapshot has of it."""

@@ -23,6 +23,7 @@ from exop.wiring import successors
 from exop.wiring.change import Change
 from exop.wiring.controller import Bound, WiringController
 from exop.wiring.drain import Drain
+from exop.wiring.region import Region
 from exop.wiring.successors import Successors
 from tests.change import test_any_change
 from tests.mesh import stations
@@ -164,6 +165,16 @@ def not_assigned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Inlets, "assign", lambda self, *given: None)
 
 
+def callers_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A successor is bound, and the slets that call its predecessor directly go on to do so."""
+    callers = Region.callers
+
+    def alone(before: Any, after: Any, nodes: Any, channels: Any) -> Region:
+        return dataclasses.replace(callers(before, after, nodes, channels), nodes={*nodes})
+
+    monkeypatch.setattr(Region, "callers", alone)
+
+
 MISTAKES = (
     cut_without_waiting,
     drain_skipped,
@@ -174,6 +185,7 @@ MISTAKES = (
     behind,
     upstream_first,
     not_assigned,
+    callers_forgotten,
 )
 #: Those that show under the edits, and in the meshes, that came later.
 MORE = (moved_before_the_decision, by_the_old_channel, windows_without_names)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from exop import Application, Memento, Platform, Slet, input_port, slet
+from exop import Application, Memento, Mesh, Platform, Slet, input_port, slet
 from exop.errors import ComponentFailed, MeshError, PlanError
 from exop.model.lifecycle import State
 from exop.runtime import failure
@@ -471,22 +471,19 @@ def test_idle_applications_of_many_queues_have_few_threads():
         gate.open()
 
 
-def test_an_application_whose_end_two_threads_look_for_is_over_only_when_all_have_ended():
-    """What one thread notes while another one looks does not answer the other's question."""
-
-    class Overwritten(Deployment):
-        """Whatever it notes, another thread has found in the meantime that nothing runs any more."""
-
-        _not_ended = property(lambda self: None, lambda self, _: None)
-
+def test_an_application_that_was_closed_is_finished_and_is_over_only_when_all_have_ended():
+    """A slet that was stopped does nothing more, but its stream has not ended."""
     found = []
-    one = SimpleNamespace(status=State.STOPPED)
-    deployment = Overwritten.__new__(Overwritten)
-    deployment.components, deployment.finished = {"one": one}, threading.Event()
+    deployment = Deployment(Mesh("one"))
+    node = SimpleNamespace(name="one", patience=None)
+    one = SimpleNamespace(status=State.ACTIVE, driver=None, pullers=[], node=node, instance=None)
     deployment.over = lambda: found.append(one.status)
-    deployment.check_finished()
-    assert found == []
-    assert deployment.finished.is_set()
-    one.status = State.ENDED
-    deployment.check_finished()
-    assert found == [State.ENDED]
+    for status, over, finished in (
+        (State.ACTIVE, [], False),
+        (State.STOPPED, [], True),
+        (State.ENDED, [State.ENDED], True),
+    ):
+        one.status = status
+        deployment.place({"one": one}, ["one"])
+        deployment.check_finished()
+        assert (found, deployment.finished.is_set()) == (over, finished)

@@ -2,17 +2,18 @@
 
 import random
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 from unittest import mock
 
 import pytest
 
 from exop import Application, Memento, Platform, Slet, input_port, slet
-from exop.errors import ExopError
+from exop.errors import ExopError, MementoError
 from exop.model.mesh import ChannelSpec, Node
 from exop.model.slet import spec_of
 from exop.runtime.drivers.base import Driver
+from exop.runtime.entry import NOWHERE
 from exop.wiring.layout import lay_out
 from exop.wiring.places import channel_at, port_at
 from tests.change.test_any_change import GOOD_REASONS, Unopened, refused_behind_the_bind, refusing
@@ -135,6 +136,48 @@ def test_a_change_in_one_branch_parks_no_driver_of_another(platform):
     assert not wrong(platform, seen)
 
 
+def test_a_change_of_one_slet_parks_only_what_calls_it(platform):
+    """In one long stream, a replacement closes the worker before the slet; the slets behind the next queue go on."""
+    seen: list[Any] = []
+
+    @slet
+    def writing(item: Any) -> None:
+        seen.append(item)
+
+    app = Application("stream")
+    end: Any = app.add("source", tagged, tag="one")
+    for name in ("first", "second", "third"):
+        queue = app.channel(f"before-{name}", kind="queue", capacity=10)
+        app.add(f"{name}-in", same, item=end, out=queue)
+        end = app.add(f"{name}-count", counting, item=app.add(f"{name}-out", same, item=queue))
+    app.add("sink", writing, item=end)
+    platform.apply(app.build())
+    deployment = platform.deployment("stream")
+    closed: list[Driver] = []
+    close = Driver.close
+
+    def counted(driver: Driver) -> None:
+        closed.append(driver)
+        close(driver)
+
+    for edit in (
+        lambda mesh: mesh.replace("second-count", counting),
+        lambda mesh: mesh.replace("second-count", refusing),
+        lambda mesh: mesh.replace("third-in", same).suspend("third-in"),
+        lambda mesh: mesh.resume("third-in"),
+    ):
+        with mock.patch.object(Driver, "close", counted), suppress(MementoError):
+            platform.apply(edit(platform.mesh("stream")))
+        before = len(seen)
+        if not deployment.components["third-in"].held:
+            eventually(lambda n=before: len(seen) > n + 20, "more")
+    assert {driver.name for driver in closed} == {"stream before-second"}
+    platform.end("stream")
+    assert platform.wait("stream", 60)
+    platform.remove("stream")
+    assert [number for _, number in seen] == [*range(1, len(seen) + 1)]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_patched_equals_what_is_read_from_scratch(platform, seed):
     """Branches change, are joined and come apart again: connections, queues and drivers are those of a new survey."""
@@ -196,9 +239,22 @@ def compare(platform: Platform) -> None:
             own = {deployment.components[source].driver for source in runners}
             assert not own or component.runner in own
             assert component.runner in deployment.drivers()
+            check_compiled(deployment, now.circuit, component)
         for place in deployment.places:
             assert not channel_at(place) or channel_at(place) in fresh.channels, place
             assert not port_at(place) or port_at(place).partition(".")[0] in fresh.nodes, place
+
+
+def check_compiled(deployment: Any, circuit: Any, component: Any) -> None:
+    """What leads out of a component and into it is what is compiled at those places now."""
+    node, places = component.node.name, deployment.places
+    for port, channel in circuit.outputs(component):
+        assert component.to[port.name] is places.get(f"{node}.{port.name}", places[f"channel {channel}"])
+    for _, join in circuit.inputs(component):
+        link = places[join.name].link if join.name in places else None
+        if link is not None:
+            assert link.metrics is component.metrics
+            assert link.to is component.to.get("out", NOWHERE)
 
 
 def shape(circuit: Any) -> Any:
