@@ -52,7 +52,7 @@ class Compiler:
         for name in region.channels:
             if name in self.circuit.channels:
                 self._channel(name)
-        for name, join in region.fed:
+        for name, join in region.fed():
             if join.port.pulled:
                 self._pulled(name, join)
             else:

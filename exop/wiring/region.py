@@ -33,7 +33,6 @@ class Region:
         lean: The same without queues that are needed no more; they must be empty.
         nodes: The nodes that are bound anew.
         channels: The channels that are bound anew.
-        fed: Ports of these nodes that pull, or stand behind an inserted queue: their channels are not bound anew.
         rewired: The connections change, or the drivers may. Otherwise what the nodes and channels call is left as it
             is, and so are all queues, workers, and catch-up events.
     """
@@ -43,7 +42,6 @@ class Region:
     lean: Wiring
     nodes: Collection[str]
     channels: Collection[str]
-    fed: Collection[tuple[str, Join]] = ()
     rewired: bool = True
 
     @classmethod
@@ -59,7 +57,7 @@ class Region:
         The connections are those of before, and each node has the ports that it had.
         """
         wiring, inserted = Wiring(after, before.layout), before.layout.inserted
-        todo, bound, through, fed = [*nodes], {*nodes}, {*channels}, dict[str, tuple[str, Join]]()
+        todo, bound, through = [*nodes], {*nodes}, {*channels}
 
         def call(name: str) -> None:
             if not after.channels[name].buffered and before_key(name) not in inserted:
@@ -72,12 +70,10 @@ class Region:
         while todo:
             vertex = after.nodes.get(todo.pop())
             for name, join in after.inputs(vertex.component) if vertex is not None else ():
-                if join.port.pulled or edge_key(name, join) in inserted:
-                    fed[edge_key(name, join)] = name, join
-                elif name not in through:
+                if not (join.port.pulled or edge_key(name, join) in inserted or name in through):
                     through.add(name)
                     call(name)
-        return cls(before, wiring, wiring, bound, through, fed.values(), rewired=False)
+        return cls(before, wiring, wiring, bound, through, rewired=False)
 
     @classmethod
     def parts(
@@ -117,6 +113,14 @@ class Region:
             {node: circuit.nodes[node] for node in self.nodes if node in circuit.nodes},
         )
 
+    def fed(self) -> Iterator[tuple[str, Join]]:
+        """Ports of these nodes that pull, or stand behind an inserted queue, while their channels are not bound anew."""
+        circuit, inserted = self.after.circuit, self.after.layout.inserted
+        for component in () if self.rewired else self.components():
+            for name, join in circuit.inputs(component):
+                if join.port.pulled or edge_key(name, join) in inserted:
+                    yield name, join
+
     @property
     def undone(self) -> Region:
         """The same region as it was."""
@@ -129,13 +133,12 @@ class Region:
 
     def queues(self, wiring: Wiring) -> Iterator[str]:
         """The queues in it that a worker drains."""
-        yield from (
-            place for place in (edge_key(name, join) for name, join in self.fed) if place in wiring.layout.groups
-        )
+        places = [edge_key(name, join) for name, join in self.fed()]
         for name in self.channels:
             joins = wiring.circuit.consumers.get(name, ()) if self.rewired else ()
             behind = (edge_key(name, join) for join in joins)
-            yield from (place for place in (name, before_key(name), *behind) if place in wiring.layout.groups)
+            places += [name, before_key(name), *behind]
+        yield from (place for place in places if place in wiring.layout.groups)
 
     def drivers(self, deployment: Deployment) -> list[Driver]:
         """The drivers that run it, from upstream to downstream."""
