@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.channels.buffered import Buffered
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
@@ -114,7 +114,7 @@ class Region:
         )
 
     def fed(self) -> Iterator[tuple[str, Join]]:
-        """Ports of these nodes that pull, or stand behind an inserted queue, while their channels are not bound anew."""
+        """The ports that pull, or stand behind an inserted queue, where their channels are not bound anew."""
         circuit, inserted = self.after.circuit, self.after.layout.inserted
         for component in () if self.rewired else self.components():
             for name, join in circuit.inputs(component):
@@ -146,7 +146,7 @@ class Region:
         for wiring in (self.before, self.after):
             for name in self.queues(wiring):
                 queue = deployment.inserted.get(name) or deployment.channels.get(name)
-                if isinstance(queue, QueueChannel) and queue.worker is not None:
+                if isinstance(queue, Buffered) and queue.worker is not None:
                     found[queue.worker] = None
         components = (deployment.components[node] for node in self.nodes if node in deployment.components)
         for one in components:
