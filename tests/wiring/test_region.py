@@ -156,9 +156,9 @@ def test_a_change_of_one_slet_parks_only_what_calls_it(platform):
     closed: list[Driver] = []
     close = Driver.close
 
-    def counted(driver: Driver) -> None:
+    def counted(driver: Driver, *given: Any) -> None:
         closed.append(driver)
-        close(driver)
+        close(driver, *given)
 
     for edit in (
         lambda mesh: mesh.replace("second-count", counting),
