@@ -14,7 +14,7 @@ from typing import Any, Final
 from exop.errors import StateError, StoredStateError
 from exop.runtime.log.files import DISK
 from exop.runtime.log.segment import Segment, check_start, segment_names, settled
-from exop.runtime.state.inspection import accept, contents_of, inspect
+from exop.runtime.state.database import accept, contents_of, inspect
 from exop.runtime.state.tables import FILE, FORMER_CHECKPOINTS, GENERATION, GenerationFile, opened
 
 #: A state directory holds at least one of these, however damaged it is.

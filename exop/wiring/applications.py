@@ -239,7 +239,8 @@ class Applications:
 
     def durability(self, application: str) -> dict[str, Any] | None:
         """The figures of an application's checkpoints; `None` if it is not durable."""
-        return self.checkpoints.status(application)
+        taker = self.checkpoints.takers.get(application)
+        return taker.status() if taker is not None else None
 
     def resume(self, application: str, node: str) -> None:
         """Let items into a suspended or failed node again; the item that it is suspended on is tried first.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from exop.errors import CheckpointError, ComponentFailed, NotStorable, PlanError, StateError
 from exop.runtime.component import Component
@@ -66,11 +66,6 @@ class Durability:
             cure = "build it with app.durable(every=…)"
             raise CheckpointError(application=deployment.name, problem="it is not durable", cure=cure)
         taker.take()
-
-    def status(self, application: str) -> dict[str, Any] | None:
-        """Return the figures of an application's checkpoints; `None` if it is not durable."""
-        taker = self.takers.get(application)
-        return taker.status() if taker is not None else None
 
     def changed(self, deployment: Deployment) -> None:
         """Take a checkpoint of a durable application that was changed, before the change is reported as made.

@@ -32,11 +32,7 @@ MOMENT, LITTLE = 0.002, 200
 
 
 def check_rebuilds(plan: Plan, deployment: Deployment) -> None:
-    """Refuse to rebuild a state that the log cannot give.
-
-    Raises:
-        NotRebuildable: the reason, and the cure.
-    """
+    """Refuse to rebuild a state that the log cannot give."""
     for step in plan.steps:
         if step.verb == "replace" and step.after is not None and step.after.rebuild is not None:
             _check_slet(step.after)
@@ -100,10 +96,6 @@ class Rebuild:
         """Replay while the predecessor works, until the end is near.
 
         If the stream is as fast as the replay, it is stopped for moments.
-
-        Raises:
-            NotRebuildable: the slet fails in it.
-            PlanError: a driver does not come to a safe point.
         """
         before = 2 * self._left()
         while 0 < (left := self._left()) <= 0.8 * before:
@@ -117,11 +109,7 @@ class Rebuild:
                     self._replay(min(self.position + LITTLE, self._near()))
 
     def completed(self) -> Memento | None:
-        """Replay the last items, up to where the predecessor stands; everything is parked.
-
-        Raises:
-            NotRebuildable: the slet fails on one of them.
-        """
+        """Replay the last items, up to where the predecessor stands; everything is parked."""
         end = self.log.end - self._waiting()
         if end < self.position:
             problem = f"it has replayed {self.position} rows, and the old one stands at {end}"

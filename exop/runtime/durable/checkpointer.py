@@ -18,7 +18,7 @@ import dataclasses
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -35,6 +35,7 @@ from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.durable.snapshot import CAPTURING, Snapshot, capture, ties
 from exop.runtime.pause import Pause
 from exop.runtime.state.database import Checkpoints
+from exop.runtime.tied.durable import DurableTie
 from exop.shown import RAISED, described, message
 
 #: Seconds for an explicit `checkpoint()` to find every driver at a safe point, and for each call of a slet.
@@ -108,12 +109,7 @@ class Checkpointer:
         self._carry_out(partial(self._captured, patience, last=last), patience if last else PATIENCE, seconds)
 
     def begin(self) -> None:
-        """Take the first one, before anything moves.
-
-        Raises:
-            NotStorable: something is of a type that cannot be stored.
-            CheckpointError, StateError: it could not be taken, or written.
-        """
+        """Take the first one, before anything moves."""
         self._carry_out(self._prepared, PATIENCE, COMMITTING)
 
     def status(self) -> dict[str, Any]:
@@ -144,7 +140,7 @@ class Checkpointer:
                     figures.taken += 1
                     figures.bytes = sum(map(len, snapshot.parts.values()))
                 with self._noted(failed=False):
-                    tied = {name: one.tie for name, one in deployment.components.items() if one.tie is not None}
+                    tied = self._tied()
                     for name, held in ties(snapshot).items() if tied else ():
                         tied[name].confirmed(held)
                     for folder in retired:  # only the checkpoint before this one has named it
@@ -160,9 +156,10 @@ class Checkpointer:
         """Wait for so many seconds until no other checkpoint is taken, but not for one that is being committed."""
         end = time.monotonic() + patience
         while not self._turn.acquire(timeout=BRIEF):
-            committing = [one for one in self._deployment.components.values() if one.committing is not None]
+            calls = [(one.node.name, one.committing) for one in self._deployment.components.values()]
+            committing = [name for name, call in calls if call is not None and not call.over]
             if committing or time.monotonic() >= end:
-                waits = f", and {committing[0].node.name} commits it" if committing else ""
+                waits = f", and {committing[0]} commits it" if committing else ""
                 raise self._refused(f"another one is being taken{waits}", "the next one is taken when that is over")
         try:
             yield
@@ -194,8 +191,7 @@ class Checkpointer:
 
     def _given_up(self) -> list[UserCall[Any]]:
         """The calls of slets and channels that were given up and have not returned."""
-        components = [*self._deployment.components.values()]
-        return components[0].user.abandoned(*components, *self._owners.values()) if components else []
+        return self._user().abandoned(*self._deployment.components.values(), *self._owners.values())
 
     def _check_free(self) -> None:
         """Refuse to take a checkpoint while a slet is in a call of an earlier one: nothing stands still for it."""
@@ -253,55 +249,62 @@ class Checkpointer:
     def _sync(self) -> None:
         """Bring to the disk what was captured as written."""
         self._call("sync")
-        for component in self._deployment.components.values():
-            if component.tie is not None:
-                component.tie.sync()
+        for tie in self._tied().values():
+            tie.sync()
         for channel in self._kept("sync"):
             self._run(channel, _PHASES["sync"], channel.sync)
 
-    def _commit(self, number: int) -> list[tuple[Component, UserCall[Any]]]:
-        """Begin to commit a checkpoint; return the calls of the slets that put out what belongs to it."""
+    def _commit(self, number: int) -> list[Component]:
+        """Begin to commit a checkpoint; return the slets that put out what belongs to it."""
         begun = []
         for component, hook in self._hooks("commit_checkpoint"):
             work = partial(hook, number)
             component.committing = component.user.begin(component, "committing a checkpoint", work)
-            begun.append((component, component.committing))
-        failed: NotCommitted | None = None
-        for channel in self._kept("committed"):
-            try:
-                self._run(channel, "committing a checkpoint", channel.committed)
-            except RAISED as problem:
-                failed = self._not_committed(channel.name, problem)
-        if failed is not None:
-            raise failed
+            begun.append(component)
+        phase, kept = "committing a checkpoint", self._kept("committed")
+        self._each({one.name: partial(self._run, one, phase, one.committed) for one in kept})
         return begun
 
-    def _committed(self, begun: list[tuple[Component, UserCall[Any]]], seconds: float) -> None:
-        """Wait for so many seconds until slets have put out what belongs to a checkpoint, each of them."""
-        failed: NotCommitted | None = None
+    def _committed(self, begun: list[Component], seconds: float) -> None:
+        """Wait for so many seconds until slets have put out what belongs to a checkpoint."""
         end = time.monotonic() + seconds
-        for component, call in begun:
-            try:
-                call.result(max(0.0, end - time.monotonic()))
-            except RAISED as problem:
-                failed = self._not_committed(component.node.name, problem)
-            component.committing = None
+
+        def wait_for(component: Component) -> None:
+            if component.committing is not None:
+                component.committing.result(max(0.0, end - time.monotonic()))
+
+        try:
+            self._each({component.node.name: partial(wait_for, component) for component in begun})
+        finally:
+            for component in begun:
+                component.committing = None
         failpoint("checkpoint-put-out")
+
+    def _each(self, works: Mapping[str, Callable[[], object]]) -> None:
+        """Let all participants commit, by their names; raise the last error of theirs."""
+        failed: NotCommitted | None = None
+        for name, work in works.items():
+            try:
+                work()
+            except RAISED as problem:
+                text = message(problem) or described(problem)
+                failed = NotCommitted(application=self._deployment.name, node=name, problem=text)
+                failed.__cause__ = problem
         if failed is not None:
             raise failed
 
-    def _not_committed(self, node: str, problem: BaseException) -> NotCommitted:
-        text = message(problem) or described(problem)
-        failed = NotCommitted(application=self._deployment.name, node=node, problem=text)
-        failed.__cause__ = problem
-        return failed
+    def _tied(self) -> dict[str, DurableTie]:
+        components = self._deployment.components.items()
+        return {name: one.tie for name, one in components if isinstance(one.tie, DurableTie)}
 
     def _run(self, channel: Channel, phase: str, work: Callable[[], None]) -> None:
         """Call code of a channel within a time, as that of a slet."""
         name = self._deployment.name
         owner = self._owners.setdefault(channel.name, Owner(name, channel.name, f"{name}/{channel.name}"))
-        user = next((one.user for one in self._deployment.components.values()), UserCalls())
-        user.run(owner, phase, work, PATIENCE)
+        self._user().run(owner, phase, work, PATIENCE)
+
+    def _user(self) -> UserCalls:
+        return next((one.user for one in self._deployment.components.values()), UserCalls())
 
     def _kept(self, name: str) -> list[Channel]:
         """The channels whose kind defines this method."""

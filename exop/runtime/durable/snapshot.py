@@ -137,11 +137,7 @@ def _referred(deployment: Deployment, payload: Any) -> Any:
 
 
 def restore_states(deployment: Deployment, snapshot: Snapshot) -> None:
-    """Give the components their mementos, and the engines their position: called before anything is bound.
-
-    Raises:
-        StoredStateError: the class of a memento cannot take over what was stored.
-    """
+    """Give the components their mementos, and the engines their position: called before anything is bound."""
     deployment.reasons = dict(snapshot.reasons)
     positions = ties(snapshot)
     for name, component in deployment.components.items():
@@ -160,11 +156,7 @@ def ties(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
 
 
 def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
-    """Give channels, ports and drivers back what they held: called when they are bound, before any slet is opened.
-
-    Raises:
-        StoredStateError: something does not fit into this mesh any more, or is damaged.
-    """
+    """Give channels, ports and drivers back what they held: called when they are bound, before any slet is opened."""
     parts = {key: _read(stored) for key, stored in snapshot.parts.items() if key[0] != "memento"}
     # Channels first: a driver's in-flight item may be a window of theirs.
     for (kind, name), held in sorted(parts.items(), key=lambda part: part[0][0] != "channel"):

@@ -16,17 +16,22 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from exop.errors import StateError, StoredStateError
 from exop.logs import logger
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.durable.snapshot import Key, Snapshot
-from exop.runtime.state.inspection import Inspected, inspect, unusable
-from exop.runtime.state.tables import FILE, SECOND, VERSION, GenerationFile, build, connect, seal, upgrade
+from exop.runtime.state import tables
+from exop.runtime.state.tables import Generation, GenerationFile
 
+_NAMES: Final = (
+    "SELECT name FROM applications UNION SELECT application FROM digests "
+    "UNION SELECT application FROM checkpoints UNION SELECT application FROM parts"
+)
+_MAGIC: Final = b"SQLite format 3\0"
 _PART: Final = "application = ? AND kind = ? AND name = ?"
 _NEXT: Final = "(SELECT coalesce(max(number), 0) + 1 FROM checkpoints WHERE application = ?)"
 
@@ -42,22 +47,22 @@ class Database:
     """
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory / FILE
+        self.path = directory / tables.FILE
         self._turn = threading.RLock()
         self._noted = GenerationFile(directory)
         found = inspect(directory)
         try:
             if found is None:
-                found = Inspected(build(directory), {}, VERSION)
-            self.connection, self.damaged = connect(self.path), found.damaged
+                found = Inspected(tables.build(directory), {}, tables.VERSION)
+            self.connection, self.damaged = tables.connect(self.path), found.damaged
             try:
                 for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL"):
                     self.connection.execute(f"PRAGMA {pragma}")
                 self._noted.write(found.generation._replace(committed=True))
-                if found.version == SECOND:
+                if found.version == tables.SECOND:
                     names = [name for (name,) in self.rows("SELECT name FROM applications") if name not in self.damaged]
                     with self.transaction(*names) as database:
-                        upgrade(database)
+                        tables.upgrade(database)
             except BaseException:
                 self.connection.close()
                 raise
@@ -65,11 +70,7 @@ class Database:
             raise unusable(self.path, problem) from problem
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Return the rows of a query.
-
-        Raises:
-            StateError: it cannot be read.
-        """
+        """Return the rows of a query."""
         try:
             with self._turn:
                 return self.connection.execute(query, values).fetchall()
@@ -84,9 +85,6 @@ class Database:
         """Change the rows of some applications, or those of none; all of it is committed, or nothing.
 
         Rows that are damaged stay as they are, unless they are to be forgotten.
-
-        Raises:
-            StateError: it cannot be written; everything is as it was.
         """
         with self._turn:
             for application in applications:
@@ -95,7 +93,7 @@ class Database:
             try:
                 self.connection.execute("BEGIN IMMEDIATE")
                 yield self.connection
-                generation = seal(self.connection, self._noted, *applications)
+                generation = tables.seal(self.connection, self._noted, *applications)
                 failpoint("generation-written")
                 self.connection.execute("COMMIT")
             except BaseException as problem:
@@ -201,11 +199,7 @@ class Checkpoints:
             return True
 
     def discard(self, application: str) -> None:
-        """Delete the checkpoint of an application.
-
-        Raises:
-            StateError: it cannot be written.
-        """
+        """Delete the checkpoint of an application."""
         if self.has(application):
             with self._database.transaction(application) as database:
                 self.drop(database, application)
@@ -215,3 +209,145 @@ class Checkpoints:
         self._written.pop(application, None)
         for table in ("checkpoints", "parts"):
             database.execute(f"DELETE FROM {table} WHERE application = ?", (application,))
+
+
+class Inspected(NamedTuple):
+    """A database that may be used.
+
+    Attributes:
+        generation: Of its last transaction.
+        damaged: Applications whose rows do not fit to their digest, each with the error that says so.
+        version: Of its tables.
+    """
+
+    generation: Generation
+    damaged: dict[str, str]
+    version: int
+
+
+def inspect(directory: Path) -> Inspected | None:
+    """Find out whether the database of a directory may be used; `None` if there is none, and never was.
+
+    Raises:
+        StateError: it is damaged, older than the generation file says, or of another version.
+    """
+    path, noted = directory / tables.FILE, GenerationFile(directory).read()
+    found = contents_of(path)
+    told = "" if noted is None else f"the generation {noted.number} was {'committed' if noted.committed else 'begun'}"
+    if found is None:
+        if noted is not None and (noted.number > 1 or noted.committed):
+            raise _lost(path, f"{told} here, and the database is missing or empty")
+        if left := [name for name in (f"{tables.FILE}-wal", tables.FORMER_CHECKPOINTS) if _holds(directory / name)]:
+            raise _lost(path, f"it is missing or empty beside {left[0]}")
+        return None
+    if noted is None:
+        raise _lost(
+            path, f"{directory / tables.GENERATION}, which tells whether it is the newest, is missing", accept=True
+        )
+    before = found.generation.number == noted.number - 1 and not noted.committed
+    if found.generation != noted._replace(committed=True) and not before:
+        problem = f"{told} here, and the database holds the generation {found.generation.number}"
+        raise _lost(path, problem, accept=True)
+    return found
+
+
+def accept(directory: Path) -> Generation:
+    """Take the database for the newest state, whatever the generation file says; return the generation it holds.
+
+    Raises:
+        StateError: there is none, or it is damaged.
+    """
+    found = contents_of(directory / tables.FILE)
+    if found is None:
+        raise _lost(directory / tables.FILE, "it is missing or empty: there is nothing to accept")
+    with closing(GenerationFile(directory)) as noted:
+        noted.write(found.generation)
+    return found.generation
+
+
+def contents_of(path: Path) -> Inspected | None:
+    """Inspect a database, whether or not it is the newest; `None` if it is missing or empty.
+
+    Raises:
+        StateError: it is damaged, or of another version.
+    """
+    try:
+        version = _version(path)
+        if version is None:
+            return None
+        if version not in (tables.SECOND, tables.VERSION):
+            older = "start it once with the release before this one, which migrates it"
+            raise StateError(
+                f"{path} is of version {version}, this release reads version {tables.VERSION}; nothing was changed; "
+                f"{older if version < tables.SECOND else 'use the release that wrote it'}, or give another directory, "
+                f"--state DIR"
+            )
+        with tables.opened(path) as database:
+            (told,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+            if told != "ok":
+                raise sqlite3.DatabaseError(" ".join(told.replace("*** in database main ***", "").split()))
+            number, digest = database.execute("SELECT generation, digest FROM platform").fetchone()
+            if tables.digest_of(database, tables.ROWS_OF_ALL) != digest:
+                raise sqlite3.DatabaseError("its rows do not fit to their digest")
+            damaged = dict(_damaged(database, path, version))
+            return Inspected(Generation(number, digest, committed=True), damaged, version)
+    except (sqlite3.Error, OSError, TypeError, ValueError) as problem:
+        raise unusable(path, problem) from problem
+
+
+def unusable(path: Path, problem: Exception) -> StateError:
+    """Return the error on a database that cannot be opened: because of its contents, or of its place."""
+    outside = isinstance(problem, (OSError, sqlite3.OperationalError)) and not str(problem).startswith("no such")
+    if outside:
+        return StateError(
+            f"{path} cannot be used ({problem}); nothing was changed; make room there, or make it writable, or give "
+            f"another directory, --state DIR"
+        )
+    return StateError(
+        f"{path} is no state of ExoP, or it is damaged ({problem}); nothing was changed; restore the whole state "
+        f"directory from one copy, or move it away to start afresh, or give another directory, --state DIR"
+    )
+
+
+def _lost(path: Path, problem: str, *, accept: bool = False) -> StateError:
+    """Return the error on a database that is not the newest, or may not be."""
+    cure = f", or accept the database as it is by `exop state accept {path.parent}`" if accept else ""
+    return StateError(
+        f"{path} is not what it was: {problem}; going on could lose or double items; nothing was changed; restore the "
+        f"whole state directory from one copy, or move it away to start afresh{cure}"
+    )
+
+
+def _damaged(database: sqlite3.Connection, path: Path, version: int) -> Iterator[tuple[str, str]]:
+    """The applications whose rows do not fit to their digest, or whose sections do not fit to their sum."""
+    sums = dict(database.execute("SELECT name, sum FROM applications").fetchall()) if version == tables.VERSION else {}
+    digests = dict(database.execute("SELECT * FROM digests").fetchall())
+    for (name,) in database.execute(_NAMES).fetchall():
+        whole = version != tables.VERSION or tables.sum_of(database, name) == sums.get(name, 0)
+        if not whole or tables.digest_of(database, tables.ROWS_OF_APPLICATION, name) != digests.get(name, ""):
+            problem = f"what {path} holds of the application {name!r} is damaged; nothing was changed"
+            cure = "restore the whole state directory from one copy, or give the application up by"
+            yield name, f"{problem}; {cure} `exop remove {name}`"
+
+
+def _version(path: Path) -> int | None:
+    """Return the version of the tables; `None` when there are none yet."""
+    if not _holds(path):
+        return None
+    with path.open("rb") as file:
+        # SQLite itself takes a file of a few bytes for an empty one, and overwrites it.
+        if file.read(len(_MAGIC)) != _MAGIC:
+            raise sqlite3.DatabaseError("it does not begin as a database does")
+    with tables.opened(path) as database:
+        found = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if found and "platform" not in found:
+            raise sqlite3.DatabaseError(f"it holds the tables {', '.join(sorted(found))}")
+        if not found:
+            return None
+        (version,) = database.execute("SELECT version FROM platform").fetchone() or (0,)
+        return int(version)
+
+
+def _holds(path: Path) -> bool:
+    """Whether there is something in a file; a folder in its place counts, and cannot be used."""
+    return path.exists() and (path.is_dir() or path.stat().st_size > 0)

@@ -113,11 +113,7 @@ class GenerationFile:
         return found
 
     def write(self, generation: Generation) -> None:
-        """Overwrite the file; it is on the disk when this returns.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Overwrite the file; it is on the disk when this returns."""
         line = generation.as_line()
         if self._number is None:
             if not self.path.exists():
@@ -164,11 +160,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def build(directory: Path) -> Generation:
-    """Make an empty database; it is there whole, or not at all.
-
-    Raises:
-        sqlite3.Error, OSError: it cannot be written.
-    """
+    """Make an empty database; it is there whole, or not at all."""
     unfinished = directory / f"{FILE}.new"
     for left in directory.glob(f"{unfinished.name}*"):
         left.unlink()

@@ -83,11 +83,7 @@ class DurableTie(LiveTie):
         }
 
     def open(self) -> None:
-        """Open the logs, and find what is in them beyond the checkpoint.
-
-        Raises:
-            StateError, StoredStateError: they cannot be read, or are behind the checkpoint.
-        """
+        """Open the logs, and find what is in them beyond the checkpoint."""
         place = self.place = self.place or self._folder(None)
         self.directory = place / "engine"
         self.directory.mkdir(mode=0o700, exist_ok=True)

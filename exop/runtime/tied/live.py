@@ -48,12 +48,6 @@ class LiveTie(Tie):
         """
         return True
 
-    def sync(self) -> None:
-        """Bring to the disk what a checkpoint counts as written."""
-
-    def confirmed(self, held: Mapping[str, Any]) -> None:
-        """A checkpoint that has captured *held* of this tie is committed."""
-
     def hurried(self) -> bool:
         """Whether the driver that hands over is wanted at its safe point."""
         driver = current_driver()

@@ -13,7 +13,7 @@ from exop import Application
 from exop.errors import StateError, StoredStateError
 from exop.runtime.durable.snapshot import Snapshot
 from exop.runtime.state import database as module
-from exop.runtime.state.inspection import accept
+from exop.runtime.state.database import accept
 from exop.runtime.state.tables import GenerationFile, build, seal
 from exop.runtime.store import Store
 from exop.stock.slets import count_up, show
@@ -233,7 +233,7 @@ def test_topologies_in_one_text_are_migrated(store, monkeypatch, killed):
     second(store.directory)
     if killed:
         with monkeypatch.context() as patched:
-            patched.setattr(module, "upgrade", lambda *_: (_ for _ in ()).throw(Killed))
+            patched.setattr(module.tables, "upgrade", lambda *_: (_ for _ in ()).throw(Killed))
             with pytest.raises(Killed):
                 Store(store.directory)
     for _ in range(2):
