@@ -87,7 +87,7 @@ class Member:
         self.epochs: Counter[str] = Counter()
         self.resend = resend
         self._part: _Part | None = None
-        self._given_up: dict[str, str] = {}
+        self._given_up = "", ""  # the last plan that it has aborted alone, and why
         self._settled: dict[str, Settled] = {}
 
     @property
@@ -186,7 +186,7 @@ class Member:
             case Decision() if settled is not None and settled.commit and settled.by_hand:
                 return [Conflict(message.plan, resolved=True)]
             case Propose() | Proceed() if settled is None:
-                if problem := self._given_up.get(message.plan) or self._problem(message):
+                if problem := self._problem(message):
                     return [Send(message.sender, Refuse(message.plan, self.name, problem))]
                 assert isinstance(message, Propose)
                 self._part = _Part(message, "prepare", now + message.prepare, now + self.resend)
@@ -195,8 +195,9 @@ class Member:
 
     def _problem(self, message: Propose | Proceed) -> str:
         """Return the reason to refuse a request of a plan that is not under way here."""
-        if isinstance(message, Proceed):
-            return "it was restarted meanwhile"
+        given_up, reason = self._given_up
+        if message.plan == given_up or isinstance(message, Proceed):
+            return reason if message.plan == given_up else "it was restarted meanwhile"
         old = [name for name, epoch in message.epochs.items() if epoch < self.epochs[name]]
         if old:
             return f"{', '.join(old)}: another plan was committed since this one was made"
@@ -208,7 +209,7 @@ class Member:
             return []
         if message.step == part.step:
             return self._ready(part)
-        if _BEFORE[message.step] != part.step:
+        if _BEFORE.get(message.step) != part.step:
             return []
         part.step, part.done = message.step, False
         if part.step == "hold":
@@ -255,17 +256,12 @@ class Member:
         return [*self._abort(part, reason), Send(part.proposal.sender, refusal)]
 
     def _abort(self, part: _Part, reason: str) -> list[Action]:
-        part.step, part.done = "abort", False
-        _remember(self._given_up, part.proposal.plan, reason)
+        part.step, part.done, self._given_up = "abort", False, (part.proposal.plan, reason)
         return [Do(part.proposal.plan, "abort", part.proposal.change)]
 
     def _settle(self, settled: Settled) -> None:
         """Note an outcome; the new epochs hold from here on."""
         self.epochs |= Counter(settled.epochs)
-        _remember(self._settled, settled.plan, settled)
-
-
-def _remember(known: dict[str, Any], plan: str, value: object) -> None:
-    known[plan] = value
-    if len(known) > REMEMBERED:
-        del known[next(iter(known))]
+        self._settled[settled.plan] = settled
+        if len(self._settled) > REMEMBERED:
+            del self._settled[next(iter(self._settled))]
