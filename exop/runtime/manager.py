@@ -75,15 +75,10 @@ class ComponentManager:
     ) -> Component:
         """Make an instance of a node's slet, and register it with its ports; it is neither open nor connected.
 
-        Args:
-            application: The name of the application.
-            node: Its node.
-            changed: Called after every change of the component's state.
-            durable: The component is part of a durable application.
-            timeout: The seconds that the slet's own code may take.
+        *changed* is called after every change of its state. *durable*: it is part of a durable application.
 
         Raises:
-            ComponentFailed: the slet's own code raised, or has not returned in time.
+            ComponentFailed: the slet's own code raised, or has not returned within *timeout* seconds.
         """
 
         def on_change(one: Component) -> None:
@@ -126,11 +121,7 @@ class ComponentManager:
         self._ports[component.id, port.name] = registration
 
     def create_channel(self, application: str, spec: ChannelSpec, *, durable: bool = False) -> Channel:
-        """Make a channel, open it, and register it; *durable*: it is part of a durable application.
-
-        Raises:
-            UnknownName, SettingError, MeshError: as `make_channel`.
-        """
+        """Make a channel, open it, and register it; *durable*: it is part of a durable application."""
         channel = make_channel(self.kinds, spec)
         if self.home is not None:
             channel.home = self._folder(self.home, application) / f"{spec.name}.channel"
@@ -149,11 +140,7 @@ class ComponentManager:
         return self._ports[component.id, port]
 
     def destroy(self, component: Component) -> None:
-        """Take a stopped component out of the registry.
-
-        Raises:
-            LifecycleError: it still runs.
-        """
+        """Take a component out of the registry; it has to be stopped."""
         component.on(Event.DESTROY)
         disconnect(component)
         for registration in self._services.pop(component.id, ()):

@@ -67,11 +67,7 @@ class LogChannel(Channel):
         self._old = self._captured = self._trimmed = self._given_up = self.began = 0
 
     def open(self) -> None:
-        """Open the log on disk, if there is a folder for it.
-
-        Raises:
-            StateError: it is in use, damaged, or cannot be opened.
-        """
+        """Open the log on disk, if there is a folder for it."""
         folder = self._path or self.home
         if folder is not None:
             # Imported lazily: only logs on disk need the encoding.
@@ -87,7 +83,10 @@ class LogChannel(Channel):
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Append, then pass on."""
-        return self._way(fan_out([outlet.entry for outlet in outlets]), measured=False)
+        deliver = fan_out([outlet.entry for outlet in outlets])
+        entry = self._way(deliver)
+        entry.probe = self._way(deliver.probe)
+        return entry
 
     def kept_for(self, port: str) -> list[Any]:
         """Return the content, if `replay` is set."""
@@ -104,11 +103,7 @@ class LogChannel(Channel):
         return self._recovery.next if self._recovery is not None else self._log.end
 
     def replay(self, start: int, end: int | None = None) -> list[Any]:
-        """Return the items from offset *start* up to *end*.
-
-        Raises:
-            MeshError: they are no longer kept.
-        """
+        """Return the items from offset *start* up to *end*; a `MeshError` says that they are no longer kept."""
         return [item for piece in self.pieces(start, self.end if end is None else end) for item in to_items(piece)]
 
     def pieces(self, start: int, end: int) -> list[Any]:
@@ -142,11 +137,7 @@ class LogChannel(Channel):
             self._log.exchange(replace)
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Go on at the captured offset. Rows on disk behind it are not appended again when they come once more.
-
-        Raises:
-            StoredStateError: the log on disk is not the captured one.
-        """
+        """Go on at the captured offset, unless the log on disk is another one; rows behind it come once more."""
         self.began, end, start = held["began"], held["end"], held.get("start")
         if self._disk is None:
             self._log = log = OffsetLog()
@@ -191,7 +182,7 @@ class LogChannel(Channel):
             self._disk.settle(self._captured, self._given_up)
             self._disk.trim(self._given_up)
 
-    def _way(self, after: Entry, *, measured: bool) -> Entry:
+    def _way(self, after: Entry) -> Entry:
         def push(item: Any) -> None:
             try:
                 self._append([item])
@@ -207,8 +198,6 @@ class LogChannel(Channel):
             after.push_batch(batch)
 
         entry = Entry(push, push_batch, self._ending(after.control))
-        if not measured:
-            entry.probe = self._way(after.probe, measured=True)
         return entry
 
     def _append(self, batch: Any) -> None:
@@ -216,8 +205,7 @@ class LogChannel(Channel):
             self._log.append(batch)
         else:
             self._append_missing(self._recovery, batch)
-        if self.trouble is not None:
-            self.trouble = None
+        self.trouble = None
         if self._disk is None:
             self._forget()
 

@@ -123,22 +123,15 @@ class DiskLog:
             if (key is None and not rows) or (key is not None and key[1] <= self._last.get(key[0], -1)):
                 return self.end
             self._check_whole()
-            try:
+            with self._doing("written"):
                 now = self._clock()
                 self._write(written(self.end, now, rows, body, key=tag), self.end + rows, now)
-            except OSError as problem:
-                raise self._unusable("written", problem) from problem
             if key is not None:
                 self._last[key[0]] = key[1]
             return self.end
 
     def read(self, start: int, end: int) -> list[Any]:
-        """Return the rows from *start* up to *end*, as slices of the batches that hold them.
-
-        Raises:
-            MeshError: rows that are no longer kept, or not yet appended.
-            StoredStateError: the log is damaged there.
-        """
+        """Return the rows from *start* up to *end*, as slices of the batches that hold them; see `check_range`."""
         found: list[tuple[Frame, bytes]] = []
         with self._turn:
             check_range(start, end, self.start, self.end)
@@ -183,11 +176,7 @@ class DiskLog:
                 self._cut(offset, holder, part)
 
     def sync(self) -> None:
-        """Force appended rows to the disk, unless the retention leaves that to the operating system.
-
-        Raises:
-            StateError: the disk refuses; nothing can be appended before the log is opened again.
-        """
+        """Force appended rows to the disk; if the disk refuses, the log has to be opened again before an append."""
         if self._retention.fsync == "never":
             return
         with self._turn:
@@ -206,9 +195,6 @@ class DiskLog:
 
         Rows from *offset* on are kept whatever the retention is. If that is endless, so are those from *start* on,
         where the next `trim` ends: the log is refused if they are gone.
-
-        Raises:
-            StateError: it cannot be written.
         """
         self.hold = offset
         path = self.folder / COMMITTED
@@ -256,8 +242,7 @@ class DiskLog:
         """Open what is there, and go on behind the last whole frame."""
         for name in (name for name in names if name.endswith(UNFINISHED)):
             self._files.remove(self.folder / name)
-        for name in segment_names(names):
-            self._segments.append(Segment(self._files, self.folder / name))
+        self._segments += [Segment(self._files, self.folder / name) for name in segment_names(names)]
         if not self._segments:
             self._segments.append(Segment.create(self._files, self.folder, 0, self._clock(), {}))
         for one, after in pairwise(self._segments):
@@ -326,13 +311,10 @@ class DiskLog:
         except OSError as problem:
             if broken:
                 self._broken = str(problem.strerror)
-            raise self._unusable(done, problem) from problem
-
-    def _unusable(self, done: str, problem: OSError) -> StateError:
-        return StateError(
-            f"the log {self.folder} could not be {done}: {problem.strerror or problem}; what it has is kept; "
-            f"make room there, or make it usable, and try again"
-        )
+            raise StateError(
+                f"the log {self.folder} could not be {done}: {problem.strerror or problem}; what it has is kept; "
+                f"make room there, or make it usable, and try again"
+            ) from problem
 
 
 class Replay:
@@ -360,11 +342,7 @@ class Replay:
         return self.next >= self._log.end
 
     def missing(self, batch: Any) -> Any:
-        """Return the rows of *batch* that the log does not have yet.
-
-        Raises:
-            StateError: the log cannot be read or cut.
-        """
+        """Return the rows of *batch* that the log does not have yet."""
         known = min(weight(batch), self._log.end - self.next)
         there = self._rows(known)
         given = to_items(cut(batch, 0, known))

@@ -41,13 +41,9 @@ class File:
         """Close the file; a lock on it ends."""
         os.close(self._number)
 
-    def lock(self) -> bool:
-        """Lock the file; `False` if another holder has it locked."""
-        try:
-            fcntl.flock(self._number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+    def lock(self) -> None:
+        """Lock the file; raise `BlockingIOError` if another holder has it locked."""
+        fcntl.flock(self._number, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class Files:
@@ -81,10 +77,12 @@ class Files:
     def lock(self, path: Path) -> File | None:
         """Lock a file until it is closed or the process ends; `None` if another holder has it locked."""
         file = File(path)
-        if file.lock():
-            return file
-        file.close()
-        return None
+        try:
+            file.lock()
+        except BlockingIOError:
+            file.close()
+            return None
+        return file
 
 
 DISK: Final = Files()

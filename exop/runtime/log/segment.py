@@ -294,20 +294,12 @@ class Segment:
 
 
 def settled(folder: Path, files: Files) -> int | None:
-    """Return the offset up to which the last checkpoint counts; `None`: none was noted, and every row counts.
-
-    Raises:
-        StoredStateError: the note is damaged.
-    """
+    """Return the offset up to which the last checkpoint counts; `None`: none was noted, and every row counts."""
     return _noted(folder, files, 0)
 
 
 def check_start(folder: Path, files: Files, start: int) -> None:
-    """Refuse a log that begins at *start* if its oldest rows are gone, and were not given up.
-
-    Raises:
-        StoredStateError: they are, or the note of the last checkpoint is damaged.
-    """
+    """Refuse a log that begins at *start* if its oldest rows are gone, and were not given up."""
     given_up = _noted(folder, files, 20)
     if given_up is not None and start > given_up:
         problem = f"its first row is {start}, and nothing from {given_up} on has been given up"
