@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from exop.model.items import Window
@@ -17,6 +18,8 @@ class PortWindow:
 
     Attributes:
         sizes: The sizes as the channel's settings have them.
+        begin: By time: items before this moment are for windows of former sizes alone.
+        skip: By count: the number of further items that are for those.
         until: By time: no window begins there or later, since other sizes apply.
         left: By count: the number of further items, for the same reason.
     """
@@ -27,6 +30,8 @@ class PortWindow:
         self.items: Window[Any] = Window()
         self.now: float | None = None
         self.since = self.late = 0
+        self.begin: float | None = None
+        self.skip = 0
         self.until: float | None = None
         self.left: int | None = None
 
@@ -157,127 +162,117 @@ class Succession:
     hold less.
 
     Attributes:
+        windows: The windows by their sizes, the oldest first; the last have the current sizes.
         closed: The content of windows that were closed: due with the next item.
-        old: The windows that are still open.
-        new: Those behind them.
-        begin: By time: from this moment on, as `old` reads it, items are for the new ones.
-        skip: By count: the number of further items that are for the old ones alone.
     """
 
-    def __init__(self, old: Windows | None, new: PortWindow) -> None:
-        self.closed: deque[Window[Any]] = deque()
-        self.old, self.new = old, new
-        self.begin: float | None = None
-        self.skip = 0
-        self._time: Callable[[Any], Any] | None = last_of(old).time if old is not None else None
+    def __init__(self, windows: list[PortWindow], closed: Iterable[Window[Any]] = ()) -> None:
+        self.windows = windows
+        self.closed = deque(closed)
 
     def check(self, items: Iterable[Any]) -> None:
         """Raise for an item that one of them cannot take."""
-        for windows in self._both():
-            windows.check(items)
+        for window in self.windows:
+            window.check(items)
 
     def add(self, item: Any) -> Iterator[Window[Any]]:
         """Take one item; yields the windows that it completes, the older first."""
         yield from self.take_closed()
-        enters = self._enters(item)
-        if self.old is not None:
-            yield from self.old.add(item)
-        if enters:
-            yield from self.new.add(item)
-        elif self.new.time is not None:
-            yield from self.new.advance(self.new.time(item))
+        entered = [self._enters(place, item) for place in range(len(self.windows))]
+        for window, enters in zip(self.windows, entered, strict=True):
+            if enters:
+                yield from window.add(item)
+            elif window.time is not None:
+                yield from window.advance(window.time(item))
 
     def advance(self, moment: float) -> Iterator[Window[Any]]:
         """Set the time."""
         yield from self.take_closed()
-        for window in self._both():
+        for window in self.windows:
             yield from window.advance(moment)
 
     def rest(self) -> Iterator[Window[Any]]:
         """Yield what is open at the end of the stream."""
         yield from self.take_closed()
-        for window in self._both():
+        for window in self.windows:
             yield from window.rest()
 
     def opened(self) -> list[Window[Any]]:
         """Return the items in all windows that are open now."""
-        return [*self.closed, *(one for window in self._both() for one in window.opened())]
+        return [*self.closed, *(one for window in self.windows for one in window.opened())]
 
     @property
     def items(self) -> Window[Any]:
         """The items in the windows, each once, the older first."""
-        older = self.old.items if self.old is not None else ()
-        known = set(map(id, older))
-        return Window([*older, *(item for item in self.new.items if id(item) not in known)])
+        found: Window[Any] = Window()
+        for window in self.windows:
+            known = set(map(id, found))
+            found += [item for item in window.items if id(item) not in known]
+        return found
 
     @property
     def late(self) -> int:
         """The number of late items."""
-        return self.new.late + (self.old.late if self.old is not None else 0)
+        return sum(window.late for window in self.windows)
 
     @property
     def over(self) -> bool:
-        """Only the new ones are left."""
-        return not self.closed and self.skip <= 0 and (self.old is None or self.old.over)
+        """Only the windows of the current sizes are left."""
+        *older, last = self.windows
+        return not self.closed and last.skip <= 0 and all(window.over for window in older)
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Apply *replace* to every item."""
-        for piece in self.closed:
+        for piece in (*self.closed, *(window.items for window in self.windows)):
             piece[:] = map(replace, piece)
-        for window in self._both():
-            window.exchange(replace)
 
     def capture(self) -> dict[str, Any]:
-        """Return the content as plain data; `restored` takes it back."""
-        held = self.new.capture() | {"closed": [list(one) for one in self.closed]}
-        if self.old is not None:
-            last = last_of(self.old)
-            held |= {"old": self.old.capture(), "old_sizes": last.sizes, "begin": self.begin, "skip": self.skip}
-        return held
+        """Return the content as plain data, older windows inside that of newer ones; `restored` takes it back."""
+        held = self.windows[0].capture()
+        for older, window in pairwise(self.windows):
+            bounds = {"begin": window.begin, "skip": window.skip}
+            held = window.capture() | {"closed": [], "old": held, "old_sizes": older.sizes} | bounds
+        return held | {"closed": [list(one) for one in self.closed]}
 
     def take_closed(self) -> Iterator[Window[Any]]:
         """Yield the closed windows, once."""
         while self.closed:
             yield self.closed.popleft()
 
-    def _both(self) -> list[Windows]:
-        return [self.new] if self.old is None else [self.old, self.new]
-
-    def _enters(self, item: Any) -> bool:
-        if self.skip > 0:
-            self.skip -= 1
+    def _enters(self, place: int, item: Any) -> bool:
+        """Whether an item is for the windows at *place*; by time, the ones before them read it."""
+        if place == 0:
+            return True
+        before, window = self.windows[place - 1 : place + 1]
+        if window.skip > 0:
+            window.skip -= 1
             return False
-        return self.begin is None or self._time is None or self._time(item) >= self.begin
+        return window.begin is None or before.time is None or before.time(item) >= window.begin
 
 
 def last_of(windows: Windows) -> PortWindow:
-    """Return the windows of the latest sizes."""
-    return windows.new if isinstance(windows, Succession) else windows
+    """Return the windows of the current sizes."""
+    return windows.windows[-1] if isinstance(windows, Succession) else windows
 
 
 def succeed(windows: Windows, new: PortWindow, *, close: bool) -> Windows:
     """Put windows of other sizes behind those of a port; of *windows*, only `until` and `left` change."""
     last = last_of(windows)
+    older, closed = (windows.windows, windows.closed) if isinstance(windows, Succession) else ([windows], deque())
     if last.time is not None and last.sizes["time"] == new.sizes["time"]:
         new.now = last.now
     if close:
-        found = Succession(None, new)
-        found.closed.extend(windows.opened())
         new.late = windows.late
-    elif last.items:
-        found = Succession(windows, new)
-        if last.time is not None:
-            found.begin = last.until = last.next_start
-        else:
-            found.skip = last.ahead
-            last.left = last.ahead - int(last.slide) + int(last.size)
-    else:  # no window of these sizes is open: the new ones take their place
-        new.late = last.late
-        if isinstance(windows, PortWindow):
-            return new
-        found = Succession(windows.old, new)
-        found.closed, found.begin, found.skip = windows.closed, windows.begin, windows.skip
-    return found
+        return Succession([new], windows.opened())
+    if not last.items:  # no window of these sizes is open: the new ones take their place
+        new.late, new.begin, new.skip = last.late, last.begin, last.skip
+        return Succession([*older[:-1], new], closed) if isinstance(windows, Succession) else new
+    if last.time is not None:
+        new.begin = last.until = last.next_start
+    else:
+        new.skip = last.ahead
+        last.left = last.ahead - int(last.slide) + int(last.size)
+    return Succession([*older, new], closed)
 
 
 def restored(held: Mapping[str, Any], new: PortWindow, made: Callable[[Mapping[str, Any]], PortWindow]) -> Windows:
@@ -285,8 +280,10 @@ def restored(held: Mapping[str, Any], new: PortWindow, made: Callable[[Mapping[s
     new.restore(held)
     if "closed" not in held:
         return new
-    old = restored(held["old"], made(held["old_sizes"]), made) if "old" in held else None
-    found = Succession(old, new)
-    found.closed.extend(map(Window, held["closed"]))
-    found.begin, found.skip = held.get("begin"), held.get("skip", 0)
+    found = Succession([new], map(Window, held["closed"]))
+    if "old" in held:
+        new.begin, new.skip = held.get("begin"), held.get("skip", 0)
+        old = restored(held["old"], made(held["old_sizes"]), made)
+        found.windows[:0] = old.windows if isinstance(old, Succession) else [old]
+        found.closed.extend(old.closed if isinstance(old, Succession) else ())
     return found

@@ -171,9 +171,9 @@ class WindowChannel(Channel):
         def push(item: Any) -> None:
             windows = all_windows[port]
             if type(windows) is Succession:
-                if windows.over:  # the windows of the former sizes
-                    windows.new.late = windows.late
-                    windows = all_windows[port] = windows.new
+                if windows.over:
+                    late, windows = windows.late, last_of(windows)
+                    windows.late, all_windows[port] = late, windows
                 else:
                     windows.check((item,))
             due = windows.add(item)

@@ -192,3 +192,30 @@ def test_items_are_exchanged_once_each():
     rig.channel.exchange(replace)
     rig.push([5])
     assert rig.seen == [[[0], [1], [2], [3]], [[22], [23], [24]], [[24]]]
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12), st.integers(0, 15)), min_size=1, max_size=4),
+    st.booleans(),
+)
+def test_every_window_that_has_begun_is_whole_however_often_the_sizes_change(changes, store):
+    """Windows of three sizes may be open at once: each of them comes to its end, and none is cut off by a later one."""
+    rig, number = Rig(count=5, slide=2), 0
+    expected, begin, size, slide = [], 0, 5, 2
+
+    def begun_before(end):
+        return range(begin, end, slide)
+
+    for later, later_slide, items in [*changes, (1, 1, 40)]:
+        rig.push(*range(number, number + items))
+        number += items
+        rig.turn(count=later, slide=min(later, later_slide))
+        if store:
+            rig.store()
+        following = begin + slide * -(-(number - begin) // slide) if number > begin else begin
+        expected += [[*range(first, first + size)] for first in begun_before(following)]
+        begin, size, slide = following, later, min(later, later_slide)
+    rig.push(*range(number, number + 60))
+    expected += [[first] for first in range(begin, number + 60)]
+    assert sorted(rig.seen) == sorted(expected)
