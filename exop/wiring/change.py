@@ -39,7 +39,8 @@ from exop.wiring.participant import Participant, Phase
 from exop.wiring.places import inside
 from exop.wiring.plan import Plan, Step
 from exop.wiring.region import Region
-from exop.wiring.successors import Companions, Leavers, Successors, Undo, report
+from exop.wiring.shadow.follower import Companions, Undo
+from exop.wiring.successors import Leavers, Successors, report
 
 
 @dataclass(eq=False)

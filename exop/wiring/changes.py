@@ -1,4 +1,4 @@
-"""Carrying out plans, one at a time for each application: as they are, or proven before."""
+"""Carrying out plans, one at a time for each application; successors may run beside the mesh before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from exop.errors import ExopError, PlanError, StateError
 from exop.model.checks import check_durable
@@ -27,10 +27,14 @@ from exop.wiring.lines import renewed
 from exop.wiring.plan import Plan, Step
 from exop.wiring.shadow.allowed import check_catching
 from exop.wiring.shadow.beside import Beside
-from exop.wiring.shadow.proof import Run
-from exop.wiring.successors import LONGER, Companions, capture, taken
+from exop.wiring.shadow.follower import Companions
+from exop.wiring.shadow.trial import Run
+from exop.wiring.successors import LONGER, capture, taken
 
-#: So often the hand-over of a state is tried on a copy, while that takes longer than the pause allowed.
+if TYPE_CHECKING:
+    from exop.wiring.applications import Applications
+
+#: How often the hand-over of a state is tried on a copy, while that takes longer than the pause allowed.
 TRIES: Final = 3
 #: How to make a change that stops the stream for longer than the pause allowed.
 CURE: Final = (
@@ -43,36 +47,15 @@ NO_RUNS: Final[Mapping[str, Run]] = {}
 _CHANGING: Final[ContextVar[tuple[str, ...]]] = ContextVar("_CHANGING", default=())
 
 
-class Running(Protocol):
-    """The source of running applications."""
-
-    def get(self, application: str) -> Deployment:
-        """The running form of an application."""
-
-    @property
-    def deployed(self) -> Mapping[str, Deployment]:
-        """The applications that are deployed; others may be taken away at any time."""
-
-    @property
-    def has_state(self) -> bool:
-        """There is a state directory."""
-
-    def changed(self, deployment: Deployment) -> StateError | None:
-        """A change is made. Returns what kept it from being stored."""
-
-    def settled(self, deployment: Deployment) -> None:
-        """A change is made and stored, and others may follow: it gets into a checkpoint."""
-
-
 class Changes:
-    """Changes what runs.
+    """Carries out the changes of one platform's applications.
 
     Attributes:
         turns: The lock of each application: its appliers are served one after the other.
-        beside: What runs beside the applications.
+        beside: The components that run beside the applications.
     """
 
-    def __init__(self, manager: ComponentManager, wiring: WiringController, running: Running) -> None:
+    def __init__(self, manager: ComponentManager, wiring: WiringController, running: Applications) -> None:
         self.turns: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
         self.beside = Beside(manager, wiring, self.turns.__getitem__)
         self._manager = manager
@@ -80,12 +63,7 @@ class Changes:
         self._running = running
 
     def carry_out(self, plan: Plan) -> Mesh:
-        """Make a change; where a successor runs beside its predecessor first, other changes are refused until then.
-
-        Raises:
-            StaleMesh: the application was changed after the plan was made.
-            PlanError: it could not be made, and everything is as it was.
-        """
+        """Make a change; `Plan.apply` tells the errors."""
         name = plan.after.name
         with self.followed([plan]) as runs, ExitStack() as turn:
             turn.enter_context(self.turns_of(name, runs=runs))
@@ -124,11 +102,7 @@ class Changes:
             yield runs
 
     def _slow(self, plan: Plan) -> list[str]:
-        """Return the nodes whose successors have to catch up beside the old slets.
-
-        Raises:
-            PlanError: one cannot, and the plan does not allow that its hand-over stops the stream.
-        """
+        """Return the nodes whose successors have to catch up beside the old slets; refuse a stall without consent."""
         found = []
         for step, reason in self._tried(plan):
             if reason is None:
@@ -140,12 +114,8 @@ class Changes:
     def _tried(self, plan: Plan) -> Iterator[tuple[Step, PlanError | None]]:
         """Try on copies how long it takes to hand over the states, while the stream runs; others may change it.
 
-        Yields the steps for which that takes longer than the pause allowed, each with the reason why its successor
+        Yields the steps for which that takes longer than the pause allowed, each with the reason if its successor
         cannot catch up beside the old slet.
-
-        Raises:
-            MementoError: a state cannot be handed over.
-            ComponentFailed: user code has not returned in time.
         """
         running = self._running.deployed.get(plan.after.name)
         for step in plan.steps:
@@ -158,21 +128,10 @@ class Changes:
                 with changing(running.name):
                     plan.took[step.node] = _duration(step, running, plan.pause, plan.patience)
             if plan.took[step.node] > plan.pause:
-                yield step, self._obstacle(plan, step, old)
-
-    @staticmethod
-    def _obstacle(plan: Plan, step: Step, old: Component) -> PlanError | None:
-        """Return the reason why a successor cannot catch up beside the old slet."""
-        if plan.shadow is not None:
-            return PlanError(f"{step.node}: the one on trial does not take over, since its settings are diverted")
-        try:
-            check_catching(step, old, durable=plan.after.durable is not None)
-        except PlanError as reason:
-            return reason
-        return None
+                yield step, _obstacle(plan, step, old)
 
     def notes(self, plan: Plan) -> Iterator[str]:
-        """Tell which hand-overs of states would stop the stream for long, and what is done about it."""
+        """Tell which hand-overs of states take longer than the pause allowed, and what that means."""
         try:
             for step, reason in self._tried(plan):
                 if reason is not None:
@@ -186,16 +145,10 @@ class Changes:
             yield f"warning: the change will be refused: {problem}"
 
     def rollback(self, application: str, node: str, planned: Callable[[Mesh], Plan]) -> Mesh:
-        """Let a predecessor that was kept take over again, with its own, current state.
-
-        Raises:
-            UnknownName: no such application, or node.
-            PlanError: none was kept; or the change could not be made, and everything is as it was.
-        """
-        with self.turn(application):
+        """Let a predecessor that was kept take over again, with its own, current state."""
+        with self.turns_of(application):
             mesh = self._running.get(application).mesh
             plan, kept = self.beside.rollback_plan(application, node, mesh, planned)
-            self.beside.check_free(application)
             return self._make(application, self.change(plan, self.beside.companions(plan, back=kept)))
 
     @contextmanager
@@ -230,11 +183,10 @@ class Changes:
             yield
 
     def change(self, plan: Plan, companions: Companions) -> Change | None:
-        """Return the change that a plan is, in the caller's turn; `None` if there is nothing to do.
+        """Return the change of a plan, in the caller's turn; `None` if there is nothing to do.
 
         Raises:
-            StaleMesh: the application was changed after the plan was made.
-            PlanError: it was removed meanwhile, or has finished.
+            StaleMesh, PlanError: the application was changed or removed meanwhile, or has finished.
         """
         running = self._running.deployed.get(plan.after.name)
         if running is None:
@@ -251,11 +203,7 @@ class Changes:
         return Change(running, self._manager, self._wiring, dataclasses.replace(plan, after=after), companions)
 
     def check_there(self, change: Change) -> None:
-        """Check that the application of a change was not removed or changed while the change was prepared.
-
-        Raises:
-            PlanError: it was.
-        """
+        """Refuse to go on if the application of a change was removed or changed while the change was prepared."""
         if self._running.deployed.get(change.name) is not change.deployment:
             raise _removed(change.name)
         renewed(change.plan, change.deployment)
@@ -328,12 +276,7 @@ def finished(application: str) -> PlanError:
 
 
 def _duration(step: Step, running: Deployment, pause: float, seconds: float) -> float:
-    """Hand a state over on a copy while the stream runs; returns the seconds that it took.
-
-    Raises:
-        MementoError: it cannot be handed over.
-        ComponentFailed: user code has not returned within so many seconds.
-    """
+    """Hand a state over on a copy while the stream runs; returns the seconds that it took."""
     assert step.state is not None
     old, copy, took = running.components[step.node], capture(running, step.node, seconds), LONGER
     for _ in range(TRIES):  # one may take long because the machine is busy
@@ -343,6 +286,17 @@ def _duration(step: Step, running: Deployment, pause: float, seconds: float) -> 
         if not pause < took < LONGER:
             break
     return took
+
+
+def _obstacle(plan: Plan, step: Step, old: Component) -> PlanError | None:
+    """Return the reason why a successor cannot catch up beside the old slet."""
+    if plan.shadow is not None:
+        return PlanError(f"{step.node}: the one on trial does not take over, since its settings are diverted")
+    try:
+        check_catching(step, old, durable=plan.after.durable is not None)
+    except PlanError as reason:
+        return reason
+    return None
 
 
 def _stall(plan: Plan, step: Step, reason: PlanError) -> str:

@@ -18,7 +18,7 @@ from exop.wiring.controller import WiringController
 from exop.wiring.plan import Plan, make_plan
 
 if TYPE_CHECKING:
-    from exop.wiring.shadow.behind import Behind
+    from exop.wiring.shadow.follower import Follower
 
 #: How long drivers may take to park so that guards that have done their work are compiled out, in seconds.
 BRIEF = 0.1
@@ -113,7 +113,7 @@ def fired_beside(component: Component, since: int, deployment: Deployment) -> No
 
 
 def settle_ready(
-    deployment: Deployment, ready: Iterable[Behind], mesh: Mesh, remember: Callable[[Component], None]
+    deployment: Deployment, ready: Iterable[Follower], mesh: Mesh, remember: Callable[[Component], None]
 ) -> Mesh:
     """A mesh with the lines as they are in those that take a place: each has seen all items but the one in flight."""
     for companion in ready:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FunctionType
-from typing import Any
 
 from exop.model.checks import check, check_durable
 from exop.model.lifecycle import State
@@ -40,7 +39,9 @@ def notes(
     components, inserted = deployment.components, deployment.inserted
 
     def remarks(plan: Plan) -> Iterator[str]:
-        yield from _inserted(plan, inserted, kinds)
+        for place, reason in queues(plan.after, kinds).items() if plan.changes.reconnects else ():
+            if place not in inserted:
+                yield f"insert a queue at {place}: {reason}"
         yield from _drained(plan, deployment, kinds)
         for step in plan.steps:
             component = components.get(step.node)
@@ -53,13 +54,6 @@ def notes(
                 yield from _of_new(step, opened)
 
     return remarks
-
-
-def _inserted(plan: Plan, there: Collection[str], kinds: Mapping[str, type[Channel]]) -> Iterator[str]:
-    """Note the queues that are inserted where drivers would meet."""
-    for place, reason in queues(plan.after, kinds).items() if plan.changes.reconnects else ():
-        if place not in there:
-            yield f"insert a queue at {place}: {reason}"
 
 
 def _drained(plan: Plan, deployment: Deployment, kinds: Mapping[str, type[Channel]]) -> Iterator[str]:
@@ -104,7 +98,6 @@ def _of_old(step: Step, component: Component) -> Iterator[str]:
 
 
 def _of_given(step: Step) -> Iterator[str]:
-    """A state that is given is of an earlier moment, or of another stream: only the giver knows what it misses."""
     if step.after is None or step.after.memento is None:
         return
     if step.after.slet.inputs:
@@ -190,31 +183,17 @@ def preview(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> dict[str, str]:
 
 
 def queues(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> dict[str, str]:
-    """The queues that the wiring would insert into a mesh that was checked: the reasons by place."""
-    circuit = _circuit(mesh, kinds)
-    inserted = dict(lay_out(circuit).inserted)
-    for name, joins in circuit.consumers.items():
-        for join in joins:
-            if join.port.pulled and _needs_queue(circuit.channels[name], len(joins)):
-                inserted.setdefault(edge_key(name, join), PULLS)
-    return inserted
-
-
-def _needs_queue(channel: Channel, consumers: int) -> bool:
-    """A port that takes items needs a queue of its own, unless it is alone at one."""
-    alone = isinstance(channel, Buffered) and consumers == 1
-    return channel.pull_mode == "take" and not alone
-
-
-def _circuit(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> Circuit:
-    """Return the connections to be: the components are made, but neither opened nor registered."""
-
-    def unchanged(_: Any) -> None:
-        """Ignore the event: a component that never runs has no listeners."""
-
-    circuit = Circuit()
+    """Return the queues that the wiring would insert into a mesh that was checked: the reasons by place."""
+    circuit = Circuit()  # its components are made, but neither opened nor registered
     for spec in mesh.channels.values():
         circuit.open(make_channel(kinds, spec))
     for node in mesh.nodes.values():
-        circuit.connect(Component(node.name, mesh.name, node, unchanged), node.ports)
-    return circuit
+        circuit.connect(Component(node.name, mesh.name, node, lambda _: None), node.ports)
+    inserted = dict(lay_out(circuit).inserted)
+    for name, joins in circuit.consumers.items():
+        channel = circuit.channels[name]
+        if channel.pull_mode == "take" and not (isinstance(channel, Buffered) and len(joins) == 1):
+            for join in joins:
+                if join.port.pulled:
+                    inserted.setdefault(edge_key(name, join), PULLS)
+    return inserted

@@ -41,7 +41,7 @@ REBUILT = "open → replay → pause → drain → replay the last bit → bind 
 
 @dataclass(frozen=True)
 class Step:
-    """The change of one node: the verb, the node before and after, the text, and how the state is handed over."""
+    """The change of one node: the verb, the node before and after, a text, and the hand-over of its state."""
 
     verb: Verb
     node: str
@@ -72,11 +72,9 @@ class Step:
 class Plan:
     """A change that is ready to be made: print it, or `apply()` it. Nothing has happened yet.
 
-    `apply` raises `StaleMesh` when the application was changed after the plan was made.
-
     Attributes:
-        remarks: Gives the notes of a plan when it is shown: they may take longer than the plan itself.
-        took: Seconds that each hand-over of a state took on a copy, by node, as far as it was tried.
+        remarks: Makes the notes when the plan is shown: they may take longer than the plan itself.
+        took: Seconds that the hand-over of a state took on a copy, by node, as far as it was tried.
     """
 
     before: Mesh
@@ -172,16 +170,15 @@ class Plan:
         Args:
             shadow: Let the successors run beside the old ones first, and take over only if they do the same.
             keep: For so many seconds the predecessors run on behind; `platform.rollback` lets one take over again.
-            timeout: How many seconds the drivers have to come to their safe points, 10 by default; then the change is
-                given up, and everything is as it was. Each slet has as many seconds to open, to hand over its state
-                and to close.
-            pause: For how many seconds the hand-over of a state may stop the stream, 0.05 by default. It is tried on a
+            timeout: Seconds that the drivers have to come to their safe points, 10 by default; then the change is given
+                up, and everything is as it was. Each slet has as long to open, to hand over its state and to close.
+            pause: Seconds for which the hand-over of a state may stop the stream, 0.05 by default. It is tried on a
                 copy while the stream runs; if it takes longer there, the successor catches up beside the old slet, and
                 where it cannot, the change is refused with the time it took.
             stall: Where a successor cannot catch up, let the hand-over of its state stop the stream for longer.
 
         Raises:
-            SettingError: *timeout* is no number of seconds; nothing has happened.
+            SettingError: *timeout* or *pause* is no number of seconds; nothing has happened.
             StaleMesh: the application was changed after the plan was made.
             ShadowFailed: a successor was not proven; everything is as it was.
             PlanError: the change could not be made; everything is as it was.
@@ -195,11 +192,7 @@ class Plan:
 
 
 def check_seconds(place: str, timeout: object, least: float = 0.0, setting: str = "timeout") -> None:
-    """Refuse what is no number of seconds; `None` is one.
-
-    Raises:
-        SettingError: it is no number, or none that a thread can wait for.
-    """
+    """Raise a `SettingError` unless *timeout* is a number of seconds that a thread can wait for, or `None`."""
     number = timeout if isinstance(timeout, (int, float)) and not isinstance(timeout, bool) else None
     if timeout is None or (number is not None and least <= number <= TIMEOUT_MAX):
         return
@@ -229,10 +222,8 @@ def make_plan(before: Mesh, after: Mesh) -> Plan:
 
 def _channel_text(old: ChannelSpec, new: ChannelSpec) -> str:
     """Describe the change of a channel that stays."""
-    names = [*new.settings, *(name for name in old.settings if name not in new.settings)]
-    before, after = old.settings, new.settings
-    changed = [f"{name}: {before.get(name)!r} → {after.get(name)!r}" for name in names]
-    parts = [text for name, text in zip(names, changed, strict=True) if before.get(name) != after.get(name)]
+    pairs = [(name, old.settings.get(name), new.settings.get(name)) for name in {**new.settings, **old.settings}]
+    parts = [f"{name}: {before!r} → {after!r}" for name, before, after in pairs if before != after]
     if parts or new.close_windows:
         parts.append("the open windows are closed" if new.close_windows else "the open windows run to their end")
     if old.pending != new.pending:
@@ -241,7 +232,7 @@ def _channel_text(old: ChannelSpec, new: ChannelSpec) -> str:
 
 
 def _steps(old: Node, new: Node) -> list[Step]:
-    """The steps of one changed node: a replacement does everything at once."""
+    """Return the steps of one changed node: a replacement does everything at once."""
     if old.slet != new.slet or new.lose_state or new.memento is not None or new.rebuild is not None:
         _check_stop(old, new)
         state = hand_over(old, new, lose_state=new.lose_state)
@@ -253,17 +244,23 @@ def _steps(old: Node, new: Node) -> list[Step]:
         if getattr(new.slet.factory, "reopens", False):
             state = hand_over(old, new, lose_state=new.lose_state)
             return [Step("replace", new.name, "by itself", old, new, state)]
-        _check_restart(new)
+        spec = new.slet
+        if spec.iterated and not spec.is_class and not spec.inputs and spec.state is None:
+            raise PlanError(
+                f"{new.name}: {spec.name} keeps no position in a memento, so it would begin anew with its new "
+                f"settings; give it a memento, or replace it"
+            )
         steps.append(Step("configure", new.name, ", ".join(map(str, setting_changes(old, new))), old, new))
     if old.pending != new.pending:
-        _check_in_place(new)
+        if getattr(new.slet.factory, "reopens", False) and new.pending:
+            raise PlanError(
+                f"{new.name}: {new.slet.name} cannot take settings in place, so not at a point in the stream; "
+                f"configure it without when=, which opens another one beside it"
+            )
         steps.append(Step("arm", new.name, _armed(old, new), old, new))
     if dict(old.ports) != dict(new.ports):
-        moved = [
-            f"{port}: {old.ports.get(port)} → {new.ports[port]}"
-            for port in new.ports
-            if old.ports.get(port) != new.ports[port]
-        ]
+        pairs = [(port, old.ports.get(port), place) for port, place in new.ports.items()]
+        moved = [f"{port}: {was} → {place}" for port, was, place in pairs if was != place]
         steps.append(Step("rewire", new.name, ", ".join(moved), old, new))
     if old.suspended != new.suspended:
         steps.append(Step("suspend" if new.suspended else "resume", new.name, new.slet.identity, old, new))
@@ -279,11 +276,7 @@ def _armed(old: Node | ChannelSpec, new: Node | ChannelSpec) -> str:
 
 
 def _check_stop(old: Node, new: Node) -> None:
-    """A source that drives itself must be able to stop, so that it is known where its successor begins.
-
-    Raises:
-        PlanError: it has no `quiesce`.
-    """
+    """Refuse a source that drives itself and cannot stop: it is not known where its successor would begin."""
     spec = old.slet
     stops = getattr(spec.factory, "quiesce", None) is not Slet.quiesce
     if spec.own_driver and not spec.inputs and spec.state is not None and not (stops or new.lose_state):
@@ -293,25 +286,8 @@ def _check_stop(old: Node, new: Node) -> None:
         )
 
 
-def _check_in_place(node: Node) -> None:
-    """Check that settings pending at a point in the stream can be set in place.
-
-    Raises:
-        PlanError: the slet would have to be opened anew for it.
-    """
-    if node.pending and getattr(node.slet.factory, "reopens", False):
-        raise PlanError(
-            f"{node.name}: {node.slet.name} cannot take settings in place, so not at a point in the stream; configure "
-            f"it without when=, which opens another one beside it"
-        )
-
-
 def _check_tied(before: Mesh, after: Mesh) -> None:
-    """An engine is tied to checkpoints when it is opened, or not at all.
-
-    Raises:
-        PlanError: an application would become durable while one runs.
-    """
+    """Refuse to let an application become durable while an engine runs: it is tied to checkpoints when it is opened."""
     if (before.durable is None) == (after.durable is None):
         return
     running = [name for name, node in before.nodes.items() if node.slet.tie and after.nodes.get(name) == node]
@@ -319,18 +295,4 @@ def _check_tied(before: Mesh, after: Mesh) -> None:
         raise PlanError(
             f"{', '.join(running)} drives itself, and would have to be opened anew for an application that is, or is "
             f"no more, durable; remove the application and deploy it as it is to be"
-        )
-
-
-def _check_restart(node: Node) -> None:
-    """A function that is iterated takes new settings by being iterated anew, from its memento.
-
-    Raises:
-        PlanError: it has none.
-    """
-    spec = node.slet
-    if spec.iterated and not spec.is_class and not spec.inputs and spec.state is None:
-        raise PlanError(
-            f"{node.name}: {spec.name} keeps no position in a memento, so it would begin anew with its new settings; "
-            f"give it a memento, or replace it"
         )

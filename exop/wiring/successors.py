@@ -1,15 +1,16 @@
-"""The new components of a change: made, opened, given the state of those that they follow, or given up again."""
+"""The components that a change adds and replaces: made, opened, given a state, closed."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from exop.errors import ComponentFailed, NotStorable
+from exop.errors import ComponentFailed, NotStorable, PlanError
 from exop.logs import logger
 from exop.model.fields import memento_of
 from exop.model.handover import HandOver
@@ -22,69 +23,18 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
-from exop.runtime.entry import Work
-from exop.runtime.inlets import Inlets
 from exop.runtime.interrupts import check_interrupt
 from exop.runtime.manager import ComponentManager
 from exop.runtime.opening import HOLDING
 from exop.runtime.pause import PATIENCE, Pause
 from exop.shown import RAISED, described, message
+from exop.wiring.controller import WiringController
 from exop.wiring.plan import Plan, Step
 from exop.wiring.rebuild import Rebuild
-
-if TYPE_CHECKING:
-    from exop.wiring.shadow.behind import Behind, Keeping
-
-Undo = Callable[[], object]
+from exop.wiring.shadow.follower import Companions, Follower, Undo
 
 #: Seconds that a hand-over may take at least in the cut, however short it was when it was tried.
 LONGER: Final = 1.0
-
-
-class Companions:
-    """The companions that a change has to do with, by node; there are none unless somebody says so.
-
-    Attributes:
-        ready: Those who take a place, with a state of their own, instead of a successor that is newly made.
-        keepers: What lets a predecessor run on.
-    """
-
-    def __init__(self) -> None:
-        self.ready: dict[str, Behind] = {}
-        self.keepers: dict[str, Keeping] = {}
-
-    def components(self) -> dict[str, Component]:
-        """The components that take a place."""
-        return {node: companion.component for node, companion in self.ready.items()}
-
-    def come_to_rest(self, pause: Pause) -> None:
-        """Everything is being parked: so are they."""
-        for companion in self.ready.values():
-            companion.come_to_rest(pause)
-
-    def take_over(self, undo: list[Callable[[], object]]) -> dict[str, Memento | None]:
-        """They take over: the state of each; *undo* is told how to take that back.
-
-        Raises:
-            PlanError: one is not fit for it.
-        """
-        return {node: companion.take_over(undo) for node, companion in self.ready.items()}
-
-    def keep(self, predecessor: Component | None, successor: Component, undo: list[Callable[[], object]]) -> None:
-        """Let a predecessor run on, if it is to; the successor has its state already."""
-        keeper = self.keepers.get(successor.node.name)
-        if keeper is not None and predecessor is not None:
-            keeper.keep(predecessor, successor, undo)
-
-    def tell(self, inlets: Inlets) -> None:
-        """Everything is bound, and parked: put out the punctuations that neither has sent."""
-        for companion in self.ready.values():
-            to = companion.component.to
-            inlets.post(Work(to[port], "control", mark) for port, mark in companion.owed() if port in to)
-
-    def stays(self, component: Component) -> bool:
-        """A component that is replaced is not closed."""
-        return component.node.name in self.keepers
 
 
 @dataclass
@@ -92,12 +42,10 @@ class Successors:
     """The slets that a plan adds to a deployment.
 
     Attributes:
-        undo: Where it is noted how to give up what was made.
-        beside: Those of them that stand ready already, and who runs on behind them.
-        made: The new components, by node.
-        channels: The new channels, by name.
-        states: What those that open late were given already.
-        rebuilds: Those that make their state out of a log.
+        undo: Collects what gives them up again.
+        beside: The successors that are ready already, and the predecessors that run on.
+        states: The states that successors got before the cut.
+        rebuilds: The successors that make their states out of a log.
     """
 
     deployment: Deployment
@@ -114,11 +62,7 @@ class Successors:
         self.timeout = self.plan.patience
 
     def create_channels(self) -> None:
-        """Make the channels that are new; others may not change the application meanwhile.
-
-        Raises:
-            ExopError: one could not be made.
-        """
+        """Make the channels that are new; others may not change the application meanwhile."""
         name, durable = self.deployment.name, self.plan.after.durable is not None
         for spec in self.plan.changes.channels_added:
             channel = self.channels[spec.name] = self.manager.create_channel(name, spec, durable=durable)
@@ -127,13 +71,9 @@ class Successors:
                 channel.begin_anew()
 
     def create(self) -> None:
-        """Make the components that are new.
-
-        Raises:
-            ExopError: one could not be made.
-        """
+        """Make the components that are new."""
         name, durable = self.deployment.name, self.plan.after.durable is not None
-        self.made |= self.beside.components()
+        self.made |= {node: one.component for node, one in self.beside.ready.items()}
         for step in self.plan.steps:
             if step.verb in ("add", "replace") and step.after is not None and step.node not in self.made:
                 changed, timeout = self.deployment.changed, self.plan.timeout
@@ -144,11 +84,7 @@ class Successors:
                 self.undo.append(partial(self._abandon, made))
 
     def open(self) -> None:
-        """Open what may be opened while the old works.
-
-        Raises:
-            ComponentFailed: one could not be opened.
-        """
+        """Open the components that may open while the old ones work."""
         for step in self.plan.steps:
             if step.node in self.made.keys() - self.beside.ready and not _opens_late(step):
                 check_interrupt()
@@ -184,12 +120,10 @@ class Successors:
             _flush(predecessor, self.timeout, needed=needed)
             if step.node in self.rebuilds:
                 self.states[step.node] = self.rebuilds[step.node].completed()
-            late = step.node in self.states
             failpoint("memento-before")
-            if not late:
+            if step.node not in self.states:
                 self.states[step.node] = taken(step.state, successor, predecessor.state, self._budget(step))
-            state = self.states[step.node]
-            successor.succeed(predecessor, state)
+            successor.succeed(predecessor, self.states[step.node])
             failpoint("memento-after")
         begin = Event.SUSPEND if successor.node.suspended else Event.START
         if successor.allows(begin):  # one that has run on behind works already
@@ -216,11 +150,11 @@ class Successors:
 def taken(
     way: HandOver, successor: Component, state: Memento | None, seconds: float, *, copy: bool = False
 ) -> Memento | None:
-    """Return what a successor begins with, made within so many seconds; with *copy* it shares nothing with *state*.
+    """Return the state with which a successor begins, made within so many seconds; with *copy* from a copy of *state*.
 
     Raises:
         MementoError: it cannot take the state.
-        ComponentFailed: the user's code that makes it has not returned in time.
+        ComponentFailed: the user code that makes it has not returned in time.
     """
 
     def take() -> Memento | None:
@@ -232,7 +166,7 @@ def taken(
 
 
 def _flush(predecessor: Component, seconds: float, *, needed: bool) -> None:
-    """Flush buffered output, which its memento counts as sent; a state that is lost anyway does not need it."""
+    """Flush buffered output, which the memento counts as sent; a state that is lost anyway does not need it."""
     try:
         predecessor.flush(seconds)
     except ComponentFailed as error:
@@ -242,7 +176,7 @@ def _flush(predecessor: Component, seconds: float, *, needed: bool) -> None:
 
 
 def _inherit(successor: Component, old: Component, seconds: float) -> None:
-    """Let an engine go on with what is inside of its predecessor, which has put out what it was given."""
+    """Let an engine go on with the state inside of its predecessor, which has put out what it was given."""
     try:
         successor.user.run(successor, "taking over", partial(successor.instance.inherit, old.instance), seconds)
     except RAISED as error:
@@ -251,11 +185,9 @@ def _inherit(successor: Component, old: Component, seconds: float) -> None:
 
 
 def _opens_late(step: Step) -> bool:
-    """A source that drives itself begins with its memento: it is opened when its predecessor has stopped."""
-    spec = step.after.slet if step.after is not None else None
-    return (
-        step.verb == "replace" and spec is not None and spec.own_driver and not spec.inputs and spec.state is not None
-    )
+    """Whether it is a source that drives itself, which begins with its memento: its predecessor has to stop before."""
+    spec = step.after.slet if step.after is not None and step.verb == "replace" else None
+    return spec is not None and spec.own_driver and not spec.inputs and spec.state is not None
 
 
 def capture(deployment: Deployment, node: str, timeout: float = PATIENCE) -> Memento:
@@ -280,12 +212,9 @@ def capture(deployment: Deployment, node: str, timeout: float = PATIENCE) -> Mem
 
 
 def copied(component: Component, timeout: float) -> Callable[[], Memento]:
-    """Copy a component's memento while everything stands still; returns what makes a memento of that, later.
+    """Copy a component's memento while everything stands still; returns a function that makes a memento of it, later.
 
-    It is what a checkpoint would bring back: an object to which two fields refer becomes two.
-
-    Raises:
-        ComponentFailed: the slet has not flushed in time.
+    It is as a checkpoint would bring it back: an object to which two fields refer becomes two.
     """
     # Imported lazily: only this needs the encoding.
     from exop.model.decoding import decode, filled
@@ -295,11 +224,11 @@ def copied(component: Component, timeout: float) -> Callable[[], Memento]:
     if state is None:  # a memento of a slet that keeps one is always there
         raise AssertionError(f"{component.id} has no memento")
     kind = type(state)
-    # What the encoding would bring back as something else is copied.
+    # The encoding would bring a bytearray back as something else.
     altered = any("bytearray" in str(one.type) for one in dataclasses.fields(kind))  # type: ignore[arg-type]
 
     def look() -> bytes | Memento:
-        """Take a tenth of the time of a deep copy, during which the stream stands still."""
+        """Encode it, which takes a tenth of the time of a deep copy."""
         component.flush()
         try:
             return state.copied() if altered else encode(fields_of(state))
@@ -307,14 +236,7 @@ def copied(component: Component, timeout: float) -> Callable[[], Memento]:
             return state.copied()
 
     found = component.user.run(component, "taking the memento", look, timeout)
-
-    def made() -> Memento:
-        if isinstance(found, Memento):
-            return found
-        memento: Memento = filled(kind, decode(found))
-        return memento
-
-    return made
+    return lambda: found if isinstance(found, Memento) else filled(kind, decode(found))
 
 
 def discard(
@@ -338,20 +260,39 @@ def discard(
             deployment.retired.append(component.tie.place)
 
 
+def leave(follower: Follower, deployment: Deployment, manager: ComponentManager, wiring: WiringController) -> str:
+    """Untie a follower, and close it unless it has taken its leader's place; returns what went wrong."""
+    follower.stop()
+    leader, component = follower.leader, follower.component
+
+    stays = deployment.components.get(leader.node.name) is leader
+    if stays and not deployment.finished.is_set() and follower.tap.tied:
+        # Where a driver does not park now, the tap goes when the wiring is bound the next time.
+        with suppress(PlanError), deployment.changing:
+            wiring.settle(deployment, follower.tap.untie, nodes=[leader.node.name])
+        follower.tap.untie()
+    try:
+        if deployment.components.get(component.node.name) is not component:
+            discard(deployment, manager, component)
+    except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes)
+        return described(error)
+    return ""
+
+
 class Leavers:
-    """The old slets of a change that is made: they begin to close, and those that are quick are closed at once."""
+    """Closes the old slets of a change that is made: those that are quick at once."""
 
     def __init__(self, deployment: Deployment, manager: ComponentManager, components: Iterable[Component]) -> None:
         self._deployment = deployment
         self._manager = manager
         self._closing = [(one, one.begin_exit()) for one in components]
-        self._discard([one for one in self._closing if _within(one[1], time.monotonic() + HOLDING)])
+        self._discard([one for one in self._closing if _over(one[1], time.monotonic() + HOLDING)])
 
     def close(self, seconds: float) -> None:
-        """Wait for the others, for so many seconds; then they are given up."""
+        """Wait for the others for so many seconds, and give them up then."""
         until = time.monotonic() + seconds
         for _, call in self._closing:
-            _within(call, until)
+            _over(call, until)
         self._discard(self._closing.copy())
 
     def _discard(self, closed: list[tuple[Component, UserCall[None] | None]]) -> None:
@@ -363,7 +304,7 @@ class Leavers:
                 report(component, described(error))
 
 
-def _within(call: UserCall[None] | None, until: float) -> bool:
+def _over(call: UserCall[None] | None, until: float) -> bool:
     return call is None or call.wait(max(0.0, until - time.monotonic()))
 
 

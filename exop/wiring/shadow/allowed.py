@@ -1,4 +1,4 @@
-"""What may run beside the mesh: said before anything happens."""
+"""Checks before anything happens: which slets may run beside the mesh."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ LONGEST = min(1e9, threading.TIMEOUT_MAX)
 
 
 def check_shadow(plan: Plan, shadow: Shadow) -> None:
-    """Refuse a proof that could not be one, or that would do something outside of the mesh twice.
+    """Refuse a trial that would compare nothing, or would act on something outside of the mesh twice.
 
     Raises:
         PlanError: the reason, and what can be done instead.
-        UnknownName: a setting that is diverted is none.
+        UnknownName: a diverted setting does not exist.
     """
     steps = replacements(plan)
     if not steps:
@@ -36,9 +36,8 @@ def check_shadow(plan: Plan, shadow: Shadow) -> None:
         if dot and place not in known:
             raise UnknownName(place="divert: what is replaced", kind="node", name=place, known=known)
     for step in steps:
-        for node in _both(step):
-            cure = "its successor cannot be proven beside it; replace it without a shadow"
-            _check_following(node, cure, durable=plan.after.durable is not None)
+        cure = "its successor cannot be proven beside it; replace it without a shadow"
+        _check_following(step, cure, durable=plan.after.durable is not None)
         if step.after is not None and step.after.rebuild is not None:
             raise PlanError(
                 f"{step.node}: a state that is rebuilt from a log cannot be proven beside one that is not; "
@@ -46,16 +45,16 @@ def check_shadow(plan: Plan, shadow: Shadow) -> None:
             )
         diverted = shadow.diverted(step.node)
         _check_diverted(step, diverted)
-        if step.after is not None and step.after.slet.has_effects and not diverted:
-            raise PlanError(
-                f"{step.node}: {step.after.slet.name} acts on something outside of the mesh{_why(step.after)}, and it "
-                f"would happen twice while both run; say where that goes meanwhile (Shadow(divert={{'path': …}})), or "
-                f"mark it effects=False if it does not, or replace it without a shadow"
+        if not diverted:
+            _check_effects(
+                step.after,
+                ", and it would happen twice while both run; say where that goes meanwhile "
+                "(Shadow(divert={'path': …})), or mark it effects=False if it does not, or replace it without a shadow",
             )
 
 
 def check_keep(plan: Plan, seconds: float) -> None:
-    """Refuse to keep what cannot run on behind its successor.
+    """Refuse to keep a predecessor that cannot run on behind its successor.
 
     Raises:
         PlanError: the reason, and what can be done instead.
@@ -68,14 +67,11 @@ def check_keep(plan: Plan, seconds: float) -> None:
     if not steps:
         raise PlanError(f"the plan for {plan.after.name} replaces no slet: there is no predecessor to keep")
     for step in steps:
-        for node in _both(step):
-            cure = "its predecessor cannot run on behind it; to go back later, replace it back"
-            _check_following(node, cure, durable=plan.after.durable is not None)
-        if step.before is not None and step.before.slet.has_effects:
-            raise PlanError(
-                f"{step.node}: {step.before.slet.name} acts on something outside of the mesh{_why(step.before)}, and "
-                f"would go on doing so behind its successor; to go back later, replace it back"
-            )
+        cure = "its predecessor cannot run on behind it; to go back later, replace it back"
+        _check_following(step, cure, durable=plan.after.durable is not None)
+        _check_effects(
+            step.before, ", and would go on doing so behind its successor; to go back later, replace it back"
+        )
 
 
 def check_catching(step: Step, old: Component, *, durable: bool) -> None:
@@ -87,21 +83,20 @@ def check_catching(step: Step, old: Component, *, durable: bool) -> None:
     cure = "its successor cannot catch up beside it"
     if old.status is not State.ACTIVE:
         raise PlanError(f"{step.node} is {old.status}: {cure}")
-    for node in _both(step):
-        _check_following(node, cure, durable=durable)
-        if node.slet.own_driver:
+    _check_following(step, cure, durable=durable)
+    for node in (step.before, step.after):
+        if node is not None and node.slet.own_driver:
             raise PlanError(f"{node.name}: {node.slet.name} drives itself; {cure}")
-    if step.after is not None and step.after.slet.has_effects:
-        raise PlanError(f"{step.node}: {step.after.slet.name} acts on something outside of the mesh; {cure}")
+    _check_effects(step.after, f"; {cure}")
 
 
 def replacements(plan: Plan) -> list[Step]:
-    """The steps that put another slet in a node's place."""
+    """Return the steps that put another slet in a node's place."""
     return [step for step in plan.steps if step.verb == "replace"]
 
 
 def told(plan: Plan) -> Iterator[str]:
-    """What a proof, and the keeping of predecessors, add to a plan, in words."""
+    """Describe the trials of a plan, and the predecessors that it keeps."""
     for step in replacements(plan):
         if plan.shadow is not None:
             yield f"shadow {step.node}: beside the old one, on the same items, for {plan.shadow}"
@@ -114,7 +109,7 @@ def told(plan: Plan) -> Iterator[str]:
 
 
 def _check_diverted(step: Step, diverted: Mapping[str, Any]) -> None:
-    """What is diverted has to go somewhere else than it goes already."""
+    """Refuse to divert a setting to where it goes already."""
     if step.after is None or not diverted:
         return
     spec, real = step.after.slet, step.after.settings
@@ -134,22 +129,22 @@ def _check_diverted(step: Step, diverted: Mapping[str, Any]) -> None:
         )
 
 
-def _both(step: Step) -> list[Node]:
-    return [node for node in (step.before, step.after) if node is not None]
+def _check_following(step: Step, cure: str, *, durable: bool) -> None:
+    for node in (step.before, step.after):
+        if node is None:
+            continue
+        spec, pulled = node.slet, [port.name for port in node.slet.inputs if port.pulled]
+        if durable and spec.tie is not None:
+            raise PlanError(f"{node.name}: {spec.name} is tied to the checkpoints of its application; {cure}")
+        if spec.role is Role.ALPHA:
+            raise PlanError(f"{node.name}: {spec.name} is a source: it gets no items that two could share; {cure}")
+        if pulled:
+            raise PlanError(
+                f"{node.name}: {spec.name} takes items by itself ({', '.join(pulled)}), where two would meet; {cure}"
+            )
 
 
-def _check_following(node: Node, cure: str, *, durable: bool) -> None:
-    spec = node.slet
-    if durable and spec.tie is not None:
-        raise PlanError(f"{node.name}: {spec.name} is tied to the checkpoints of its application; {cure}")
-    if spec.role is Role.ALPHA:
-        raise PlanError(f"{node.name}: {spec.name} is a source: it gets no items that two could share; {cure}")
-    pulled = [port.name for port in spec.inputs if port.pulled]
-    if pulled:
-        raise PlanError(
-            f"{node.name}: {spec.name} takes items by itself ({', '.join(pulled)}), where two would meet; {cure}"
-        )
-
-
-def _why(node: Node) -> str:
-    return " (it is a sink)" if node.slet.effects is None else ""
+def _check_effects(node: Node | None, cure: str) -> None:
+    if node is not None and node.slet.has_effects:
+        why = " (it is a sink)" if node.slet.effects is None else ""
+        raise PlanError(f"{node.name}: {node.slet.name} acts on something outside of the mesh{why}{cure}")

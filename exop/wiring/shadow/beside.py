@@ -1,41 +1,139 @@
-"""All that runs beside the meshes of one platform: successors on trial, and predecessors that are kept."""
+"""The components that run beside the meshes of one platform: successors on trial, and predecessors that are kept."""
 
 from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Any
 
 from exop.errors import PlanError, UnknownName
 from exop.logs import logger
 from exop.model.handover import HandOver
+from exop.model.lifecycle import State
+from exop.model.memento import Memento
 from exop.model.mesh import Mesh
+from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
-from exop.runtime.pause import PATIENCE
-from exop.shown import described
+from exop.runtime.trouble import DeadLetters
 from exop.wiring.controller import WiringController
 from exop.wiring.plan import Plan
 from exop.wiring.shadow.allowed import replacements
-from exop.wiring.shadow.behind import Keeping, Kept, untie
-from exop.wiring.shadow.proof import Run
-from exop.wiring.successors import Companions, discard
+from exop.wiring.shadow.follower import Companions, Follower, Undo, as_far, remembered
+from exop.wiring.shadow.trial import Run
+from exop.wiring.successors import leave
 
-#: How long a proof that is given up is waited for, in seconds.
+#: Seconds to wait for the end of a proof that is given up.
 LEAVING = 10.0
-#: Changes of a node that end the following: its kept predecessor does not follow it any further.
+#: Changes of a node after which its kept predecessor cannot follow it any further.
 ENDING = ("replace", "remove", "configure", "arm")
 
 
-class Beside:
-    """Keeps account of what runs beside the applications; asked by those who change them.
+class Kept(Follower):
+    """A predecessor behind its successor: it gets the same items, and its outputs are dropped; everything is parked.
 
     Args:
-        manager: Makes and destroys components.
-        wiring: Binds them.
-        turn: Gives the lock under which an application is changed.
+        shares: The successor may have its state by reference, so it gets a copy, which may take so many *seconds*.
+        over: Called, in a thread of its own, when its time is up, or it cannot follow any more.
+
+    Raises:
+        PlanError: the predecessor is suspended, or has ended.
     """
+
+    def __init__(
+        self,
+        predecessor: Component,
+        successor: Component,
+        undo: list[Undo],
+        *,
+        shares: bool,
+        seconds: float,
+        over: Callable[[Kept], None],
+    ) -> None:
+        if predecessor.status is not State.ACTIVE:
+            problem = f"{successor.node.name} is {predecessor.status}: it cannot run on behind its successor"
+            raise PlanError(f"{problem}; make the change without keeping it")
+        super().__init__(successor, predecessor, compared=False)
+        self.node = predecessor.node
+        self.until = 0.0
+        self._over = over
+        self._ended = threading.Event()
+        as_before = remembered(predecessor)
+
+        def drop() -> None:
+            as_before()
+            predecessor.tap = None
+            self.tap.untie()
+
+        undo.append(drop)
+        as_far(predecessor, predecessor)
+        predecessor.trouble.dead = DeadLetters()
+        if shares and predecessor.state is not None:
+            copy = predecessor.state.copied
+            predecessor.adopt(predecessor.user.run(predecessor, "taking the memento", copy, seconds))
+        self.tap.tie()
+        self.attach()
+
+    def run_on(self, seconds: float) -> None:
+        """Run on for so many seconds."""
+        self.until = time.time() + seconds
+        self.component.proceed()  # to be replaced, it has put out everything
+        self.news = self._look
+        self.start()
+        threading.Thread(target=self._wait, args=(seconds,), name=f"exop {self.name} until", daemon=True).start()
+        self._look()
+
+    def take_over(self, undo: list[Undo]) -> Memento | None:
+        """Come back to where the successor is connected now, and as it is suspended."""
+        state = super().take_over(undo)
+        now = self.leader.node
+        here = self.component.node  # settings that took effect in the successor did so here, too
+        self.component.node = dataclasses.replace(here, ports=now.ports, suspended=now.suspended)
+        return state
+
+    def check(self) -> None:
+        """Refuse if it has not followed to the last item."""
+        if self.lost is not None or self.component.status is not State.ACTIVE:
+            why = self.lost or f"it is {self.component.status}"
+            raise PlanError(f"the predecessor of {self.node.name} cannot take over again: {why}; replace it back")
+
+    def back(self, mesh: Mesh) -> Mesh:
+        """Return the mesh with the predecessor in its place again, connected as the successor is now."""
+        now = mesh.node(self.node.name)
+        # Its settings may have changed meanwhile, at a point in the stream.
+        node = dataclasses.replace(self.component.node, ports=now.ports, suspended=now.suspended, lose_state=True)
+        return dataclasses.replace(mesh, nodes={**mesh.nodes, node.name: node})
+
+    def stop(self) -> None:
+        """Follow no more."""
+        self._ended.set()
+        super().stop()
+
+    def plain(self) -> dict[str, Any]:
+        """Return its status as plain data."""
+        return {
+            "slet": self.node.slet.identity,
+            "until": time.strftime("%H:%M:%S", time.localtime(self.until)),
+            "left_s": round(max(0.0, self.until - time.time()), 1),
+            "behind": self.behind,
+            "items": self.items,
+            "problem": self.lost,
+        }
+
+    def _look(self) -> None:
+        if self.lost is not None:
+            self._ended.set()
+
+    def _wait(self, seconds: float) -> None:
+        self._ended.wait(seconds)
+        self._over(self)
+
+
+class Beside:
+    """Keeps account of the components that run beside the applications; *turn* returns the lock of an application."""
 
     def __init__(
         self, manager: ComponentManager, wiring: WiringController, turn: Callable[[str], threading.RLock]
@@ -48,11 +146,7 @@ class Beside:
         self._last: dict[str, dict[str, Any]] = {}
 
     def check_free(self, application: str, proof: Run | None = None) -> None:
-        """Refuse to change an application while a successor is on trial there.
-
-        Raises:
-            PlanError: it is, and not by *proof*.
-        """
+        """Refuse to change an application while successors run beside it, unless they are those of *proof*."""
         running = self._proofs.get(application)
         if running is not None and running is not proof:
             raise PlanError(
@@ -61,12 +155,12 @@ class Beside:
             )
 
     def begin(self, deployment: Deployment, plan: Plan, slow: Collection[str]) -> Run:
-        """Begin to prove a plan, or to let the successors of *slow* nodes catch up: no other change until `over`."""
+        """Begin a run; it refuses other changes until `over`."""
         proof = self._proofs[deployment.name] = Run(deployment, self._manager, self._wiring, plan, slow)
         return proof
 
     def over(self, proof: Run) -> None:
-        """A proof is over."""
+        """Accept other changes again."""
         application = proof.plan.after.name
         if proof.plan.shadow is not None:
             self._last[application] = proof.status()
@@ -75,59 +169,41 @@ class Beside:
 
     def companions(self, plan: Plan, proof: Run | None = None, back: Kept | None = None) -> Companions:
         """Return the successors that take a place in this change, and the predecessors that run on."""
-        found = Companions()
-        for trial in proof.trials if proof is not None else ():
-            if not trial.diverted:
-                found.ready[trial.step.node] = trial
+        trials = proof.trials if proof is not None else []
+        ready: dict[str, Follower] = {trial.step.node: trial for trial in trials if not trial.diverted}
         if back is not None:
-            found.ready[back.node.name] = back
-        for step in replacements(plan) if plan.keep is not None else ():
-            seconds = PATIENCE if plan.timeout is None else plan.timeout
-            found.keepers[step.node] = Keeping(self._expire, shares=step.node not in found.ready, seconds=seconds)
-        return found
+            ready[back.node.name] = back
+        nodes = [step.node for step in replacements(plan)] if plan.keep is not None else []
+        kept = partial(Kept, seconds=plan.patience, over=self._expire)
+        return Companions(ready, {node: partial(kept, shares=node not in ready) for node in nodes})
 
     def made(self, deployment: Deployment, plan: Plan, companions: Companions) -> None:
-        """A change is made: those that are kept begin to follow, and those that it has ended are closed."""
+        """Close the predecessors that a change has ended, and let those begin to follow that it keeps."""
         for step in plan.steps:
             if step.verb in ENDING:
                 self._end(deployment.name, step.node)
-        for keeper in companions.keepers.values():
-            if keeper.kept is not None and plan.keep is not None:
-                self._kept[deployment.name, keeper.kept.node.name] = deployment, keeper.kept
-                keeper.kept.since = plan.before.revision
-                keeper.kept.start(plan.keep)
-
-    def kept(self, application: str, node: str) -> Kept:
-        """The predecessor that runs behind a node.
-
-        Raises:
-            PlanError: there is none.
-        """
-        found = self._kept.get((application, node))
-        if found is None:
-            raise PlanError(
-                f"{application}.{node} has no predecessor that runs behind it: a change keeps one on request "
-                f"(plan.apply(keep=60), exop replace … --keep 60s), for that time; replace it back instead"
-            )
-        return found[1]
+        for node, kept in companions.kept.items():
+            self._kept[deployment.name, node] = deployment, kept
+            kept.since = plan.before.revision
+            kept.run_on(plan.keep or 0.0)
 
     def notes(self, plan: Plan) -> Iterator[str]:
-        """The predecessors that a plan ends, in words."""
+        """Describe the predecessors that a plan ends."""
         ended = {step.node for step in plan.steps if step.verb in ENDING}
         for node, _ in self._kept_of(plan.after.name):
             if node in ended:
                 yield f"{node}: the predecessor that is kept behind it is closed: no rollback to it any more"
 
     def rollback_plan(self, application: str, node: str, mesh: Mesh, plan: Callable[[Mesh], Plan]) -> tuple[Plan, Kept]:
-        """The plan by which a predecessor takes over again.
-
-        Raises:
-            UnknownName: there is no such node.
-            PlanError: no predecessor was kept.
-        """
+        """Return the plan by which a predecessor takes over again, and that predecessor."""
         if node not in mesh.nodes:
             raise UnknownName(place=f"the application {application!r}", kind="node", name=node, known=mesh.nodes)
-        kept = self.kept(application, node)
+        _, kept = self._kept.get((application, node), (None, None))
+        if kept is None:
+            raise PlanError(
+                f"{application}.{node} has no predecessor that runs behind it: a change keeps one on request "
+                f"(plan.apply(keep=60), exop replace … --keep 60s), for that time; replace it back instead"
+            )
         made = plan(kept.back(mesh))
         own = HandOver("its own, current state", lambda memento: memento)
         steps = tuple(
@@ -144,7 +220,7 @@ class Beside:
         return proof is not None
 
     def stop(self, application: str) -> None:
-        """The application is removed: nothing runs beside it any more."""
+        """Let nothing run beside an application any more: it is removed."""
         self.abandon(application, "it is removed")
         turn = self._turn(application)
         taken = turn.acquire(timeout=LEAVING)  # a predecessor whose time is up may be about to leave
@@ -160,11 +236,10 @@ class Beside:
     def status(self, application: str) -> dict[str, Any]:
         """Return the slets beside an application as plain data: `shadow` (on trial), `proof` (the last one), `kept`."""
         proof = self._proofs.get(application)
-        kept = {node: one.plain() for node, one in self._kept_of(application)}
         found = {
             "shadow": proof.status() if proof is not None else {},
             "proof": self._last.get(application),
-            "kept": kept,
+            "kept": {node: one.plain() for node, one in self._kept_of(application)},
         }
         return {name: value for name, value in found.items() if value}
 
@@ -174,15 +249,13 @@ class Beside:
                 yield node, kept
 
     def _expire(self, kept: Kept) -> None:
-        """Its time is up, or it cannot follow: called by its timer."""
+        """Close a predecessor whose time is up, or that cannot follow; called by its timer."""
         key = kept.component.application, kept.node.name
         with self._turn(key[0]):
             if self._kept.get(key, (None, None))[1] is not kept:
                 return
-            if kept.follower.problem is not None:
-                logger("exop.wiring").warning(
-                    "a predecessor is not kept any longer", node=key, why=kept.follower.problem
-                )
+            if kept.lost is not None:
+                logger("exop.wiring").warning("a predecessor is not kept any longer", node=key, why=kept.lost)
             self._end(*key)
 
     def _end(self, application: str, node: str) -> None:
@@ -191,13 +264,5 @@ class Beside:
         if found is None:
             return
         deployment, kept = found
-        kept.end()
-        if deployment.components.get(node) is kept.component:  # it has taken over again
-            return
-        untie(deployment, self._wiring, kept)
-        try:
-            discard(deployment, self._manager, kept.component)
-        except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes)
-            logger("exop.wiring").error(
-                "a predecessor did not close", node=f"{application}.{node}", error=described(error)
-            )
+        if problem := leave(kept, deployment, self._manager, self._wiring):
+            logger("exop.wiring").error("a predecessor did not close", node=f"{application}.{node}", error=problem)

@@ -17,20 +17,21 @@ from exop.shown import RAISED, class_of, described, shown
 from exop.wiring.shadow.taps import Leaving
 from exop.wiring.sharing import PLAIN
 
-#: So many differences are reported at most.
+#: Differences that are reported at most.
 MOST = 5
-#: So many items may one of them be ahead of the other with what it puts out.
+#: Outputs that one slet may be ahead of the other.
 FARTHEST = 200_000
-#: So many calls have to be timed before anything is said of their times.
+#: Calls that have to be timed before the times are compared.
 ENOUGH = 50
 
 Kind = Literal["different", "missing", "extra", "reordered", "error", "memento"]
 Side = Literal["old", "new"]
+SIDES: tuple[tuple[Side, Side], ...] = (("old", "new"), ("new", "old"))
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One difference: for which item (as the how-manieth of the proof), at which port, and what either side has."""
+    """One difference: the number of the item in the trial, the port, and both outputs as texts."""
 
     kind: Kind
     item: int
@@ -39,15 +40,8 @@ class Difference:
     new: str
 
     def __str__(self) -> str:
-        old, new = ("nothing" if self.kind == without else side for without, side in self._sides())
+        old, new = "nothing" if self.kind == "extra" else self.old, "nothing" if self.kind == "missing" else self.new
         return f"item {self.item}, {self.port}: old {old}, new {new}"
-
-    def _sides(self) -> tuple[tuple[Kind, str], tuple[Kind, str]]:
-        return ("extra", self.old), ("missing", self.new)
-
-    def plain(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
 
 
 @dataclass
@@ -65,22 +59,19 @@ class Unit:
 
     @property
     def rows(self) -> int:
-        """The number of items that are left in it."""
+        """Its number of items."""
         return int(self.payload.num_rows) - self.row if self.columns else 1
 
     def first(self) -> Any:
-        """Its next item; of columns a row."""
+        """Return its first item; of columns a row."""
         return self.payload.slice(self.row, 1).to_pylist()[0] if self.columns else self.payload
 
 
 class PortStreams:
     """The outputs of both slets by one port. Either side may run ahead; record batches may be cut differently.
 
-    Args:
-        port: Its name.
-        compare: Returns whether two items are the same.
-        in_step: Both are called item by item, so that control items have their place among the others, and an item
-            that is missing can be told by the number of the item behind which it should have left.
+    With *in_step* both are called item by item, so that control items have their place among the others, and a missing
+    item has a number.
     """
 
     def __init__(self, port: str, compare: Callable[[Any, Any], bool] | None, *, in_step: bool) -> None:
@@ -88,25 +79,24 @@ class PortStreams:
         self.sides: dict[Side, deque[Unit]] = {"old": deque(), "new": deque()}
         self.matched = 0
         self.compared = 0
-        self.came: dict[Side, int] = {"old": 0, "new": 0}
-        self.went: dict[Side, int] = {"old": 0, "new": 0}
+        self.ahead: dict[Side, int] = {"old": 0, "new": 0}
         self.last: dict[Side, Any] = {}
         self.broken: str | None = None
         self._given = compare
         self._in_step = in_step
 
     def add(self, side: Side, item: int, payload: Any, *, whole: bool) -> None:
-        """Note what has left, behind item number *item*; *whole*: a list is a batch of items, and not one item."""
+        """Note an output for item number *item*; *whole*: a list is a batch of items, and not one item."""
         if isinstance(payload, CONTROL):
             self.last[side] = payload
             if not self._in_step:
                 return
         units = [Unit(item, one) for one in payload] if whole and isinstance(payload, list) else [Unit(item, payload)]
         self.sides[side].extend(unit for unit in units if unit.rows)
-        self.came[side] += sum(unit.rows for unit in units)
+        self.ahead[side] += sum(unit.rows for unit in units)
 
     def match(self) -> Iterator[Difference]:
-        """Compare what both have put out; yields the differences."""
+        """Compare the outputs of both; yields the differences."""
         old, new = self.sides["old"], self.sides["new"]
         while old and new:
             mine, other = old[0], new[0]
@@ -122,15 +112,11 @@ class PortStreams:
                 yield from self._differ(mine, other)
 
     def rest(self) -> Iterator[Difference]:
-        """Nothing more comes: what only one of them has put out is a difference."""
+        """Yield the outputs of only one of them as differences, since nothing more comes."""
         for unit in self.sides["old"]:
             yield Difference("missing", unit.item, self.port, shown(unit.first(), 200), "")
         for unit in self.sides["new"]:
             yield Difference("extra", unit.item, self.port, "", shown(unit.first(), 200))
-
-    def ahead(self, side: Side) -> int:
-        """The number of items of one side that wait for the other."""
-        return self.came[side] - self.went[side]
 
     def _equal(self, mine: Unit, other: Unit, rows: int) -> bool:
         if isinstance(mine.payload, CONTROL) or isinstance(other.payload, CONTROL):
@@ -163,10 +149,9 @@ class PortStreams:
         return True
 
     def _differ(self, mine: Unit, other: Unit) -> Iterator[Difference]:
-        """Report the difference of one pair of items, and go on where the two agree again, if that is near."""
+        """Yield the difference of one pair of items, and go on where the two agree again, if that is near."""
         old, new = shown(mine.first(), 200), shown(other.first(), 200)
-        kind = self._kind(mine, other)
-        item = mine.item or other.item or self.matched + 1
+        kind, item = self._kind(mine, other), mine.item or other.item or self.matched + 1
         if kind == "missing":
             self._drop("old")
             yield Difference(kind, item, self.port, old, "")
@@ -203,7 +188,7 @@ class PortStreams:
 
     def _drop(self, side: Side, rows: int = 1) -> None:
         unit = self.sides[side][0]
-        self.went[side] += rows
+        self.ahead[side] -= rows
         unit.row += rows if unit.columns else 0
         if not unit.columns or not unit.rows:
             self.sides[side].popleft()
@@ -213,9 +198,8 @@ class Comparison:
     """The findings so far. The drivers of the old and the new slet add to it; one thread at a time matches.
 
     Attributes:
-        differences: The first ones.
-        found: How many there were.
-        waiting: One of them has put out something that the other has not, so far.
+        differences, found: The first differences, and how many there are.
+        waiting: One slet has put out something that the other has not, so far.
     """
 
     def __init__(self, ports: Iterable[str], compare: Callable[[Any, Any], bool] | None, *, in_step: bool) -> None:
@@ -229,14 +213,14 @@ class Comparison:
         self._turn = threading.Lock()
 
     def put_out(self, side: Side, item: int, leaving: Leaving) -> None:
-        """Note what has left by a port, behind item number *item*."""
+        """Note an output for item number *item*."""
         if leaving.port in self.ports:
             self.ports[leaving.port].add(side, item, leaving.payload, whole=leaving.whole)
 
     def at_once(self, old: Sequence[Leaving], new: Sequence[Leaving]) -> bool:
-        """Compare what left because of one item where it need not be kept: nothing waits, and it is equal.
+        """Compare the outputs for one item without keeping them: nothing waits, and they are equal.
 
-        `False` says nothing: it is to be noted, and matched.
+        If it returns `False`, they have to be noted and matched.
         """
         if self.waiting or self._given is not None or len(old) != len(new):
             return False
@@ -253,22 +237,20 @@ class Comparison:
 
     @property
     def compared(self) -> int:
-        """The number of items, put out by both, that were compared and found equal; control items do not count."""
+        """The number of outputs that were compared and equal; control items do not count."""
         return sum(streams.compared for streams in self.ports.values())
 
-    def called(self, side: Side, took: float) -> None:
-        """Note how long a call took."""
-        self.times[side].append(took)
-
     def raised(self, item: int, port: str, old: BaseException | None, new: BaseException | None) -> None:
-        """Compare how an item has ended: with the same error, or with none."""
+        """Compare the errors of both for an item."""
         self.errors["old"] += old is not None
         self.errors["new"] += new is not None
-        if _kind(old) != _kind(new):
-            self.note(Difference("error", item, port, _said(old), _said(new)))
+        kinds = {None if error is None else class_of(error) for error in (old, new)}
+        if len(kinds) > 1:
+            texts = ("no error" if error is None else described(error)[:200] for error in (old, new))
+            self.note(Difference("error", item, port, *texts))
 
     def match(self, *, last: bool = False) -> None:
-        """Compare what both have put out; at the *last* time nothing may be left over on either side."""
+        """Compare the outputs so far; at the *last* time none may be left over on either side."""
         with self._turn:
             for streams in self.ports.values():
                 for one in streams.match():
@@ -283,21 +265,24 @@ class Comparison:
         if len(self.differences) < MOST:
             self.differences.append(difference)
 
-    def broken(self) -> str | None:
-        """The comparison that was given raised: what, and for which item."""
-        return next((streams.broken for streams in self.ports.values() if streams.broken is not None), None)
+    def problem(self) -> str | None:
+        """Return the reason, as far as is known, why the two are not equal."""
+        self.match()
+        for streams in self.ports.values():
+            if streams.broken is not None:
+                return streams.broken
+        return None if not self.found else "a difference" if self.found == 1 else f"{self.found} differences"
 
     def too_far(self) -> str | None:
-        """Whether one of them is so far behind the other that nothing more can be kept."""
+        """Tell whether one of them is so far behind the other that no more outputs can be kept."""
         for port, streams in self.ports.items():
-            pairs: tuple[tuple[Side, str], ...] = (("old", "new"), ("new", "old"))
-            for side, other in pairs:
-                if streams.ahead(side) > FARTHEST:
+            for side, other in SIDES:
+                if streams.ahead[side] > FARTHEST:
                     return f"too slow: at {port} the {other} one is {FARTHEST} items behind"
         return None
 
     def slow(self, slower: float) -> str | None:
-        """The new one takes too long for an item, in the median."""
+        """Tell whether the new one takes too long for an item, in the median."""
         old, new = sorted(self.times["old"]), sorted(self.times["new"])
         if min(len(old), len(new)) < ENOUGH:
             return None
@@ -315,24 +300,16 @@ class Comparison:
             "compared": self.compared,
             "matched": {port: streams.matched for port, streams in self.ports.items()},
             "found": self.found,
-            "differences": [one.plain() for one in self.differences],
+            "differences": [asdict(one) for one in self.differences],
             "errors": dict(self.errors),
             "busy_ms": {side: quantiles(list(times)) for side, times in self.times.items()},
         }
 
 
-def _kind(error: BaseException | None) -> str | None:
-    return None if error is None else class_of(error)
-
-
-def _said(error: BaseException | None) -> str:
-    return "no error" if error is None else described(error)[:200]
-
-
 def same(old: Any, new: Any) -> bool:
     """Tell whether two values are equal: NaN equals NaN, and classes of the same name count as one.
 
-    A bundle's two versions have classes of their own; what they put out is compared by its fields.
+    The two versions of a bundle have classes of their own; their values are compared by their fields.
     """
     if old is new:
         return True
@@ -356,7 +333,7 @@ def same(old: Any, new: Any) -> bool:
 
 
 def is_columns(value: Any) -> bool:
-    """A record batch or a table."""
+    """Tell whether a value is a record batch or a table."""
     return hasattr(value, "num_rows") and hasattr(value, "schema")
 
 
@@ -364,15 +341,13 @@ def same_columns(old: Any, new: Any) -> bool:
     """Tell whether two record batches hold the same rows in columns of the same names and types."""
     if old.num_rows != new.num_rows or not same_kind(old, new):
         return False
-    for name in old.schema.names:
-        mine, other = old.column(name), new.column(name)
-        if not mine.equals(other) and not same(mine.to_pylist(), other.to_pylist()):  # Arrow's NaN is not equal to NaN
-            return False
-    return True
+    pairs = [(old.column(name), new.column(name)) for name in old.schema.names]
+    # Arrow's NaN is not equal to NaN.
+    return all(mine.equals(other) or same(mine.to_pylist(), other.to_pylist()) for mine, other in pairs)
 
 
 def same_kind(old: Any, new: Any) -> bool:
-    """Columns of the same names and types, in any order."""
+    """Tell whether columns have the same names and types, in any order."""
     return {one.name: one.type for one in old.schema} == {one.name: one.type for one in new.schema}
 
 

@@ -1,74 +1,104 @@
-"""The driver of a component that runs behind another: it repeats the calls of its leader."""
+"""Components that run behind others: they repeat the others' calls, and can take their places."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from exop.errors import ComponentFailed
+from exop.model.items import Punctuation
+from exop.model.memento import Memento
+from exop.runtime.channel import ControlMerge
 from exop.runtime.component import Component
 from exop.runtime.drivers.base import Halted, acting_as, current_driver
 from exop.runtime.drivers.source import ThreadDriver
-from exop.runtime.entry import Entry, Unwind
+from exop.runtime.entry import Entry, Unwind, Work
+from exop.runtime.inlets import Inlets
+from exop.runtime.metrics import ComponentMetrics
+from exop.runtime.pause import Pause
 from exop.runtime.ways import way_into
-from exop.shown import described
-from exop.wiring.shadow.taps import Call, FollowerTap, Leaving
+from exop.shown import RAISED, class_of, described, message
+from exop.wiring.drain import quiesce
+from exop.wiring.shadow.comparison import Side
+from exop.wiring.shadow.taps import Call, FollowerTap, LeaderTap, Leaving
+from exop.wiring.sharing import independent
+
+if TYPE_CHECKING:
+    from exop.wiring.shadow.beside import Kept
+
+Undo = Callable[[], object]
 
 #: Items that may wait for a follower.
 CAPACITY = 4096
-#: Items that may wait while the state of a successor is made; they are kept in memory.
-MOST = 1_000_000
 #: Items that may be left when a follower takes over: the stream stands still for those.
 NEAR = 32
 #: Seconds for which the leader waits at most for a follower that is CAPACITY items behind; then it is given up.
 PATIENCE = 1.0
 #: Seconds for which the leader waits at a time for one that catches up.
 MOMENT = 0.02
+#: Seconds that a follower that is given up may take to leave its slet; after that it is closed all the same.
+LEAVING = 3.0
 
 
 class Follower(ThreadDriver):
-    """Runs one component behind another, on copies of its items, in a thread of its own.
+    """Runs one component behind another, on copies of its items, in a thread of its own; it may take its place.
 
     Args:
-        component: The component that runs behind; it is open, and has the state that it begins with.
-        done: Called, in this driver, behind each call, with the outcome of it here.
-        left: Takes the output of a component with a driver of its own.
-        full: Asked at the limit: the reason not to wait for it any longer, or `None`.
+        compared: The outputs of both are noted.
+        copies: Items that may be altered are copied.
 
     Attributes:
-        problem: Why it cannot follow any more; it does nothing then.
-        items: The number of items that it has processed.
-        held: Seconds for which the leader had to wait.
+        lost: Why it cannot follow any more; it does nothing then.
+        items, held: The number of items that it has processed; seconds for which the leader had to wait.
         slowing: The leader waits for a moment, again and again, and may put half as many items as this one has
             processed meanwhile before it waits again: so this one catches up, and the stream goes on.
+        news: Called when there is nothing to do, or it is lost.
+        since: The revision of the mesh when it was tied: lines that took effect later concern it, too.
+        seconds: The time that it has for its last items when it takes over.
     """
 
-    def __init__(
-        self,
-        component: Component,
-        done: Callable[[Call, FollowerTap], None],
-        left: Callable[[Leaving], None] | None,
-        full: Callable[[], str | None],
-    ) -> None:
+    def __init__(self, leader: Component, component: Component, *, compared: bool, copies: bool = True) -> None:
         super().__init__(f"{component.application}.{component.node.name} (behind)")
+        self.leader = leader
         self.component = component
         self.calls: deque[Call] = deque()
         self.capacity = CAPACITY
-        self.problem: str | None = None
-        self.items = 0
-        self.held = 0.0
+        self.lost: str | None = None
+        self.items = self.since = 0
+        self.held = self.seconds = 0.0
         self.slowing = False
         self.news: Callable[[], object] = lambda: None
         self._put = self._allowed = 0
-        self._done = done
-        self._full = full
         self._wakes: list[Callable[[], None]] = []
-        self._tap = FollowerTap(component, left)
         self._ways: dict[str, Entry] = {}
+        old, new = partial(self.put_out, "old"), partial(self.put_out, "new")
+        self.tap = LeaderTap(leader, self.put, old if compared else None, self._copied if copies else lambda one: one)
+        self._tap = FollowerTap(component, new if compared else None)
+
+    def done(self, call: Call, tap: FollowerTap) -> None:
+        """Look at a call that it has done: it has lost an item if it raised where its leader did not."""
+        if tap.error is not None and call.error is None and self.component.node.policy not in ("skip", "dead-letter"):
+            self.give_up(f"it raised {class_of(tap.error)} for item {call.item}: {message(tap.error)}")
+
+    def put_out(self, side: Side, leaving: Leaving) -> None:
+        """Note an output of a slet that drives itself."""
+
+    def full(self) -> str | None:
+        """Return the reason not to wait for it where it is as far behind as it may be."""
+        return None
+
+    def check(self) -> None:
+        """Refuse to take over if it is not fit for that; it has done all that its leader has."""
+
+    def owed(self) -> list[tuple[str, Punctuation]]:
+        """Return the punctuations, by port, that the leader has not sent yet, and that this one has dropped."""
+        return []
 
     def attach(self) -> None:
-        """Compile the ways into the component: what it puts out ends here. Nothing is in flight in it."""
+        """Compile the ways into the component: its outputs are dropped. Nothing is in flight in it."""
         component = self.component
         component.tap = self._tap
         component.bind(self._tap.outlets({}))
@@ -76,7 +106,7 @@ class Follower(ThreadDriver):
 
     def put(self, call: Call) -> None:
         """Hand over a call; called by the leader's driver, which waits when there is too much to do."""
-        if self.problem is not None:
+        if self.lost is not None:
             return
         self.calls.append(call)
         self._put += call.rows
@@ -96,11 +126,18 @@ class Follower(ThreadDriver):
 
     def give_up(self, problem: str) -> None:
         """Follow no more."""
-        if self.problem is None:
-            self.problem = problem
+        if self.lost is None:
+            self.lost = problem
             self.calls.clear()
             self._let_on()
             self.news()
+
+    def stop(self) -> None:
+        """Follow no more, and leave; the leader's tap is without effect from now on."""
+        self.tap.open = False
+        self.give_up("it was stopped")
+        self.halt()
+        self.join(LEAVING)
 
     def run(self) -> None:
         """Process the calls handed over until asked to leave."""
@@ -109,20 +146,62 @@ class Follower(ThreadDriver):
             if self.attention:
                 self.attend()
             if self.calls:
-                self.do_next()
+                self._do_next()
                 self.busy = False
             else:
-                self._done_for_now()
+                self.rest()
+                self.news()
                 self.doze(lambda: not self.calls)
 
-    def do_rest(self) -> None:
-        """Do all that waits, in the calling thread; this driver is parked."""
-        with acting_as(self):
-            while self.calls:
-                self.do_next()
+    def come_to_rest(self, pause: Pause) -> None:
+        """Catch up, put out everything, and park, while the others are being parked."""
+        component, self.seconds = self.component, pause.timeout
+        if component.spec.own_driver and component.driver is not None:
+            pause.wait_parked()
+            pause.watch(self)
+            pause.wait(lambda: self.lost is not None or not (self.calls or self.busy))
+            quiesce(pause, component, component.driver, then_proceed=True)
+            pause.close([component.driver])
+        pause.close([self])
 
-    def do_next(self) -> None:
-        """Do the next call."""
+    def take_over(self, undo: list[Undo]) -> Memento | None:
+        """Do what is left, and be ready for the leader's place; returns the state. Everything is parked.
+
+        Raises:
+            PlanError: it could not follow.
+            ComponentFailed: its slet hangs in one of the last items.
+        """
+        if self.calls:
+            self._do_rest()
+        component, node, status = self.component, self.component.node, self.component.status
+        as_before = remembered(component)
+
+        def back() -> None:
+            as_before()
+            component.muted, component.node = False, node
+            component.become(status)
+            self.attach()
+
+        undo.append(back)
+        self.check()
+        component.flush()
+        component.tap, component.left = None, False
+        component.metrics = ComponentMetrics()  # calls beside the mesh do not count
+        return component.state
+
+    def _do_rest(self) -> None:
+        def rest() -> None:
+            with acting_as(self):
+                while self.calls:
+                    self._do_next()
+
+        try:
+            self.component.user.run(self.component, "catching up", rest, self.seconds)
+        except ComponentFailed as error:
+            self.give_up(error.problem)
+            raise
+
+    def _do_next(self) -> None:
         try:
             call = self.calls.popleft()
         except IndexError:  # it was given up meanwhile
@@ -131,7 +210,7 @@ class Follower(ThreadDriver):
         tap.begin()
         try:
             self._call(call)
-            self._done(call, tap)
+            self.done(call, tap)
         except Halted:
             raise
         except (Exception, Unwind) as error:  # noqa: BLE001 (whatever it is, it is the follower's and not the stream's)
@@ -151,22 +230,17 @@ class Follower(ThreadDriver):
         else:
             entry.push_batch(payload)
 
-    def _done_for_now(self) -> None:
-        """Wake the threads that wait for the queue to be empty."""
-        self.rest()
-        self.news()
-
     def _wait_for_room(self) -> None:
-        """In the leader's driver: wait until half of it is done, unless that one has to come to its safe point."""
-        driver, problem = current_driver(), None if self.slowing else self._full()
+        """Wait, in the leader's driver, until half of it is done, unless that one has to come to its safe point."""
+        driver, problem = current_driver(), None if self.slowing else self.full()
         if problem is not None:
             self.give_up(problem)
-        if driver is None or self.problem is not None:
+        if driver is None or self.lost is not None:
             return
 
         def ready() -> Any:
             enough = NEAR if self.slowing else self.capacity // 2
-            return self.behind <= enough or self.problem is not None or self.left or driver.hurried
+            return self.behind <= enough or self.lost is not None or self.left or driver.hurried
 
         begin, done = time.perf_counter(), self.items
         self._wakes.append(driver.wake)
@@ -181,3 +255,77 @@ class Follower(ThreadDriver):
         wakes, self._wakes = self._wakes, []
         for wake in wakes:
             wake()
+
+    def _copied(self, value: object) -> object:
+        try:
+            return independent(value)
+        except RAISED as error:  # an item that cannot be copied: the stream goes on without the copy
+            self.give_up(
+                f"an item cannot be copied ({described(error)}); "
+                f"if no slet alters the items that it gets or has put out, say Shadow(copy=False)"
+            )
+            return value
+
+
+def remembered(component: Component) -> Undo:
+    """Return an undo that restores a component's merge, the inputs that have ended, and its dead letters."""
+    merge, ended, dead = component.merge, component.ended, component.trouble.dead
+
+    def back() -> None:
+        component.merge, component.ended, component.trouble.dead = merge, ended, dead
+
+    return back
+
+
+def as_far(component: Component, leader: Component) -> None:
+    """Let a component know how far its leader's inputs have come, without sharing anything with it."""
+    component.merge = ControlMerge()
+    component.merge.restore(leader.merge.capture())
+    component.ended = set(leader.ended)
+    component.expect()
+
+
+class Companions:
+    """The components beside the mesh that a change concerns, by node.
+
+    Args:
+        ready: Those that take a place, with a state of their own, instead of a successor that is newly made.
+        keep: Makes a predecessor follow its successor, for the nodes whose predecessors run on.
+
+    Attributes:
+        kept: The predecessors that follow, as soon as the change has tied them.
+    """
+
+    def __init__(
+        self,
+        ready: Mapping[str, Follower] | None = None,
+        keep: Mapping[str, Callable[[Component, Component, list[Undo]], Kept]] | None = None,
+    ) -> None:
+        self.ready = ready or {}
+        self.kept: dict[str, Kept] = {}
+        self._keep = keep or {}
+
+    def come_to_rest(self, pause: Pause) -> None:
+        """Let those that take a place come to rest while the others are being parked."""
+        for companion in self.ready.values():
+            companion.come_to_rest(pause)
+
+    def take_over(self, undo: list[Undo]) -> dict[str, Memento | None]:
+        """Let them take over; returns the state of each."""
+        return {node: companion.take_over(undo) for node, companion in self.ready.items()}
+
+    def keep(self, predecessor: Component | None, successor: Component, undo: list[Undo]) -> None:
+        """Put a predecessor that runs on behind its successor."""
+        node = successor.node.name
+        if predecessor is not None and node in self._keep:
+            self.kept[node] = self._keep[node](predecessor, successor, undo)
+
+    def tell(self, inlets: Inlets) -> None:
+        """Put out the punctuations that neither slet has sent; everything is bound, and parked."""
+        for companion in self.ready.values():
+            to = companion.component.to
+            inlets.post(Work(to[port], "control", mark) for port, mark in companion.owed() if port in to)
+
+    def stays(self, component: Component) -> bool:
+        """Whether a component that is replaced is not closed."""
+        return component.node.name in self._keep

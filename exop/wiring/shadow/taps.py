@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from exop.model.items import CONTROL, EndOfStream, Punctuation
@@ -15,11 +14,10 @@ from exop.runtime.convert import weight
 from exop.runtime.drivers.base import Halted
 from exop.runtime.entry import NOWHERE, Control, Entry, Tap, Unwind
 from exop.runtime.ports import BufferedOutput
-from exop.wiring.sharing import independent
 
 
 class Leaving(NamedTuple):
-    """What leaves by a port; `whole` when it is a batch or columns."""
+    """The output of a call at a port; `whole` if it is a batch or columns."""
 
     port: str
     payload: Any
@@ -27,10 +25,10 @@ class Leaving(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call: item number, port, what came in, what left, what was raised, how long it took, for how many items.
+    """One call of a slet: item number, port, item, outputs, error, seconds, number of items.
 
-    `control`: it is a control item on its way through the component, whether its slet sees it or not. Without a port it
-    is none: something has left that belongs to an earlier one.
+    `control`: a control item on its way through the component, whether its slet sees it or not. Without a port it is no
+    call: the outputs belong to an earlier one.
     """
 
     item: int
@@ -44,24 +42,23 @@ class Call(NamedTuple):
 
 
 def left_by(
-    component: Component, *, lazy: bool, copied: Callable[[Any], Any] | None = None
+    component: Component, *, lazy: bool, copied: Callable[[Any], Any] = lambda value: value
 ) -> Callable[[Any], tuple[Leaving, ...]]:
-    """Return a function of a call's result that finds out what leaves: the results, and what the slet has pushed.
+    """Return a function of a call's result that lists the outputs: the results, and what the slet has pushed.
 
-    *copied* makes a copy of each that can be kept.
+    *copied* makes of each what can be kept.
     """
     buffers = [(name, one) for name, one in component.outputs.items() if isinstance(one, BufferedOutput)]
     whole = any(port.type.form != "item" for port in component.spec.outputs if port.name == OUT)
-    keep = copied or _as_it_is
 
     def results(found: Any) -> tuple[Leaving, ...]:
         if not lazy:
-            return () if found is None else (Leaving(OUT, keep(found), whole),)
-        return tuple([Leaving(OUT, keep(payload), whole) for payload in found if payload is not None])
+            return () if found is None else (Leaving(OUT, copied(found), whole),)
+        return tuple([Leaving(OUT, copied(payload), whole) for payload in found if payload is not None])
 
     def everything(found: Any) -> tuple[Leaving, ...]:
         pushed = [
-            Leaving(name, keep(payload), way == "push_batch")
+            Leaving(name, copied(payload), way == "push_batch")
             for name, output in buffers
             for way, payload in output.capture()
         ]
@@ -70,20 +67,16 @@ def left_by(
     return everything if buffers else results
 
 
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
 class LeaderTap(Tap):
-    """Hands every call of the leader on, as soon as it is known what became of it.
+    """Hands on every call of the leader, as soon as its outcome is known.
 
-    A call for which the leader is suspended, or will be tried again, is none yet: the item is still its own.
+    It does not hand on a call for which the leader is suspended, or that is going to be tried again.
 
     Args:
-        leader: Whose calls they are.
-        put: Takes each of them; called by the driver that runs the leader.
-        left: Takes what a leader with a driver of its own puts out; `None` when nobody wants to know what leaves.
-        copied: Makes of a value that may be altered one that is handed on.
+        leader: The component.
+        put: Takes each call; called by the driver that runs the leader.
+        left: Takes the outputs of a leader with a driver of its own; `None` if the outputs are not needed.
+        copied: Copies a value that may be altered.
     """
 
     def __init__(
@@ -91,20 +84,44 @@ class LeaderTap(Tap):
         leader: Component,
         put: Callable[[Call], None],
         left: Callable[[Leaving], object] | None,
-        copied: Callable[[Any], Any] = independent,
+        copied: Callable[[Any], Any],
     ) -> None:
         self.open = True
         self.items = 0
+        self.inner: Tap | None = None  # another one on the same leader
         self._leader = leader
         self._put = put
         self._left = left
         self._copied = copied
-        self._inside: list[Leaving] | None = None  # what has left so far because of the control item under way
+        self._inside: list[Leaving] | None = None  # the outputs so far for the control item under way
         self._stuck = False
         self._error: BaseException | None = None
 
+    @property
+    def tied(self) -> bool:
+        """Whether it is on its leader; the ways have to be bound for it to take effect."""
+        return self in self._all()
+
+    def tie(self) -> None:
+        """Put it on its leader, around those that are there."""
+        self.inner, self._leader.tap = self._leader.tap, self
+
+    def untie(self) -> None:
+        """Take it away from its leader, if it is there."""
+        if self._leader.tap is self:
+            self._leader.tap = self.inner
+        for tap in self._all():
+            tap.inner = self.inner if tap.inner is self else tap.inner
+
+    def _all(self) -> Iterator[LeaderTap]:
+        tap = self._leader.tap
+        while isinstance(tap, LeaderTap):
+            yield tap
+            tap = tap.inner
+
     def around(self, port: PortSpec, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
         """Copy the item before the call, which may alter it; hand it on behind the call."""
+        call = call if self.inner is None else self.inner.around(port, call, lazy=lazy)
         clock, leader, copied = time.perf_counter, self._leader, self._copied
         wanted = self._left is not None and not leader.spec.own_driver
         left = left_by(leader, lazy=lazy, copied=copied) if wanted else _nothing
@@ -132,7 +149,8 @@ class LeaderTap(Tap):
         return tapped
 
     def control(self, port: PortSpec, control: Control) -> Control:
-        """Hand a control item on, with all that has left because of it."""
+        """Hand a control item on, with all outputs that it causes."""
+        control = control if self.inner is None else self.inner.control(port, control)
 
         def tapped(mark: Punctuation | EndOfStream) -> None:
             if not self.open:
@@ -149,7 +167,9 @@ class LeaderTap(Tap):
         return tapped
 
     def forwarded(self, mark: Punctuation | EndOfStream) -> None:
-        """It leaves by every port, behind what the slet has put out for it."""
+        """Note that it leaves by every port, behind the slet's outputs for it."""
+        if self.inner is not None:
+            self.inner.forwarded(mark)
         if self._left is None or not self.open:
             return
         leaving = [Leaving(port.name, mark, whole=False) for port in self._leader.spec.outputs]
@@ -159,7 +179,8 @@ class LeaderTap(Tap):
             self._put(Call(self.items, None, mark, leaving=tuple(leaving)))
 
     def outlets(self, to: Mapping[str, Entry]) -> Mapping[str, Entry]:
-        """What a slet with a driver of its own pushes is noted where it leaves."""
+        """Note the pushes of a slet with a driver of its own."""
+        to = to if self.inner is None else self.inner.outlets(to)
         if self._left is None or not self._leader.spec.own_driver:
             return to
         return {name: listening(entry, name, self._leaves) for name, entry in to.items()}
@@ -184,72 +205,25 @@ class LeaderTap(Tap):
         self._put(call)
 
 
-class Taps(Tap):
-    """Several taps on one component: a predecessor is kept behind it, and a successor is on trial."""
-
-    def __init__(self, taps: Sequence[Tap]) -> None:
-        self.taps = tuple(taps)
-
-    def around(self, port: PortSpec, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
-        """All listen to the calls."""
-        return reduce(lambda inner, tap: tap.around(port, inner, lazy=lazy), self.taps, call)
-
-    def control(self, port: PortSpec, control: Control) -> Control:
-        """All listen to the control items."""
-        return reduce(lambda inner, tap: tap.control(port, inner), self.taps, control)
-
-    def forwarded(self, mark: Punctuation | EndOfStream) -> None:
-        """All note it."""
-        for tap in self.taps:
-            tap.forwarded(mark)
-
-    def outlets(self, to: Mapping[str, Entry]) -> Mapping[str, Entry]:
-        """All listen to the output."""
-        return reduce(lambda inner, tap: tap.outlets(inner), self.taps, to)
-
-
-def taps_of(there: Tap | None) -> tuple[Tap, ...]:
-    """The taps on a component, one by one."""
-    return there.taps if isinstance(there, Taps) else () if there is None else (there,)
-
-
-def with_tap(there: Tap | None, tap: Tap) -> Tap:
-    """Add a tap."""
-    return tap if there is None else Taps((*taps_of(there), tap))
-
-
-def without_tap(there: Tap | None, tap: Tap) -> Tap | None:
-    """Take a tap away, if it is there."""
-    rest = [one for one in taps_of(there) if one is not tap]
-    return Taps(rest) if len(rest) > 1 else next(iter(rest), None)
-
-
 class FollowerTap(Tap):
-    """Notes what the follower does for the call that it was handed; nothing of it leaves.
+    """Notes outputs, error and seconds of the call that the follower was handed; the outputs are dropped.
 
-    Args:
-        follower: The component.
-        left: Takes what a follower with a driver of its own puts out.
-
-    Attributes:
-        leaving: What has left because of the call under way.
-        error: What it has raised.
-        took: How many seconds its slet was busy.
+    *left* takes the outputs of a follower with a driver of its own.
     """
 
     def __init__(self, follower: Component, left: Callable[[Leaving], object] | None) -> None:
+        self._follower = follower
+        self._left = left
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin with the next call."""
         self.leaving: list[Leaving] = []
         self.error: BaseException | None = None
         self.took = 0.0
-        self._follower = follower
-        self._left = left
-
-    def begin(self) -> None:
-        """The next call."""
-        self.leaving, self.error, self.took = [], None, 0.0
 
     def around(self, port: PortSpec, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
-        """Note what left and what was raised: no policy is asked, since the item is the leader's."""
+        """Note outputs and errors; no policy is asked, since the item is the leader's."""
         clock, follower = time.perf_counter, self._follower
         left = _nothing if follower.spec.own_driver else left_by(follower, lazy=lazy)
 
@@ -276,18 +250,17 @@ class FollowerTap(Tap):
         self.leaving += [Leaving(port.name, mark, whole=False) for port in self._follower.spec.outputs]
 
     def outlets(self, to: Mapping[str, Entry]) -> Mapping[str, Entry]:
-        """Nothing leaves; what a slet with a driver of its own pushes is noted."""
+        """Drop all outputs; note the pushes of a slet with a driver of its own."""
         spec, left = self._follower.spec, self._left or _nothing
         return {port.name: listening(NOWHERE, port.name, left) for port in spec.outputs} if spec.own_driver else {}
 
 
 def _nothing(_: Any) -> tuple[Leaving, ...]:
-    """What leaves is of no interest here, or noted elsewhere."""
     return ()
 
 
 def listening(entry: Entry, port: str, noted: Callable[[Leaving], object]) -> Entry:
-    """The way into *entry*; everything that enters is noted before."""
+    """Return a way into *entry* that notes everything that enters."""
 
     def push(item: Any) -> None:
         noted(Leaving(port, item, whole=False))

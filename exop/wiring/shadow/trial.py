@@ -1,11 +1,13 @@
-"""Successors that run beside their predecessors before they take over: they catch up, or are on trial."""
+"""Successors that run beside their predecessors until they take over: they catch up, and may be on trial."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from exop.errors import ExopError, PlanError, ShadowFailed
 from exop.model.items import Punctuation
@@ -15,15 +17,23 @@ from exop.model.shadow import Shadow
 from exop.model.spec import Role
 from exop.runtime.channel import LOWEST
 from exop.runtime.component import Component
-from exop.runtime.pause import PATIENCE
-from exop.shown import class_of, message
-from exop.wiring.plan import Step
-from exop.wiring.shadow.behind import Behind, as_far
-from exop.wiring.shadow.comparison import Comparison, Difference, same
-from exop.wiring.shadow.follower import CAPACITY, MOST, NEAR
-from exop.wiring.shadow.taps import Call, FollowerTap, Leaving, with_tap
-from exop.wiring.successors import copied, taken
+from exop.runtime.deployment import Deployment
+from exop.runtime.interrupts import check_interrupt
+from exop.runtime.lines import NodeWatch
+from exop.runtime.manager import ComponentManager
+from exop.wiring.controller import WiringController
+from exop.wiring.lines import fired_beside
+from exop.wiring.plan import Plan, Step
+from exop.wiring.shadow.allowed import replacements
+from exop.wiring.shadow.comparison import Comparison, Difference, Side, same
+from exop.wiring.shadow.follower import CAPACITY, NEAR, PATIENCE, Follower, as_far
+from exop.wiring.shadow.taps import Call, FollowerTap, Leaving
+from exop.wiring.successors import copied, leave, taken
 
+#: Seconds between two looks whether the old slets still run.
+GLANCE = 0.05
+#: Items that may wait while the state of a successor is made; they are kept in memory.
+MOST = 1_000_000
 #: Why a successor does not take over that puts out nothing, as its predecessor does.
 NO_OUTPUT = (
     "no output was compared, because neither has put out anything; give it more time or more items, or allow it for a "
@@ -31,41 +41,41 @@ NO_OUTPUT = (
 )
 
 
-class CatchingUp(Behind):
+class Trial(Follower):
     """A successor that makes its state from a copy while the stream runs, and follows until it takes over.
 
     Args:
-        step: The replacement.
-        old: The component in the mesh.
-        new: Its successor; it is open.
-        shadow: The conditions of its trial, if it is on trial.
+        shadow: The conditions under which it is compared with its predecessor; without them it only catches up.
+
+    Attributes:
+        diverted: Its effects go elsewhere meanwhile, so another one takes over.
     """
 
-    #: Its effects go elsewhere meanwhile, so another one takes over.
-    diverted = False
-
-    def __init__(self, step: Step, old: Component, new: Component, shadow: Shadow | None = None) -> None:
-        super().__init__(old, new, compared=shadow is not None, copies=shadow is None or shadow.copy)
+    def __init__(self, step: Step, old: Component, new: Component, shadow: Shadow | None) -> None:
         self.step = step
-        self.follower.capacity = MOST
+        self.shadow = shadow
+        self.in_step = in_step = not (old.spec.own_driver or new.spec.own_driver)
+        self.diverted = shadow is not None and bool(shadow.diverted(step.node))
+        ports = [port.name for port in new.spec.outputs if port.name in new.node.ports]
+        self.comparison = Comparison(ports, shadow.compare if shadow is not None else None, in_step=in_step)
+        self._upgrades = step.state is not None and step.state.calls is not None
         self._copy: Callable[[], Memento | None] = lambda: None
+        self._begun: float | None = None
+        super().__init__(old, new, compared=shadow is not None, copies=shadow is None or shadow.copy)
+        self.capacity = MOST
 
-    @property
-    def upgrades(self) -> bool:
-        """Whether user code makes its state, which may take long."""
-        return self.step.state is not None and self.step.state.calls is not None
-
-    def begin(self) -> None:
-        """Copy the state, and keep the items that come from now on; everything is parked."""
+    def tie(self, seconds: float) -> None:
+        """Copy the state within so many seconds, and keep the items that come from now on; everything is parked."""
         old = self.leader
-        if self.upgrades and old.state is not None:
-            self._copy = copied(old, PATIENCE)
+        if self._upgrades and old.state is not None:
+            self._copy = copied(old, seconds)
         else:
             old.flush()
-            copy = old.state.copied() if old.state is not None else None
+            state = old.state
+            copy = None if state is None else old.user.run(old, "taking the memento", state.copied, seconds)
             self._copy = lambda: copy
         as_far(self.component, old)
-        old.tap = with_tap(old.tap, self.tap)
+        self.tap.tie()
 
     def make(self, seconds: float) -> None:
         """Make the state out of the copy within so many seconds, and begin with the items that have come since.
@@ -78,101 +88,24 @@ class CatchingUp(Behind):
         self._copy = lambda: None
         if state is not None:
             self.component.adopt(state)
-        self.follower.attach()
+        self.attach()
         self.component.begin()
-        self.follower.slowing = self._makes_room()
-        if not self.follower.slowing:
-            self.follower.limit(CAPACITY)
-        self.follower.start()
-
-    def _makes_room(self) -> bool:
-        """Whether the old slet works more slowly until this one has caught up."""
-        return True
+        # The old slet waits for one on trial only where that is far behind because of its state.
+        self.slowing = self.shadow is None or (self._upgrades and self.behind > CAPACITY // 2)
+        if not self.slowing:
+            self.limit(CAPACITY)
+        self._begun = time.monotonic()
+        self.start()
 
     def done(self, call: Call, tap: FollowerTap) -> None:
-        """Give up a successor that raises where its predecessor did not: it has lost an item."""
-        if tap.error is not None and call.error is None and self.component.node.policy not in ("skip", "dead-letter"):
-            self.follower.give_up(f"it raised {class_of(tap.error)} for item {call.item}: {message(tap.error)}")
-
-    def full(self) -> str | None:
-        """Do not let the stream wait while the state is made."""
-        return f"it is {self.follower.behind} items behind" if self.follower.capacity == MOST else None
-
-    def hasten(self) -> None:
-        """Let the follower be at most NEAR items behind: the stream stands still for those in the cut."""
-        self.follower.limit(NEAR)
-
-    def enough(self) -> bool:
-        """Whether it need not run beside its predecessor any longer."""
-        return True
-
-    def lacks(self) -> str | None:
-        """Return what is missing when its time is up."""
-        return None
-
-    def problem(self) -> str | None:
-        """Return why it cannot take over, as far as is known."""
-        if self.follower.problem is None and self.leader.status is not State.ACTIVE:
-            return f"the old one is {self.leader.status}"
-        return self.follower.problem
-
-    def check(self) -> None:
-        """Look whether it may take over; it has done all that its predecessor has.
-
-        Raises:
-            ExopError: it may not.
-        """
-        if (problem := self.problem()) is not None:
-            raise self.failed(problem)
-
-    def failed(self, problem: str) -> ExopError:
-        """Return the error with the reason why it does not take over."""
-        return PlanError(
-            f"the successor of {self.step.node} cannot catch up beside it: {problem}; nothing has happened; allow the "
-            f"hand-over a longer pause (apply(pause=…), --pause)"
-        )
-
-    def plain(self) -> dict[str, Any]:
-        """Return the progress as plain data."""
-        return {}
-
-
-class Trial(CatchingUp):
-    """A successor on trial: it is compared with its predecessor while both run.
-
-    Args:
-        shadow: What is asked of it.
-    """
-
-    def __init__(self, step: Step, old: Component, new: Component, shadow: Shadow) -> None:
-        self.in_step = in_step = not (old.spec.own_driver or new.spec.own_driver)
-        ports = [port.name for port in new.spec.outputs if port.name in new.node.ports]
-        self.comparison = Comparison(ports, shadow.compare, in_step=in_step)
-        self.shadow = shadow
-        self.begun: float | None = None
-        super().__init__(step, old, new, shadow)
-        self.diverted = bool(shadow.diverted(step.node))
-
-    def make(self, seconds: float) -> None:
-        """Make the state, and begin."""
-        super().make(seconds)
-        self.begun = time.monotonic()
-
-    def _makes_room(self) -> bool:
-        return self.upgrades and self.follower.behind > CAPACITY // 2
-
-    @property
-    def unproven(self) -> bool:
-        """No output was compared, the slet is no sink, and the shadow does not allow that."""
-        spec, allowed = self.component.spec, self.shadow.allow_no_output
-        return not (self.comparison.compared or allowed or spec.role is Role.OMEGA)
-
-    def done(self, call: Call, tap: FollowerTap) -> None:
-        """Compare what both have done with an item."""
+        """Compare the outcomes of both for an item."""
+        if self.shadow is None:
+            super().done(call, tap)
+            return
         found = self.comparison
         if call.port is not None and self.in_step and not call.control:
-            found.called("old", call.took)
-            found.called("new", tap.took)
+            found.times["old"].append(call.took)
+            found.times["new"].append(tap.took)
         if call.port is not None and (call.error is not None or tap.error is not None):
             found.raised(call.item, call.port.name, call.error, tap.error)
         if self.in_step and found.at_once(call.leaving, tap.leaving):
@@ -183,67 +116,68 @@ class Trial(CatchingUp):
             found.put_out("new", call.item, one)
         found.match()
         if found.found:
-            self.follower.news()
+            self.news()
 
-    def leader_left(self, leaving: Leaving) -> None:
-        """Note what an engine in the mesh has put out."""
-        self.comparison.put_out("old", 0, leaving)
-
-    def left(self, leaving: Leaving) -> None:
-        """Note what an engine on trial has put out."""
-        self.comparison.put_out("new", 0, leaving)
+    def put_out(self, side: Side, leaving: Leaving) -> None:
+        """Note the output of an engine."""
+        self.comparison.put_out(side, 0, leaving)
 
     def full(self) -> str | None:
-        """Do not wait for one that is too slow; what an engine takes for an item is not known."""
-        return super().full() or self._slow()
+        """Do not wait while the state is made, nor for one that is too slow."""
+        return f"it is {self.behind} items behind" if self.capacity == MOST else self._slow()
 
     def _slow(self) -> str | None:
-        return self.comparison.slow(self.shadow.slower) if self.in_step else None
+        """Tell whether it is too slow; the time that an engine takes for an item is not known."""
+        return self.comparison.slow(self.shadow.slower) if self.shadow is not None and self.in_step else None
+
+    @property
+    def unproven(self) -> bool:
+        """No output was compared, the slet is no sink, and the shadow does not allow that."""
+        shadow, sink = self.shadow, self.component.spec.role is Role.OMEGA
+        return shadow is not None and not (self.comparison.compared or shadow.allow_no_output or sink)
 
     def enough(self) -> bool:
-        """Whether as many items were compared as are asked for."""
+        """Whether it has followed for as many items as are asked for."""
+        if self.shadow is None:
+            return True
         asked = self.shadow.items
         # An engine may put out everything when it is quiesced, at the end of its trial.
-        return asked is not None and self.follower.items >= asked and not (self.in_step and self.unproven)
+        return asked is not None and self.items >= asked and not (self.in_step and self.unproven)
 
-    def lacks(self) -> str | None:
-        """Return what is missing when its time is up: that may be the end that was asked for."""
-        came, asked = self.follower.items, self.shadow.items
+    def check_end(self) -> None:
+        """Refuse to take over, now that the time of the trial is up, if not enough items have come or been put out."""
+        if self.shadow is None:
+            return
+        came, asked = self.items, self.shadow.items
         if came < (asked or 1):
             wanted = f"{came} of {asked} items" if asked else "not one item"
-            return f"within {self.shadow.limit:g} s came {wanted}; give it more time, or ask for fewer items"
-        return NO_OUTPUT if self.in_step and self.unproven else None
+            problem = f"within {self.shadow.limit:g} s came {wanted}; give it more time, or ask for fewer items"
+            raise self.failed(problem)
+        if self.in_step and self.unproven:
+            raise self.failed(NO_OUTPUT)
 
-    def problem(self) -> str | None:
+    def obstacle(self) -> str | None:
         """Return why it cannot take over, as far as is known."""
-        old, new, found = self.leader, self.component, self.comparison
-        found.match()
-        broken = found.broken()
-        if broken is not None:
-            return broken
-        if found.found:
-            return f"{found.found} differences" if found.found > 1 else "a difference"
+        old, new = self.leader, self.component
+        if (found := self.comparison.problem()) is not None:
+            return found
         if old.status is State.ENDED or old.ended >= {port.name for port in old.spec.inputs}:
             return "the stream has ended"
         if old.status is not State.ACTIVE:
             return f"the old one is {old.status}: nothing can be compared; repair or resume it, or replace it as it is"
         if new.status is State.FAILED:
             return f"the new one broke: {type(new.error).__name__}: {new.error}"
-        return self.follower.problem or found.too_far()
+        return self.lost or self.comparison.too_far()
 
     def check(self) -> None:
-        """Compare what is left, and the mementos of sinks.
-
-        Raises:
-            ShadowFailed: it may not take over.
-        """
-        self.comparison.match(last=True)
+        """Compare what is left, and the mementos of sinks."""
         old, new = self.leader, self.component
-        if new.spec.role is Role.OMEGA and type(old.state) is type(new.state) and not same(old.state, new.state):
-            self.comparison.note(
-                Difference("memento", self.follower.items, "memento", f"{old.state!r:.200}", f"{new.state!r:.200}")
-            )
-        problem = self.problem() or self._slow() or (NO_OUTPUT if self.unproven else None)
+        if self.shadow is not None:
+            self.comparison.match(last=True)
+            if new.spec.role is Role.OMEGA and type(old.state) is type(new.state) and not same(old.state, new.state):
+                texts = (f"{state!r:.200}" for state in (old.state, new.state))
+                self.comparison.note(Difference("memento", self.items, "memento", *texts))
+        problem = self.obstacle() or self._slow() or (NO_OUTPUT if self.unproven else None)
         if problem is not None:
             raise self.failed(problem)
 
@@ -257,31 +191,192 @@ class Trial(CatchingUp):
                 found.append((port, new))
         return found
 
-    def failed(self, problem: str) -> ShadowFailed:
+    def failed(self, problem: str) -> ExopError:
         """Return the error with the reason why it does not take over."""
+        if self.shadow is None:
+            return PlanError(
+                f"the successor of {self.step.node} cannot catch up beside it: {problem}; nothing has happened; allow "
+                f"the hand-over a longer pause (apply(pause=…), --pause)"
+            )
         report = self.plain()
         found = f" (behind {report['items']} items in {report['seconds']:g} s)"
         found += "".join(f"\n  {one}" for one in self.comparison.differences)
         return ShadowFailed(node=self.step.node, problem=problem, found=found, report=report)
 
     def plain(self) -> dict[str, Any]:
-        """Return the progress as plain data."""
-        seconds = 0.0 if self.begun is None else time.monotonic() - self.begun
+        """Return the progress of a trial as plain data."""
+        if self.shadow is None:
+            return {}
         return {
             "slet": self.component.spec.identity,
-            "items": self.follower.items,
+            "items": self.items,
             "asked": self.shadow.items,
-            "seconds": round(seconds, 3),
+            "seconds": round(0.0 if self._begun is None else time.monotonic() - self._begun, 3),
             "limit": self.shadow.limit,
-            "held_s": round(self.follower.held, 3),
+            "held_s": round(self.held, 3),
             **self.comparison.plain(),
         }
 
 
-def on_trial(step: Step, shadow: Shadow) -> Step:
+def on_trial(step: Step, shadow: Shadow | None) -> Step:
     """Return the step with the node as it is tried: with its effects diverted."""
-    diverted = shadow.diverted(step.node)
+    diverted = shadow.diverted(step.node) if shadow is not None else {}
     if step.after is None or not diverted:
         return step
     settings = step.after.slet.configured(step.node, {**step.after.settings, **diverted})
     return replace(step, after=replace(step.after, settings=settings))
+
+
+class Run:
+    """Runs the successors of one plan beside the mesh: on trial, where the plan has a shadow, else those of *slow*.
+
+    Used once, as a context; at its end it closes those that have not taken over. The application goes on meanwhile, and
+    accepts no other change.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        manager: ComponentManager,
+        wiring: WiringController,
+        plan: Plan,
+        slow: Collection[str],
+    ) -> None:
+        self.deployment = deployment
+        self.plan = plan
+        self.trials: list[Trial] = []
+        self.aborted: str | None = None
+        self.over = threading.Event()
+        self._manager = manager
+        self._wiring = wiring
+        self._slow = slow
+        self._news = threading.Condition()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            for trial in self.trials:
+                problem = leave(trial, self.deployment, self._manager, self._wiring)
+                if problem and error is not None:
+                    error.add_note(f"and when the successor was closed: {problem}")
+        finally:
+            self.over.set()
+
+    def prove(self) -> None:
+        """Return when all successors have caught up, and those on trial are proven.
+
+        Raises:
+            ShadowFailed: one is not proven, or not in time.
+            ComponentFailed: one could not be opened, or its state was not made in time.
+            PlanError: one cannot catch up; or the run was given up, or the application has finished.
+        """
+        shadow = self.plan.shadow
+        for step in replacements(self.plan):
+            if shadow is not None or step.node in self._slow:
+                self._open(step)
+        engines = [trial.leader for trial in self.trials if trial.leader.spec.own_driver]
+        nodes = [trial.leader.node.name for trial in self.trials]
+        with self.deployment.changing:
+            self._wiring.settle(self.deployment, self._begin, engines, nodes=nodes)
+        for trial in self.trials:
+            trial.make(self.plan.patience)
+        for trial in self.trials:
+            if trial.slowing:
+                self._catch_up(trial)
+                if shadow is not None:
+                    trial.limit(CAPACITY)
+        limit = shadow.limit if shadow is not None else 0.0
+        if not self._holds(lambda: all(trial.enough() for trial in self.trials), self.trials, limit):
+            for trial in self.trials:
+                trial.check_end()
+
+    def come_near(self) -> None:
+        """Keep the followers near from now on, since the stream stands still until they have come to rest."""
+        for trial in self.trials:
+            begun = trial.items
+            trial.limit(NEAR)
+
+            def near(trial: Trial = trial, begun: int = begun) -> bool:
+                return not trial.behind or (trial.items != begun and trial.behind <= NEAR)
+
+            if not self._holds(near, [trial], PATIENCE):
+                behind = f"it was {trial.behind} items behind"
+                raise trial.failed(f"too slow: {behind}, and did not catch up within {PATIENCE:g} s")
+
+    def abort(self, reason: str, timeout: float) -> None:
+        """Give up, also the states that are being made, and wait until that is done."""
+        self.aborted = reason
+        self._manager.user.give_up(self.deployment.name, "taking over the state", reason)
+        self._tell()
+        self.over.wait(timeout)
+
+    def status(self) -> dict[str, Any]:
+        """Return the progress, by node, as plain data."""
+        return {trial.step.node: plain for trial in self.trials if (plain := trial.plain())}
+
+    def __str__(self) -> str:
+        head = f"{self.plan.after.name} is being changed: a successor"
+        if self.plan.shadow is None:
+            return f"{head} catches up beside {', '.join(self._slow)}"
+        done = ", ".join(f"{trial.step.node}: {trial.items} items so far" for trial in self.trials)
+        return f"{head} is on trial for {self.plan.shadow} ({done or 'it opens'})"
+
+    def _open(self, step: Step) -> None:
+        shadow, old = self.plan.shadow, self.deployment.components[step.node]
+        if old.status is not State.ACTIVE:
+            raise PlanError(
+                f"{step.node} is {old.status}: nothing can be compared; repair or resume it, or replace it as it is"
+            )
+        step = on_trial(step, shadow)
+        assert step.after is not None
+        changed, timeout = self.deployment.changed, self.plan.timeout
+        new = self._manager.create(self.deployment.name, step.after, changed, timeout=timeout)
+        trial = Trial(step, old, new, shadow)
+        trial.news = self._tell
+        self.trials.append(trial)
+        new.enter(self.plan.timeout)
+
+    def _begin(self) -> None:
+        """Begin with the settings of this moment, and look at each item from now on; everything is parked."""
+        since, ledger = self.plan.before.revision, self.deployment.ledger
+        for trial in self.trials:
+            component, trial.since = trial.component, since
+            node = fired_beside(component, since, self.deployment)
+            if node is not component.node:
+                component.configure(node)
+            if node.pending:
+                component.watch = NodeWatch(component, ledger)
+            trial.tie(self.plan.patience)
+
+    def _catch_up(self, trial: Trial) -> None:
+        """Wait until the follower is near, for as long as it comes nearer within each time-out of the plan."""
+        left = trial.behind
+        while not self._holds(lambda: trial.behind <= 2 * NEAR, [trial], self.plan.patience):
+            if trial.behind >= left:
+                raise trial.failed(f"it is {trial.behind} items behind, and comes no nearer")
+            left = trial.behind
+
+    def _holds(self, ready: Callable[[], bool], trials: Iterable[Trial], seconds: float) -> bool:
+        """Wait for *ready*, as long as the *trials* may take over; `False` after so many seconds."""
+        end = time.monotonic() + seconds
+        while not ready():
+            for trial in trials:
+                if (problem := trial.obstacle()) is not None:
+                    raise trial.failed(problem)
+            left = end - time.monotonic()
+            if left <= 0:
+                return False
+            with self._news:
+                self._news.wait(min(left, GLANCE))
+            check_interrupt()
+            if self.aborted is not None or self.deployment.finished.is_set():
+                raise PlanError(f"{self.plan.after.name}: {self.aborted or 'it has finished'}; nothing was changed")
+        return True
+
+    def _tell(self) -> None:
+        with self._news:
+            self._news.notify_all()

@@ -42,7 +42,7 @@ def test_however_they_are_cut(numbers, data):
         assert found(streams, last=False) == []
     assert found(streams) == []
     assert streams.matched == len(numbers)
-    assert streams.ahead("old") == streams.ahead("new") == 0
+    assert streams.ahead == {"old": 0, "new": 0}
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.lists(st.integers(0, 3), min_size=1, max_size=12))
