@@ -32,8 +32,7 @@ from exop.shown import add_note, described
 from exop.wiring.channels import settle_channels
 from exop.wiring.contents import move_contents
 from exop.wiring.controller import Bound, WiringController
-from exop.wiring.drain import Drain, check_ends, check_inlets
-from exop.wiring.engines import check_left, check_level, put_out, take_over
+from exop.wiring.drain import Drain, check_ends, check_inlets, check_left, check_level, put_out, take_over
 from exop.wiring.lines import caught_up, settle_fired, settle_ready
 from exop.wiring.participant import Participant, Phase
 from exop.wiring.places import inside

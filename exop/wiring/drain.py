@@ -1,23 +1,29 @@
 """Draining before the cut, upstream first: a change removes channels and slets only when they are empty.
 
 A queue that goes, or from which a port is moved away, is drained while those who push into it are parked already; a
-slet with a driver of its own that leaves puts out what it was given. What cannot be emptied is a reason to refuse.
+slet with a driver of its own that leaves puts out what it was given. What cannot be emptied is a reason to refuse; the
+input that an engine has not put out goes to its successor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 from exop.errors import PlanError
 from exop.logs import logger
+from exop.model.items import CONTROL, EndOfStream
 from exop.model.lifecycle import State
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.drivers.base import Driver
+from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.entry import Way, Work, items_of
+from exop.runtime.failure import anchor
 from exop.runtime.inlets import Inlets
 from exop.runtime.pause import Pause
+from exop.runtime.ports import DrivenOutput, way_of
 from exop.shown import RAISED, described
 from exop.wiring.circuit import Circuit, Join
 from exop.wiring.places import before_key, channel_at, edge_key, port_at
@@ -249,3 +255,62 @@ def _leaves(circuit: Circuit, port: str) -> bool:
     """Whether a port is an output: what waits there goes to the places behind it."""
     node, _, name = port.rpartition(".")
     return any(output.name == name for output, _ in circuit.outputs(circuit.nodes[node].component))
+
+
+def check_left(old: Iterable[Component], successors: Mapping[str, Component]) -> None:
+    """Raise `PlanError` if the successor of an engine lacks a port whose input the engine has not put out."""
+    for component in old:
+        successor = successors.get(component.node.name)
+        if component.tie is None or successor is None:
+            continue
+        ports = {port.name for port in successor.spec.inputs if not port.pulled}
+        for port in component.spec.inputs:
+            if port.name not in ports and next(component.tie.events(port.name), None) is not None:
+                raise PlanError(
+                    f"{component.node.name} was given items at {port.name!r} that it has not put out, and its "
+                    f"successor has no such port; let it put them out first, or replace it by a slet with this port"
+                )
+
+
+def check_level(old: Iterable[Component], timeout: float) -> None:
+    """Wait until no engine is ahead of its producers since a recovery, or raise `PlanError`; nothing is parked yet."""
+    for component in old:
+        if component.tie is not None and not component.tie.caught_up(timeout):
+            raise PlanError(
+                f"{component.node.name} is ahead of what is before it since the platform has recovered, and was not "
+                f"caught up with within {timeout:g} s; repair what stands still before it, and try again"
+            )
+
+
+def put_out(component: Component) -> list[Work]:
+    """Return the output of an engine that has not left yet; it puts out nothing more."""
+    if component.tie is None:
+        return []
+    component.tie.retire()
+    outputs = {id(output): output for output in component.outputs.values() if isinstance(output, DrivenOutput)}
+    found = [(outputs.get(id(port)), payload) for port, payload in component.tie.surrender()]
+    return [output.pending(_leaving(payload), payload) for output, payload in found if output is not None]
+
+
+def take_over(component: Component, successor: Component, inlets: Inlets) -> None:
+    """Give the input that an engine has not put out to its successor, before anything else."""
+    if component.tie is None or not isinstance(component.driver, EngineDriver):
+        return
+    for port in component.spec.inputs:
+        found = [payload for _, payload in component.tie.events(port.name)]
+        if any(isinstance(payload, EndOfStream) for payload in found):  # it has not come there yet
+            successor.ended.discard(port.name)
+            successor.merge.take_back_end(port.name)
+        place = next((one for one in successor.spec.inputs if one.name == port.name), None)
+        if found and place is not None:
+            entry = anchor(successor, place)
+            work = [Work(entry, way_of(port, payload), payload) for payload in found]
+            # Its predecessor has counted them.
+            successor.metrics.tallies[place.name].returned += sum(items_of(one.way, one.payload) for one in work)
+            inlets.post(work, first=True)
+
+
+def _leaving(payload: object) -> Way:
+    if isinstance(payload, CONTROL):
+        return "control"
+    return "push_batch" if isinstance(payload, list) or hasattr(payload, "num_rows") else "push"
