@@ -27,7 +27,7 @@ from exop.runtime.drivers.source import SourceDriver, ThreadDriver
 from exop.runtime.entry import NOWHERE, Entry, Tap, Unwind, Work, control_all
 from exop.runtime.failure import source_broken
 from exop.runtime.lines import NodeWatch
-from exop.runtime.metrics import ComponentMetrics, counted_by, counts_of
+from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.opening import Living, overrides
 from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput, flush_all
 from exop.runtime.tied.live import EnginePlaces, LiveTie
@@ -230,7 +230,7 @@ class Component(Living):
     def succeed(self, predecessor: Component, state: Memento | None) -> None:
         """Take the place of another component: its state, and how far its inputs had come. Nothing is in flight."""
         self.adopt(state)
-        self.metrics.succeed(counted_by(self), counts_of(predecessor))
+        self.metrics.succeed(self, predecessor)
         self.merge, self.ended = predecessor.merge, predecessor.ended
         self.expect()
         self.trouble.dead = predecessor.trouble.dead

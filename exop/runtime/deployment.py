@@ -24,7 +24,6 @@ from exop.runtime.drivers.worker import Worker
 from exop.runtime.entry import Entry
 from exop.runtime.inlets import Inlets
 from exop.runtime.lines import Ledger
-from exop.runtime.metrics import counts_of
 from exop.runtime.opening import close_all
 from exop.runtime.watchdog import SAMPLER, Attended, Visibility, Watchdog
 from exop.shown import described
@@ -212,7 +211,7 @@ class Deployment:
         component.let_go()
         metrics, successor = component.metrics, self.components.get(component.node.name)
         if successor is not None:
-            successor.metrics.inherit(counts_of(component))  # it has given away what it had not sent
+            successor.metrics.inherit(component)  # it has given away what it had not sent
         if metrics.errors:
             self.replaced[component.id] = {
                 "node": component.node.name,

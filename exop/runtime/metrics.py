@@ -145,13 +145,14 @@ class ComponentMetrics:
         self.busy = 0.0
         self._inherited: Counts = {}
 
-    def succeed(self, own: Counts, predecessor: Counts) -> None:
-        """Go on from the counts of a predecessor; the component's *own* so far do not count."""
-        self.before, self._inherited = {key: -items for key, items in own.items()}, {}
+    def succeed(self, component: Component, predecessor: Component) -> None:
+        """Go on from the counts of a predecessor; those of the component itself so far do not count."""
+        self.before, self._inherited = {key: -items for key, items in counted_by(component).items()}, {}
         self.inherit(predecessor)
 
-    def inherit(self, counts: Counts) -> None:
+    def inherit(self, predecessor: Component) -> None:
         """Take over the counts of a predecessor; once more when it has given away its in-flight items."""
+        counts = counts_of(predecessor)
         for key, items in counts.items():
             self.before[key] = self.before.get(key, 0) + items - self._inherited.get(key, 0)
         self._inherited = counts
