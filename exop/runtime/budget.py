@@ -188,13 +188,18 @@ class UserCall(Generic[T]):
             logger("exop.runtime").info(f"{name}: {self.phase} has ended late", node=name)
 
 
+def current_call() -> UserCall[Any] | None:
+    """Return the call of user code that the calling thread makes, if it makes one."""
+    return getattr(_LOCAL, "call", None)
+
+
 def turn_to(component: Owner, phase: str) -> bool:
     """Attribute the call that the calling thread makes to this component; `False` if it makes none for its application.
 
     Raises:
         ComponentFailed: the call was given up.
     """
-    around: UserCall[Any] | None = getattr(_LOCAL, "call", None)
+    around = current_call()
     if around is None or around.component.application != component.application:
         return False
     if around.abandoned:

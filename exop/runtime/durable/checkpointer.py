@@ -304,7 +304,8 @@ class Checkpointer:
         self._user().run(owner, phase, work, PATIENCE)
 
     def _user(self) -> UserCalls:
-        return next((one.user for one in self._deployment.components.values()), UserCalls())
+        components = self._deployment.components.values()
+        return next(one.user for one in components) if components else UserCalls()
 
     def _kept(self, name: str) -> list[Channel]:
         """The channels whose kind defines this method."""

@@ -17,7 +17,7 @@ from exop.model.encoding import encode_each
 from exop.model.items import Window
 from exop.model.lifecycle import State
 from exop.model.stored import pack, unpack
-from exop.runtime.budget import turn_to
+from exop.runtime.budget import current_call
 from exop.runtime.channel import Channel, ControlMerge
 from exop.runtime.channels.window import WindowChannel, open_window, port_of
 from exop.runtime.component import Component
@@ -69,9 +69,11 @@ def capture(deployment: Deployment, topology: str) -> Snapshot:
         if hasattr(component.instance, "flush"):
             component.flush()
     parts: dict[Key, bytes] = {}
+    call = current_call()
     for name, component in components.items():
         if component.state is not None:
-            turn_to(component, CAPTURING)
+            if call is not None:  # it is named if this takes too long
+                call.component, call.phase = component, CAPTURING
             parts["memento", name] = pack(component.state, f"{application}.{name}")
     failpoint("memento-after")
     figures = figures_of(components)

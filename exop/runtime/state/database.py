@@ -17,6 +17,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -32,7 +33,6 @@ _NAMES: Final = (
     "UNION SELECT application FROM checkpoints UNION SELECT application FROM parts"
 )
 _MAGIC: Final = b"SQLite format 3\0"
-_PART: Final = "application = ? AND kind = ? AND name = ?"
 _NEXT: Final = "(SELECT coalesce(max(number), 0) + 1 FROM checkpoints WHERE application = ?)"
 
 
@@ -123,7 +123,7 @@ class Checkpoints:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._written: dict[str, dict[Key, int]] = {}
+        self._written: dict[str, dict[Key, bytes]] = {}
 
     def write(self, snapshot: Snapshot) -> int:
         """Replace the last checkpoint of an application, in one transaction; return the bytes that were written.
@@ -132,22 +132,16 @@ class Checkpoints:
             StateError: it cannot be written (a full disk, a directory that is gone); the last one stands.
         """
         name, parts = snapshot.application, snapshot.parts
-        sums = {key: zlib.crc32(content) for key, content in parts.items()}
+        digests = {key: blake2b(content, digest_size=16).digest() for key, content in parts.items()}
         try:
             with self._database.transaction(name) as database:
-                known = self._written.pop(name, None)
-                if known is None:
+                known = self._written.pop(name, {})
+                if not known:
                     database.execute("DELETE FROM parts WHERE application = ?", (name,))
-                    known = {}
-                gone = [(name, *key) for key in known.keys() - sums.keys()]
-                database.executemany(f"DELETE FROM parts WHERE {_PART}", gone)
-                changed = []
-                for key, content in parts.items():
-                    if known.get(key) == sums[key]:  # equal sums alone prove nothing
-                        query = f"SELECT content FROM parts WHERE {_PART}"
-                        if database.execute(query, (name, *key)).fetchone() == (content,):
-                            continue
-                    changed.append((name, *key, sums[key], content))
+                gone = [(name, *key) for key in known.keys() - digests.keys()]
+                database.executemany("DELETE FROM parts WHERE application = ? AND kind = ? AND name = ?", gone)
+                differing = [key for key, digest in digests.items() if known.get(key) != digest]
+                changed = [(name, *key, zlib.crc32(parts[key]), parts[key]) for key in differing]
                 database.executemany("INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?)", changed)
                 reasons = json.dumps(snapshot.reasons)
                 row = (name, name, time.time(), snapshot.revision, snapshot.topology, reasons)
@@ -158,7 +152,7 @@ class Checkpoints:
                 f"the checkpoint of {name} could not be written ({problem}); the one before it stands; make room "
                 f"there, or make it writable"
             ) from problem
-        self._written[name] = sums
+        self._written[name] = digests
         failpoint("checkpoint-committed")
         return sum(len(row[-1]) for row in changed)
 
