@@ -229,8 +229,10 @@ class PulledInput(InputPort[Any]):
 
     def connect(self, channel: Channel, queue: Buffered | None) -> None:
         """Take from *queue* (or read the channel) from now on, behind what an earlier queue of the port's own holds."""
-        if self.queue is not None and self.queue is not queue and self.queue is not self.channel:
-            self._earlier.append(self.queue)
+        earlier = self._earlier
+        if self.queue is not None and self.queue is not self.channel:
+            earlier = [*earlier, self.queue]
+        self._earlier = [one for one in earlier if one.entries and one is not queue]
         self.channel, self.queue = channel, queue
         if queue is not None:
             queue.worker = self.driver

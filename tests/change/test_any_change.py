@@ -329,6 +329,7 @@ def run(platform: Platform, name: str, chance: random.Random, *, more: bool = Fa
 @example(408041, False)  # what was on its way to a queue overtook what had been moved out of it
 @example(770345, True)  # a queue in front of slets that pull was emptied before what pushes into it had parked
 @example(120134, False)  # a sink came while the end was held up in front of another one
+@example(910035, True)  # the queue of a port that pulls was there twice when a change was undone behind the bind
 def test_any_change_of_any_mesh(platform, seed, more):
     """Per output port and input port everything comes once and in order, however often the mesh is changed."""
     wrong = run(platform, "any", random.Random(seed), more=more)

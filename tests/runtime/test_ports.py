@@ -9,6 +9,10 @@ import pytest
 
 from exop import Application, Batch, EndOfStream, InputPort, OutputPort, Punctuation, Slet, input_port, slet
 from exop.model.lifecycle import State
+from exop.model.slet import spec_of
+from exop.runtime.channel import DirectChannel
+from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.ports import PulledInput
 from exop.stock.slets import count_up
 from tests.rig import PATIENCE, Gate, collector, eventually, parked, same, source_of
 
@@ -372,3 +376,24 @@ def test_what_an_engine_pushes_is_counted_where_one_thread_at_a_time_is(rig):
     rig.resume(deployment, "look")
     assert deployment.wait(PATIENCE)
     assert seen == list(range(1, 1001))
+
+
+def test_a_queue_of_before_is_kept_while_it_holds_something_and_is_not_connected_again():
+    """Connected again, as by a change that is undone, it is there once."""
+
+    @slet
+    def taking(items: InputPort[int]) -> Iterator[int]:
+        yield from items
+
+    (spec,) = spec_of(taking).inputs
+    port = PulledInput(spec, "taking.items", None, lambda *_: None)
+    channel, old, new = DirectChannel("c"), QueueChannel("old"), QueueChannel("new")
+    port.connect(channel, old)
+    port.connect(channel, new)
+    assert port.earlier() == []
+    port.connect(channel, old)
+    old.put_first([("push", 1)])
+    port.connect(channel, new)
+    assert port.earlier() == [old]
+    port.connect(channel, old)
+    assert (port.queue, port.earlier()) == (old, [])
