@@ -29,13 +29,12 @@ from exop.runtime.manager import ComponentManager
 from exop.runtime.opening import opens
 from exop.runtime.pause import Pause
 from exop.shown import add_note, described
-from exop.wiring.channels import settle_channels
-from exop.wiring.contents import move_contents
+from exop.wiring.channels import move_contents, settle_channels
+from exop.wiring.circuit import inside
 from exop.wiring.controller import Bound, WiringController
 from exop.wiring.drain import Drain, check_ends, check_inlets, check_left, check_level, put_out, take_over
 from exop.wiring.lines import caught_up, settle_fired, settle_ready
 from exop.wiring.participant import Participant, Phase
-from exop.wiring.places import inside
 from exop.wiring.plan import Plan, Step
 from exop.wiring.region import Region
 from exop.wiring.shadow.follower import Companions, Undo
@@ -97,7 +96,6 @@ class Change(Participant):
             component.settle(self.timeout)
         self._successors.create_channels()
         self._connect()
-        give_way()
         self._region = region = self._survey()
         give_way()
         pause = self._pause.begin()
@@ -181,12 +179,12 @@ class Change(Participant):
 
     def _cut(self) -> None:
         """All that is concerned is parked: hand over and bind. No item is taken out of the place where it waits."""
-        old, region, undo = self._old, self._leanest(), self._undo_cut
+        old, region, undo, drivers = self._old, self._leanest(), self._undo_cut, self._pause.drivers
         try:
-            check_inlets(self.deployment.inlets, self._pause.drivers, region)
+            check_inlets(self.deployment.inlets, drivers, region)
             check_left(old, self._successors.made)
             self._successors.states |= self.beside.take_over(undo)
-            move_contents(self.deployment, self.plan, self._pause.drivers, undo)
+            move_contents(self.deployment, self.plan, drivers, undo)
             self._swap(region)
             mesh = self._caught_up()
             check_ends(region)

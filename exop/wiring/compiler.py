@@ -16,8 +16,7 @@ from exop.runtime.entry import NOWHERE, Control, Entry, Late, LateEntry, Unwind
 from exop.runtime.failure import Producer, careful
 from exop.runtime.lines import ChannelWatch, NodeWatch
 from exop.runtime.ways import way_into
-from exop.wiring.circuit import Join
-from exop.wiring.places import before_key, edge_key, inside
+from exop.wiring.circuit import Join, before_key, edge_key, inside
 from exop.wiring.region import Region
 
 if TYPE_CHECKING:
@@ -52,14 +51,14 @@ class Compiler:
         for name in region.channels:
             if name in self.circuit.channels:
                 self._channel(name)
-        for name, join in region.fed():
+        for name, join in region.fed.values():
             if join.port.pulled:
                 self._pulled(name, join)
             else:
                 self._feed(self._queue(edge_key(name, join)), name, join)
         while self._later:
             self._later.pop()()
-        for component in region.components():
+        for component in region.components:
             if component.pulled:  # the others expect what they always have
                 component.expect()
         # A channel with one consumer is that consumer's port; its own name leads there too, whatever it was before.

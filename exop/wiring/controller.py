@@ -20,14 +20,12 @@ from exop.runtime.drivers.worker import Worker
 from exop.runtime.inlets import Parked
 from exop.runtime.manager import CHANNEL, WIRING, ComponentManager, channel_id
 from exop.runtime.pause import PATIENCE, Pause
-from exop.wiring.circuit import Circuit, interchangeable, read_circuit
+from exop.wiring.circuit import Circuit, channel_of, interchangeable, possible, read_circuit
 from exop.wiring.compiler import Compiler
 from exop.wiring.drain import Drain
 from exop.wiring.layout import Layout, check_order, lay_out
 from exop.wiring.loops import EndOfLoop
-from exop.wiring.manning import depth, inform, man
-from exop.wiring.places import channel_of, possible
-from exop.wiring.region import Region, Wiring
+from exop.wiring.region import Region, Wiring, depth, inform, man
 from exop.wiring.seeds import Seeds, find_seeds, open_anew
 
 if TYPE_CHECKING:
@@ -125,7 +123,7 @@ class WiringController:
 
     def current(self, deployment: Deployment) -> Wiring:
         """Return the connections that are bound now."""
-        return self._bound.get(deployment, Wiring())
+        return self._bound.get(deployment) or Wiring()
 
     def survey(self, deployment: Deployment) -> Region:
         """Read and check all connections of an application, and lay out its drivers; nothing is bound yet.
@@ -167,7 +165,7 @@ class WiringController:
         else:
             region = Region.parts(before, circuit, nodes, channels, _standing(deployment))
             joined = {*region.channels}
-        _check(circuit, region.after.layout, joined, region.components())
+        _check(circuit, region.after.layout, joined, region.components)
         return region
 
     def bind(self, deployment: Deployment, region: Region) -> Bound:

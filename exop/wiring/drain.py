@@ -25,8 +25,7 @@ from exop.runtime.inlets import Inlets
 from exop.runtime.pause import Pause
 from exop.runtime.ports import DrivenOutput, way_of
 from exop.shown import RAISED, described
-from exop.wiring.circuit import Circuit, Join
-from exop.wiring.places import before_key, channel_at, edge_key, port_at
+from exop.wiring.circuit import Circuit, Join, before_key, channel_at, edge_key, port_at
 from exop.wiring.region import Region
 
 #: States in which a slet cannot work: items that wait for it are lost when it is removed.

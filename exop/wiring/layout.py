@@ -9,9 +9,8 @@ from typing import Literal, TypeAlias
 
 from exop.errors import WiringError
 from exop.runtime.component import Component
-from exop.wiring.circuit import Circuit, Join
+from exop.wiring.circuit import Circuit, Join, before_key, channel_of, edge_key, in_front_of, possible
 from exop.wiring.loops import find_loops, inner_places
-from exop.wiring.places import before_key, channel_of, edge_key, in_front_of, possible
 
 #: Who runs something: a source or an engine, by its node, or the worker of a queue, by the queue's name or place.
 DriverKey: TypeAlias = tuple[Literal["source", "engine", "queue"], str]

@@ -12,8 +12,7 @@ from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, current_driver
-from exop.wiring.circuit import Circuit, Join
-from exop.wiring.places import before_key, edge_key
+from exop.wiring.circuit import Circuit, Join, before_key, edge_key
 
 Name = TypeVar("Name", bound=Hashable)
 

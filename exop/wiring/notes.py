@@ -20,11 +20,10 @@ from exop.runtime.manager import make_channel
 from exop.runtime.opening import opens
 from exop.shown import shown
 from exop.wiring.channels import check_channels
-from exop.wiring.circuit import Circuit
+from exop.wiring.circuit import Circuit, edge_key
 from exop.wiring.drain import HELPLESS
 from exop.wiring.layout import lay_out
 from exop.wiring.lines import notes_on_lines
-from exop.wiring.places import edge_key
 from exop.wiring.plan import Plan, Step
 
 #: An opening that computes for so many seconds is worth a warning.

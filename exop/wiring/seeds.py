@@ -16,8 +16,7 @@ from exop.model.lifecycle import State
 from exop.runtime.channel import ControlMerge
 from exop.runtime.channels.queue import Buffered, QueueChannel
 from exop.runtime.deployment import Deployment
-from exop.wiring.circuit import Circuit, Join
-from exop.wiring.places import before_key, edge_key, in_front_of, inside
+from exop.wiring.circuit import Circuit, Join, before_key, edge_key, in_front_of, inside
 
 #: An entry of a queue as plain data: `item`, `batch` or `control`, and what it is.
 Entries = list[tuple[str, Any]]

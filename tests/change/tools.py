@@ -13,7 +13,7 @@ from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.deployment import Deployment
 from exop.runtime.entry import items_of
 from exop.runtime.metrics import counts_of
-from exop.wiring.places import before_key, channel_at, port_at
+from exop.wiring.circuit import before_key, channel_at, port_at
 from tests.rig import PATIENCE, eventually, parked
 
 

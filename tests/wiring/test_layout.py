@@ -10,7 +10,7 @@ from exop import Application, InputPort, OutputPort, Slet, input_port, slet
 from exop.errors import WiringError
 from exop.stock.slets import count_up
 from exop.wiring.layout import LONGEST_CHAIN, lay_out
-from exop.wiring.manning import depth
+from exop.wiring.region import depth
 from tests.rig import component, same
 
 

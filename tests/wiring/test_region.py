@@ -14,8 +14,8 @@ from exop.model.mesh import ChannelSpec, Node
 from exop.model.slet import spec_of
 from exop.runtime.drivers.base import Driver
 from exop.runtime.entry import NOWHERE
+from exop.wiring.circuit import channel_at, port_at
 from exop.wiring.layout import lay_out
-from exop.wiring.places import channel_at, port_at
 from tests.change.test_any_change import GOOD_REASONS, Unopened, refused_behind_the_bind, refusing
 from tests.change.tools import Position
 from tests.rig import eventually, parked, same, threads_leave
