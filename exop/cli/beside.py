@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from exop.cli.options import HERE, Json, Where
 from exop.cli.peers import Found, find_application
 from exop.cli.report import DONE, Failure
-from exop.cli.text import number, print_json
+from exop.cli.text import number, pause, print_json
 from exop.errors import BuilderError, PlanError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def rollback(
     if json:
         print_json({"application": changed.application, "now": changed.revision, "paused_ms": changed.paused_ms})
         return DONE
-    paused = "" if changed.paused_ms is None else f"; the stream stood still for {changed.paused_ms:.3g} ms"
+    paused = "" if changed.paused_ms is None else f"; the stream stood still for {pause(changed.paused_ms)}"
     print(f"{changed.application}: revision {changed.revision} runs, with the predecessor of {found.node}{paused}")
     return DONE
 

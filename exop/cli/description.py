@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from exop.cli.beside import beside_lines
-from exop.cli.text import columns, number, pairs
+from exop.cli.text import columns, number, pairs, pause
 from exop.cli.troubles import (
     application_troubles,
     held_nodes,
@@ -70,7 +70,7 @@ def _application_text(facts: Mapping[str, Any]) -> list[str]:
     title = f"{facts['name']}  {state_text(facts)} for {lasts(facts)}{held_nodes(facts)}"
     title += f"  on {facts['platform']}  revision {facts['revision']}"
     if facts.get("last_change"):
-        title += f"  (the last change stood still for {facts['last_change']['paused_ms']:.3g} ms)"
+        title += f"  (the last change stood still for {pause(facts['last_change']['paused_ms'])})"
     nodes = [
         [name, one["role"], one["state"], one["slet"], number(one["metrics"]["items_in"]), one.get("error", "")]
         for name, one in facts["nodes"].items()

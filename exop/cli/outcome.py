@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from exop.cli.beside import ProofView, proof_lines
 from exop.cli.edits import UNBOUND, Bounds
 from exop.cli.report import DONE, Failure, say
-from exop.cli.text import print_json
+from exop.cli.text import pause, print_json
 from exop.errors import ExopError, StaleMesh, UnknownName
 from exop.shown import clean
 
@@ -66,6 +66,6 @@ def show_and_make(plan: RemotePlan, *, dry_run: bool, json: bool, bounds: Bounds
         return DONE
     for line in proof_lines(view.found()):
         print(line)
-    paused = "" if changed.paused_ms is None else f"; the stream stood still for {changed.paused_ms:.3g} ms"
+    paused = "" if changed.paused_ms is None else f"; the stream stood still for {pause(changed.paused_ms)}"
     print(f"{changed.application}: revision {changed.revision} runs{paused}")
     return DONE

@@ -44,6 +44,11 @@ def seconds(value: float) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
 
 
+def pause(milliseconds: float) -> str:
+    """Format how long a stream stood still: to a fraction of a millisecond, or in seconds."""
+    return f"{milliseconds:.3g} ms" if milliseconds < 999.5 else seconds(milliseconds / 1000)
+
+
 def pairs(figures: dict[str, Any]) -> str:
     """Figures of a slet's own on one line."""
     return "  ".join(

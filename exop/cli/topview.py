@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from exop.cli.rates import Row, Section
-from exop.cli.text import columns, number, seconds
+from exop.cli.text import columns, number, pause, seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,7 +19,7 @@ _WORDS: Final = ("node", "state", "slet")
 def title(section: Section) -> str:
     """One line on an application."""
     change = section.last_change
-    changed = f"  last change stood still for {change['paused_ms']:.3g} ms" if change else ""
+    changed = f"  last change stood still for {pause(change['paused_ms'])}" if change else ""
     errors = f"  errors: {section.errors}" if section.errors else ""
     return (
         f"{section.application}  {section.state}  {seconds(section.running_s)}  revision {section.revision}"

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from exop.cli.figures import Figures, own_lines, waiting
-from exop.cli.text import columns, number, seconds
+from exop.cli.text import columns, number, pause, seconds
 from exop.cli.view import Live, Log, Quiet, choose_view, print_summary
 from exop.logs import set_up
 from exop.report import Totals
@@ -194,3 +194,8 @@ def test_numbers(value: float, text: str) -> None:
 def test_time_spans(value: float, text: str) -> None:
     """Time spans are in the units of people."""
     assert seconds(value) == text
+
+
+def test_a_pause_is_shown_in_milliseconds_or_in_seconds() -> None:
+    """A stall of seconds is no power of ten."""
+    assert [pause(one) for one in (0.25, 999, 2003.0)] == ["0.25 ms", "999 ms", "2.0 s"]
