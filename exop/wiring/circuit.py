@@ -171,17 +171,8 @@ def interchangeable(before: Circuit, after: Circuit, node: str) -> bool:
     if node not in before.nodes or node not in after.nodes or before.nodes[node].ports != after.nodes[node].ports:
         return False
     old, new = before.nodes[node].component, after.nodes[node].component
-    return old is new or (
-        not new.pullers and not _is_driven(old) and not _is_driven(new) and _ports(old) == _ports(new)
-    )
-
-
-def _is_driven(component: Component) -> bool:
-    return component.spec.iterated or component.spec.own_driver
-
-
-def _ports(component: Component) -> list[tuple[str, bool, str]]:
-    return [(port.name, port.pulled, port.direction) for port in (*component.spec.inputs, *component.spec.outputs)]
+    driven = new.spec.iterated or new.spec.own_driver
+    return old is new or (not driven and old.spec.shape == new.spec.shape)
 
 
 def edge_key(channel: str, join: Join) -> str:
