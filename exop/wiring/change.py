@@ -31,7 +31,7 @@ from exop.runtime.pause import Pause
 from exop.shown import add_note, described
 from exop.wiring.channels import move_contents, settle_channels
 from exop.wiring.circuit import inside
-from exop.wiring.controller import Bound, WiringController
+from exop.wiring.controller import Complete, WiringController
 from exop.wiring.drain import Drain, check_ends, check_inlets, check_left, check_level, put_out, take_over
 from exop.wiring.lines import caught_up, settle_fired, settle_ready
 from exop.wiring.participant import Participant, Phase
@@ -189,13 +189,13 @@ class Change(Participant):
             mesh = self._caught_up()
             check_ends(region)
             failpoint("rebind-before")
-            bound = self.wiring.bind(self.deployment, region)
+            complete = self.wiring.bind(self.deployment, region)
             failpoint("rebind-after")
         except BaseException as error:
             _undo(undo, error)  # before anything moves again
             raise
         self.target = mesh.at(self.deployment.mesh.revision + 1)
-        self._decided = partial(self._give_out, bound)
+        self._decided = partial(self._give_out, complete)
 
     def _go_on(self) -> None:
         """The change is decided: from here on nothing can fail."""
@@ -204,10 +204,10 @@ class Change(Participant):
         self._undo.clear()
         self._decided()
 
-    def _give_out(self, bound: Bound) -> None:
+    def _give_out(self, complete: Complete) -> None:
         """Assign what waits to its drivers, and post what those who leave have not sent."""
         began = [one.driver for one in self._successors.made.values() if one.driver is not None]
-        bound.complete({*self._pause.drivers, *began})
+        complete({*self._pause.drivers, *began})
         self._hand_on(self._old)
         self.deployment.mesh = self.target
 

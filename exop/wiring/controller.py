@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakKeyDictionary
 
 from exop.errors import WiringError
@@ -32,18 +32,8 @@ if TYPE_CHECKING:
     from exop.wiring.sharing import Sharing
 
 
-@dataclass(frozen=True)
-class Bound:
-    """Connections that are bound, and what waits in queues and with drivers still where it was.
-
-    Attributes:
-        wiring: With queues for the catch-up events of newly connected ports.
-        complete: Moves what waits; called once, with the drivers that are parked, when the connections are not going to
-            be taken back any more.
-    """
-
-    wiring: Wiring
-    complete: Callable[[Parked], None]
+#: Moves what waits, given the drivers that are parked; called once, when the connections are not taken back any more.
+Complete: TypeAlias = Callable[[Parked], None]
 
 
 class WiringController:
@@ -118,8 +108,7 @@ class WiringController:
 
         *drivers* are those that are parked.
         """
-        bound = self.bind(deployment, region)
-        bound.complete(drivers)
+        self.bind(deployment, region)(drivers)
 
     def current(self, deployment: Deployment) -> Wiring:
         """Return the connections that are bound now."""
@@ -168,17 +157,17 @@ class WiringController:
         _check(circuit, region.after.layout, joined, region.components)
         return region
 
-    def bind(self, deployment: Deployment, region: Region) -> Bound:
+    def bind(self, deployment: Deployment, region: Region) -> Complete:
         """Compile a region and bind it; the drivers that run it are parked, or not started yet.
 
-        No item moves before `Bound.complete` is called, so that binding the former connections undoes everything.
+        No item moves before the returned function is called, so that binding the former connections undoes everything.
         """
         if not region.rewired:
             Compiler(deployment, region, self.sharing).compile()
             inform(deployment, region, ())
             _watch_loops(deployment, region)
             self._bound[deployment] = region.after
-            return Bound(region.after, partial(_assign, deployment, region.after, ()))
+            return partial(_assign, deployment, region.after, ())
         part = region.circuit
         seeds = find_seeds(deployment, part)
         there = region.after.layout.inserted
@@ -193,7 +182,7 @@ class WiringController:
         leaving = man(deployment, region)
         _watch_loops(deployment, region)
         self._bound[deployment] = region.after
-        return Bound(region.after, partial(_complete, deployment, region, seeds, leaving))
+        return partial(_complete, deployment, region, seeds, leaving)
 
     def _replace_queues(self, deployment: Deployment, region: Region, queues: dict[str, Buffered]) -> None:
         """Register the inserted queues, and let go of those that are not needed; one that holds items stays."""

@@ -21,7 +21,7 @@ from exop.wiring import change as changing
 from exop.wiring import drain as draining
 from exop.wiring import successors
 from exop.wiring.change import Change
-from exop.wiring.controller import Bound, WiringController
+from exop.wiring.controller import WiringController
 from exop.wiring.drain import Drain
 from exop.wiring.region import Region
 from exop.wiring.successors import Successors
@@ -66,8 +66,8 @@ def bound_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
     bind, cut, hand_on, finish = WiringController.bind, Change._cut, Change._hand_on, Change._finish
 
     def binding(self: WiringController, deployment: Any, region: Any) -> Any:
-        deployment.late = [lambda: bind(self, deployment, region).complete(deployment.drivers())]
-        return Bound(region.after, lambda drivers: None)
+        deployment.late = [lambda: bind(self, deployment, region)(deployment.drivers())]
+        return lambda drivers: None
 
     def cutting(self: Change, *arguments: Any) -> None:
         with monkeypatch.context() as patch:
@@ -117,9 +117,8 @@ def moved_before_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     bind = WiringController.bind
 
     def binding(self: WiringController, deployment: Any, region: Any) -> Any:
-        bound = bind(self, deployment, region)
-        bound.complete(None)
-        return dataclasses.replace(bound, complete=lambda drivers: None)
+        bind(self, deployment, region)(None)
+        return lambda drivers: None
 
     monkeypatch.setattr(WiringController, "bind", binding)
 
