@@ -84,7 +84,7 @@ class Changes:
         slow = [self._slow(plan) for plan in plans]
         with ExitStack() as ends:
             for plan, nodes in zip(plans, slow, strict=True):
-                if not plan or not (nodes or plan.shadow is not None):
+                if not (nodes or plan.shadow is not None) or not plan:
                     continue
                 name = plan.after.name
                 with self.turns_of(name):
@@ -117,10 +117,12 @@ class Changes:
         Yields the steps for which that takes longer than the pause allowed, each with the reason if its successor
         cannot catch up beside the old slet.
         """
-        running = self._running.deployed.get(plan.after.name)
         for step in plan.steps:
+            if step.state is None or step.state.calls is None:
+                continue
+            running = self._running.deployed.get(plan.after.name)
             old = running.components.get(step.node) if running is not None else None
-            if step.state is None or step.state.calls is None or running is None or old is None or old.state is None:
+            if running is None or old is None or old.state is None:
                 continue
             if plan.shadow is not None and not plan.shadow.diverted(step.node):
                 continue  # it makes its state beside the stream anyway

@@ -173,9 +173,10 @@ class Beside:
         ready: dict[str, Follower] = {trial.step.node: trial for trial in trials if not trial.diverted}
         if back is not None:
             ready[back.node.name] = back
-        nodes = [step.node for step in replacements(plan)] if plan.keep is not None else []
+        if plan.keep is None:
+            return Companions(ready)
         kept = partial(Kept, seconds=plan.patience, over=self._expire)
-        return Companions(ready, {node: partial(kept, shares=node not in ready) for node in nodes})
+        return Companions(ready, {one.node: partial(kept, shares=one.node not in ready) for one in replacements(plan)})
 
     def made(self, deployment: Deployment, plan: Plan, companions: Companions) -> None:
         """Close the predecessors that a change has ended, and let those begin to follow that it keeps."""
