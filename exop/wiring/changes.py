@@ -283,7 +283,7 @@ def _duration(step: Step, running: Deployment, pause: float, seconds: float) -> 
     old, copy, took = running.components[step.node], capture(running, step.node, seconds), LONGER
     for _ in range(TRIES):  # one may take long because the machine is busy
         begin = time.perf_counter()
-        taken(step.state, old, copy, seconds)
+        taken(step.state, old, copy, seconds, interruptible=True)
         took = time.perf_counter() - begin
         if not pause < took < LONGER:
             break

@@ -148,7 +148,13 @@ class Successors:
 
 
 def taken(
-    way: HandOver, successor: Component, state: Memento | None, seconds: float, *, copy: bool = False
+    way: HandOver,
+    successor: Component,
+    state: Memento | None,
+    seconds: float,
+    *,
+    copy: bool = False,
+    interruptible: bool = False,
 ) -> Memento | None:
     """Return the state with which a successor begins, made within so many seconds; with *copy* from a copy of *state*.
 
@@ -162,7 +168,7 @@ def taken(
 
     if way.calls is None and not copy:
         return take()
-    return successor.user.run(successor, "taking over the state", take, seconds)
+    return successor.user.run(successor, "taking over the state", take, seconds, interruptible=interruptible)
 
 
 def _flush(predecessor: Component, seconds: float, *, needed: bool) -> None:

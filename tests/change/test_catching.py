@@ -1,5 +1,6 @@
 """A successor whose `upgrade` takes longer than the pause allowed catches up beside the old one."""
 
+import _thread
 import threading
 from collections.abc import Callable
 from functools import reduce
@@ -146,6 +147,20 @@ def test_an_upgrade_that_fails_beside_the_stream_leaves_the_old_slet(platform, s
 def test_an_upgrade_that_hangs_beside_the_stream_is_given_up(platform, seen):
     """The change is refused after its time-out, and nothing is left of it."""
     with pytest.raises(ComponentFailed, match="b failed while taking over the state: it has not returned"):
+        replaced(platform, SHORT)
+    UPGRADE.gate.set()
+    eventually(lambda: "calls" not in platform.status("app"), "the end of the call")
+    runs_on(platform, seen)
+
+
+def test_an_interrupt_does_not_wait_for_an_upgrade_beside_the_stream(platform, seen):
+    """The change is given up, and nothing is left of it."""
+
+    def interrupt() -> None:
+        assert UPGRADE.waits.wait(PATIENCE)
+        _thread.interrupt_main()
+
+    with in_thread(interrupt), pytest.raises(KeyboardInterrupt):
         replaced(platform, SHORT)
     UPGRADE.gate.set()
     eventually(lambda: "calls" not in platform.status("app"), "the end of the call")

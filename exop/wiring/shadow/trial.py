@@ -84,7 +84,9 @@ class Trial(Follower):
             MementoError: the successor cannot take the state.
             ComponentFailed: the user code that makes it has not returned in time.
         """
-        state = taken(self.step.state, self.component, self._copy(), seconds) if self.step.state else None
+        way, state = self.step.state, None
+        if way is not None:
+            state = taken(way, self.component, self._copy(), seconds, interruptible=True)
         self._copy = lambda: None
         if state is not None:
             self.component.adopt(state)
