@@ -167,7 +167,7 @@ class SourceDriver(ThreadDriver):
         if self.over:
             return
         if self.hand is not None:
-            self._drain(iter(self.hand))
+            self._drain_mixed(iter(self.hand))
         self.busy = False
         while not (self.retired or self.ending) and self._iterate_again():
             continue
@@ -209,7 +209,7 @@ class SourceDriver(ThreadDriver):
         try:
             iterator = iter(self._iterate())
             try:
-                self._drain(iterator)
+                (self._drain if self._plain else self._drain_mixed)(iterator)
             finally:
                 close = getattr(iterator, "close", None)
                 if close is not None:
@@ -225,39 +225,63 @@ class SourceDriver(ThreadDriver):
         return self.anew and not self.ending
 
     def _drain(self, iterator: Iterator[Any]) -> None:
-        """Push what the slet yields: single items by the short way, unless there is a request."""
-        push, count, between, mixed = self.entry.uncounted, self.count, self._pulls, not self._plain
+        """Push single items; a loop of its own, since it makes every item of a source faster."""
+        push, count, between = self.entry.uncounted, self.count, self._pulls
         for item in iterator:
             self.busy = True
             try:
-                if mixed or self.attention:
-                    probe = False
-                    if self.attention:
-                        self.hand = (item,)
-                        probe = self.attend()
-                        if self.retired:
-                            return
-                        self.hand = None
-                        push = self.entry.uncounted
-                    self._send(item, probe=probe)
+                if self.attention:
+                    if not self._send_at_safe_point(item):
+                        return
+                    push = self.entry.uncounted
                 elif item is not None:
                     self.count = count = count + 1
                     push(item)
             except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
-                # The item that the slet has yielded is still in flight.
-                in_hand = Work(self.entry, self._way(item), item) if item is not None else None
-                unwound = self.unwinding(error, in_hand)
-                self.hand = None
-                self.unwound(unwound)
+                self._unwound_with(item, error)
                 push = self.entry.uncounted
             self.busy = between
-            if self.attention:
-                if not between:
-                    self.rest()
-                if self.ending or self.retired or self.anew:
-                    return
+            if self.attention and self._leaves_iteration():
+                return
 
-    def _send(self, item: Any, *, probe: bool) -> None:
+    def _drain_mixed(self, iterator: Iterator[Any]) -> None:
+        """Push batches, control items, and what was pushed to further ports, beside items."""
+        between, send = self._pulls, self._send
+        for item in iterator:
+            self.busy = True
+            try:
+                if not self.attention:
+                    send(item)
+                elif not self._send_at_safe_point(item):
+                    return
+            except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+                self._unwound_with(item, error)
+            self.busy = between
+            if self.attention and self._leaves_iteration():
+                return
+
+    def _send_at_safe_point(self, item: Any) -> bool:
+        """Pass the safe point with an item, and send it, unless a successor does."""
+        self.hand = (item,)
+        probe = self.attend()
+        if self.retired:
+            return False
+        self.hand = None
+        self._send(item, probe=probe)
+        return True
+
+    def _unwound_with(self, item: Any, error: BaseException) -> None:
+        """Handle the error of a push: the item that the slet has yielded is still in flight."""
+        unwound = self.unwinding(error, Work(self.entry, self._way(item), item) if item is not None else None)
+        self.hand = None
+        self.unwound(unwound)
+
+    def _leaves_iteration(self) -> bool:
+        if not self._pulls:
+            self.rest()
+        return self.ending or self.retired or self.anew
+
+    def _send(self, item: Any, *, probe: bool = False) -> None:
         """Send an item behind those that the slet pushed to further ports before."""
         entry = self.entry.probe if probe else self.entry
         self.origin = time.perf_counter() if probe else self.origin
