@@ -134,6 +134,9 @@ class Changes:
 
     def notes(self, plan: Plan) -> Iterator[str]:
         """Tell which hand-overs of states take longer than the pause allowed, and what that means."""
+        running = self._running.deployed.get(plan.after.name)
+        if running is None or running.mesh.revision != plan.before.revision:
+            return  # another mesh runs, perhaps the one of this plan
         try:
             for step, reason in self._tried(plan):
                 if reason is not None:

@@ -62,6 +62,7 @@ class New(Memento):
     def upgrade(cls, old: Old) -> "New":
         """Take it over."""
         UPGRADE.met()
+        assert type(old) is Old
         return cls(digest=old.digest)
 
 
@@ -179,6 +180,14 @@ def test_an_application_can_be_removed_while_a_state_is_made(platform, seen):
         platform.remove("app")
     assert platform.applications() == []
     whole(seen)
+
+
+def test_a_plan_that_was_applied_is_not_tried_again(platform):
+    """Its notes are those of the mesh before it, of which there is no state any more."""
+    plan = platform.plan(platform.mesh("app").replace("b", new))
+    UPGRADE.gate.set()
+    plan.apply(pause=PATIENCE)
+    assert plan.notes == ()
 
 
 @slet
