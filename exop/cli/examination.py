@@ -15,7 +15,7 @@ from exop.errors import StateError, StoredStateError
 from exop.runtime.log.files import DISK
 from exop.runtime.log.segment import Segment, check_start, segment_names, settled
 from exop.runtime.state.database import accept, contents_of, inspect
-from exop.runtime.state.tables import FILE, FORMER_CHECKPOINTS, GENERATION, GenerationFile, opened
+from exop.runtime.state.tables import FILE, FORMER, FORMER_CHECKPOINTS, GENERATION, GenerationFile, opened
 
 #: A state directory holds at least one of these, however damaged it is.
 _MARKS: Final = (FILE, GENERATION, FORMER_CHECKPOINTS, "lock")
@@ -105,7 +105,7 @@ def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> 
     found["generation"] = contents.generation.number
     damage.extend(contents.damaged.values())
     listed = []
-    with opened(path) as database:
+    with opened(path, former=contents.version == FORMER) as database:
         query = (
             "SELECT a.name, a.revision, a.active, c.number, c.taken FROM applications a "
             "LEFT JOIN checkpoints c ON c.application = a.name ORDER BY a.name"

@@ -32,7 +32,6 @@ _NAMES: Final = (
     "SELECT name FROM applications UNION SELECT application FROM digests "
     "UNION SELECT application FROM checkpoints UNION SELECT application FROM parts"
 )
-_MAGIC: Final = b"SQLite format 3\0"
 _NEXT: Final = "(SELECT coalesce(max(number), 0) + 1 FROM checkpoints WHERE application = ?)"
 
 
@@ -52,8 +51,10 @@ class Database:
         self._noted = GenerationFile(directory)
         found = inspect(directory)
         try:
-            if found is None:
-                found = Inspected(tables.build(directory), {}, tables.VERSION)
+            if found is None or found.version == tables.FORMER:
+                found = Inspected(tables.build(directory, former=found is not None), {}, tables.VERSION)
+            for left in directory.glob(f"{tables.FORMER_CHECKPOINTS}*"):
+                left.unlink()
             self.connection, self.damaged = tables.connect(self.path), found.damaged
             try:
                 for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL"):
@@ -234,14 +235,14 @@ def inspect(directory: Path) -> Inspected | None:
         if left := [name for name in (f"{tables.FILE}-wal", tables.FORMER_CHECKPOINTS) if _holds(directory / name)]:
             raise _lost(path, f"it is missing or empty beside {left[0]}")
         return None
-    if noted is None:
-        raise _lost(
-            path, f"{directory / tables.GENERATION}, which tells whether it is the newest, is missing", accept=True
-        )
-    before = found.generation.number == noted.number - 1 and not noted.committed
-    if found.generation != noted._replace(committed=True) and not before:
-        problem = f"{told} here, and the database holds the generation {found.generation.number}"
+    if noted is None and found.version != tables.FORMER:
+        problem = f"{directory / tables.GENERATION}, which tells whether it is the newest, is missing"
         raise _lost(path, problem, accept=True)
+    noted = noted or found.generation
+    number = found.generation.number
+    if found.generation != noted._replace(committed=True) and (noted.committed or number != noted.number - 1):
+        holds = f"holds the generation {number}" if number else "is of the release before"
+        raise _lost(path, f"{told} here, and the database {holds}", accept=True)
     return found
 
 
@@ -269,17 +270,18 @@ def contents_of(path: Path) -> Inspected | None:
         version = _version(path)
         if version is None:
             return None
-        if version not in (tables.SECOND, tables.VERSION):
-            older = "start it once with the release before this one, which migrates it"
+        if version not in (tables.FORMER, tables.SECOND, tables.VERSION):
             raise StateError(
                 f"{path} is of version {version}, this release reads version {tables.VERSION}; nothing was changed; "
-                f"{older if version < tables.SECOND else 'use the release that wrote it'}, or give another directory, "
-                f"--state DIR"
+                f"use the release that wrote it, or give another directory, --state DIR"
             )
+        if version == tables.FORMER:
+            path = path.with_name(tables.FORMER_CHECKPOINTS)
+            if not _holds(path):
+                raise _lost(path, "it is missing or empty")
+            tables.check(path)
+            return Inspected(Generation(0, "none", committed=True), {}, version)
         with tables.opened(path) as database:
-            (told,) = database.execute("PRAGMA integrity_check(1)").fetchone()
-            if told != "ok":
-                raise sqlite3.DatabaseError(" ".join(told.replace("*** in database main ***", "").split()))
             number, digest = database.execute("SELECT generation, digest FROM platform").fetchone()
             if tables.digest_of(database, tables.ROWS_OF_ALL) != digest:
                 raise sqlite3.DatabaseError("its rows do not fit to their digest")
@@ -328,10 +330,7 @@ def _version(path: Path) -> int | None:
     """Return the version of the tables; `None` when there are none yet."""
     if not _holds(path):
         return None
-    with path.open("rb") as file:
-        # SQLite itself takes a file of a few bytes for an empty one, and overwrites it.
-        if file.read(len(_MAGIC)) != _MAGIC:
-            raise sqlite3.DatabaseError("it does not begin as a database does")
+    tables.check(path)
     with tables.opened(path) as database:
         found = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if found and "platform" not in found:

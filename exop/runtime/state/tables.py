@@ -23,14 +23,16 @@ from exop.model.topology import section_text, sections
 from exop.runtime.log.files import DISK
 from exop.runtime.log.segment import replace_file
 
-#: The version of the tables; the one before it is migrated, and a directory of any other version is refused.
+#: The version of the tables; those before it are migrated, and a directory of any other version is refused.
 VERSION: Final = 3
 #: Each topology was one text.
 SECOND: Final = 2
+#: There was a second file for the checkpoints, and there were no digests.
+FORMER: Final = 1
 FILE: Final = "platform.sqlite"
 GENERATION: Final = "generation"
-#: The second file of version 1.
 FORMER_CHECKPOINTS: Final = "checkpoints.sqlite"
+_MAGIC: Final = b"SQLite format 3\0"
 #: Large pages halve the cost of writing states of megabytes.
 _PAGE: Final = 65536
 _APPLICATIONS: Final = """
@@ -50,6 +52,11 @@ CREATE TABLE checkpoints (
 CREATE TABLE parts (
     application TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, sum INTEGER NOT NULL, content BLOB NOT NULL,
     PRIMARY KEY (application, kind, name));"""
+#: The rows of version 1, but for its applications; a removed application may have left a checkpoint.
+_ROWS_OF_FORMER: Final = """
+INSERT INTO plugins SELECT name, folder FROM former.plugins;
+INSERT INTO checkpoints SELECT * FROM held.checkpoints WHERE application IN (SELECT name FROM former.applications);
+INSERT INTO parts SELECT * FROM held.parts WHERE application IN (SELECT name FROM former.applications);"""
 _PARTS: Final = ("channels", "nodes")
 _SECTION: Final = "FROM sections WHERE application = ? AND kind = ? AND name = ?"
 #: The rows under the digest of one application; the sum in the first stands for its sections.
@@ -141,27 +148,51 @@ class GenerationFile:
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """Connect without implicit transactions; text that is not UTF-8 is returned as it is, for the digest to detect."""
-    address = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
+    address = _address(path, "ro" if read_only else "rw")
     database = sqlite3.connect(address, uri=True, check_same_thread=False, isolation_level=None)
     database.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
     return database
 
 
+def _address(path: Path, mode: str) -> str:
+    return f"{path.absolute().as_uri()}?mode={mode}"
+
+
 @contextmanager
-def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """Read a database as it is, with its -wal; the files that SQLite makes beside it for that are removed."""
-    made = [beside for end in ("-wal", "-shm") if not (beside := path.with_name(path.name + end)).exists()]
+def opened(path: Path, *, former: bool = False) -> Iterator[sqlite3.Connection]:
+    """Read a database as it is, or both files of version 1; the files that SQLite makes beside them are removed."""
+    files = (path, path.with_name(FORMER_CHECKPOINTS)) if former else (path,)
+    names = [file.with_name(file.name + end) for file in files for end in ("-wal", "-shm")]
+    made = [beside for beside in names if not beside.exists()]
     try:
         with closing(connect(path, read_only=True)) as database:
+            for file in files[1:]:
+                database.execute("ATTACH ? AS held", (_address(file, "ro"),))
             yield database
     finally:
         for beside in made:
             beside.unlink(missing_ok=True)
 
 
-def build(directory: Path) -> Generation:
-    """Make an empty database; it is there whole, or not at all."""
-    unfinished = directory / f"{FILE}.new"
+def check(path: Path) -> None:
+    """Verify the structure of a database.
+
+    Raises:
+        sqlite3.DatabaseError, OSError: it is damaged, or cannot be read.
+    """
+    with path.open("rb") as file:
+        # SQLite itself takes a file of a few bytes for an empty one, and overwrites it.
+        if file.read(len(_MAGIC)) != _MAGIC:
+            raise sqlite3.DatabaseError("it does not begin as a database does")
+    with opened(path) as database:
+        (told,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+        if told != "ok":
+            raise sqlite3.DatabaseError(" ".join(told.replace("*** in database main ***", "").split()))
+
+
+def build(directory: Path, *, former: bool = False) -> Generation:
+    """Make the database, empty or from the files of version 1; it is there whole, or not at all."""
+    path, unfinished = directory / FILE, directory / f"{FILE}.new"
     for left in directory.glob(f"{unfinished.name}*"):
         left.unlink()
     unfinished.touch(mode=0o600)
@@ -169,11 +200,18 @@ def build(directory: Path) -> Generation:
         database.execute(f"PRAGMA page_size = {_PAGE}")
         # From the beginning: a process that is killed while a mode changes leaves what no reader can roll back.
         database.execute("PRAGMA journal_mode = WAL")
-        schema = f"{_OTHERS}{_APPLICATIONS}{_SECTIONS}"
-        database.executescript(f"BEGIN; {schema} INSERT INTO platform VALUES ({VERSION}, 0, ''); COMMIT;")
+        schema = f"{_OTHERS}{_APPLICATIONS}{_SECTIONS} INSERT INTO platform VALUES ({VERSION}, 0, '');"
+        for name, file in (("former", FILE), ("held", FORMER_CHECKPOINTS)) if former else ():
+            database.execute(f"ATTACH ? AS {name}", (_address(directory / file, "ro"),))
+        database.executescript(f"BEGIN; {schema} {_ROWS_OF_FORMER if former else ''}")
+        names = _take_applications(database, "former.applications") if former else []
         with closing(GenerationFile(directory)) as noted:
-            generation = seal(database, noted)
-    unfinished.replace(directory / FILE)
+            generation = seal(database, noted, *names)
+        database.execute("COMMIT")
+    if former:  # its -wal must not be applied to its successor
+        with closing(connect(path)) as database:
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    unfinished.replace(path)
     DISK.sync(directory)
     return generation
 
@@ -184,13 +222,20 @@ def upgrade(database: sqlite3.Connection) -> None:
     run("ALTER TABLE applications RENAME TO second")
     run(_APPLICATIONS)
     run(_SECTIONS)
-    query = "SELECT name, revision, active, topology FROM second ORDER BY name"
-    for name, revision, active, topology in run(query).fetchall():
-        section = ("application", "", topology)
-        run("INSERT INTO applications VALUES (?, ?, ?, ?)", (name, revision, active, checksum(*section)))
-        run("INSERT INTO sections (application, kind, name, content) VALUES (?, ?, ?, ?)", (name, *section))
+    _take_applications(database, "second")
     run("DROP TABLE second")
     run("UPDATE platform SET version = ?", (VERSION,))
+
+
+def _take_applications(database: sqlite3.Connection, source: str) -> list[str]:
+    """Take the applications from a table of versions 1 and 2: each topology is one section; return their names."""
+    database.execute(f"INSERT INTO applications SELECT name, revision, active, 0 FROM {source}")
+    columns = "(application, kind, name, content)"
+    database.execute(f"INSERT INTO sections {columns} SELECT name, 'application', '', topology FROM {source}")
+    names = [name for (name,) in database.execute("SELECT name FROM applications").fetchall()]
+    for name in names:
+        database.execute("UPDATE applications SET sum = ? WHERE name = ?", (sum_of(database, name), name))
+    return names
 
 
 def digest_of(database: sqlite3.Connection, queries: tuple[str, ...], *values: str) -> str:
