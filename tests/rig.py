@@ -155,7 +155,7 @@ class Rig:
 
 def component(rig: Rig, circuit: Circuit, name: str) -> Component:
     """The component of a node."""
-    return next(one for one in circuit.components() if one.node.name == name)
+    return circuit.nodes[name].component
 
 
 @contextmanager

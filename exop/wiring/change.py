@@ -1,8 +1,8 @@
 """Changing a running application: open → park, upstream first → hand over → bind → release → close the old.
 
-Everything that can take long or fail is done before anything is parked. Every step leaves its undoing; a failure before
-the release undoes them all in reverse, and the old mesh runs on. What fails after it (an old slet that does not close)
-is logged: the change is made.
+Everything that can take long or fail happens before drivers are parked. Every step notes how to undo it; a failure
+before the release undoes them all in reverse, and the old mesh runs on. A failure after it (an old slet that does not
+close) is logged: the change is made.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from exop.wiring.channels import move_contents, settle_channels
 from exop.wiring.circuit import inside
 from exop.wiring.controller import Complete, WiringController
 from exop.wiring.drain import Drain, check_ends, check_inlets, check_left, check_level, put_out, take_over
-from exop.wiring.lines import caught_up, settle_fired, settle_ready
-from exop.wiring.participant import Participant, Phase
+from exop.wiring.lines import caught_up, remembered, settle_fired, settle_ready
+from exop.wiring.participant import Participant, Phase, transition
 from exop.wiring.plan import Plan, Step
 from exop.wiring.region import Region
 from exop.wiring.shadow.follower import Companions, Undo
@@ -73,10 +73,16 @@ class Change(Participant):
 
     @property
     def paused(self) -> float:
-        """For how many seconds everything stood still."""
+        """The seconds for which the drivers stood still."""
         return self._pause.seconds
 
-    def _prepare(self) -> None:
+    @transition(Phase.NEW, Phase.PREPARED)
+    def prepare(self) -> None:
+        """Make and open the successors while the old slets work; this may take minutes.
+
+        Raises:
+            PlanError: something could not be made or opened; everything is as it was.
+        """
         give_way()  # planning came before
         check_interrupt()
         self._successors.create()
@@ -86,12 +92,18 @@ class Change(Participant):
 
     @property
     def opens(self) -> bool:
-        """Whether it calls code of slets that are made or open, or take items again, which may take long."""
+        """Whether it calls code of slets that are made or opened, or that take items again: this may take long."""
         fresh = [step.after for step in self.plan.steps if step.verb in ("add", "replace") and step.after is not None]
         made = any(hasattr(node.slet.factory, "__post_init__") for node in fresh)
         return made or any(opens(node.slet) or node.rebuild is not None for node in fresh)
 
-    def _stage(self) -> None:
+    @transition(Phase.PREPARED, Phase.STAGED)
+    def stage(self) -> None:
+        """Connect the successors, and empty the queues that go; the stream runs, and waits upstream of those only.
+
+        Raises:
+            PlanError: something could not be emptied in time; everything is as it was.
+        """
         for component in self._old:
             component.settle(self.timeout)
         self._successors.create_channels()
@@ -119,10 +131,25 @@ class Change(Participant):
         channels = [*gone, *self._successors.channels, *(new.name for _, new in changes.channels_changed)]
         return self.wiring.region(self.deployment, circuit, {step.node for step in self.plan.steps}, channels)
 
+    def cut(self, *, then_commit: bool = False) -> None:
+        """Park the drivers, hand over and bind; they stay parked, and control comes back to the caller.
+
+        With *then_commit*, the driver that parks last commits the change in the same pause: the shortest one.
+
+        Raises:
+            PlanError: a driver did not park in time, or a state could not be handed over; everything is as it was.
+        """
+        if then_commit:
+            self._cut_and_commit()
+        else:
+            self._hold()
+
+    @transition(Phase.STAGED, Phase.HELD)
     def _hold(self) -> None:
         self._come_to_rest()
         self._pause.hold(self._cut)
 
+    @transition(Phase.STAGED, Phase.COMMITTED)
     def _cut_and_commit(self) -> None:
         self._come_to_rest()
         try:
@@ -131,12 +158,18 @@ class Change(Participant):
             self._pause.end()
 
     def _come_to_rest(self) -> None:
-        """Close all drivers; those that run beside the mesh do the last items, and park too."""
+        """Close all drivers; those that run beside the mesh do the last items, and park, too."""
         collect_young()
         self._pause.close()
         self.beside.come_to_rest(self._pause)
 
-    def _commit(self) -> None:
+    @transition(Phase.HELD, Phase.COMMITTED)
+    def commit(self) -> None:
+        """Let everything go on in the new mesh; nothing can fail here.
+
+        Raises:
+            PlanError: the change was aborted before.
+        """
         self._go_on()
         self._pause.end()
 
@@ -150,21 +183,22 @@ class Change(Participant):
         return [self.deployment.components[s.node] for s in self.plan.steps if s.verb in ("replace", "remove")]
 
     def _connect(self) -> None:
-        """Set `connected-to` of the ports to what is to be; nothing is bound by that yet."""
+        """Set `connected-to` of the ports to what is to be; this binds nothing yet."""
+        connect, disconnect = self.wiring.connect, self.wiring.disconnect
         for step in self.plan.steps:
             current = self.deployment.components.get(step.node)
             if step.verb in ("replace", "remove", "rewire") and current is not None and step.before is not None:
                 for port, channel in step.before.ports.items():
-                    self.wiring.disconnect(current, port)
-                    self._undo.append(lambda c=current, p=port, to=channel: self.wiring.connect(c, p, to))  # type: ignore[misc]
+                    disconnect(current, port)
+                    self._undo.append(partial(connect, current, port, channel))
             target = self._successors.made.get(step.node, current)
             if step.verb in ("replace", "add", "rewire") and step.after is not None and target is not None:
                 for port, channel in step.after.ports.items():
-                    self.wiring.connect(target, port, channel)
-                    self._undo.append(lambda c=target, p=port: self.wiring.disconnect(c, p))  # type: ignore[misc]
+                    connect(target, port, channel)
+                    self._undo.append(partial(disconnect, target, port))
 
     def _restarted(self) -> list[Component]:
-        """Functions that are iterated get new settings by being iterated anew, from their memento."""
+        """The functions that are iterated anew, from their memento, to get new settings."""
         names = [step.node for step in self.plan.steps if step.verb == "configure"]
         found = [self.deployment.components[name] for name in names]
         return [one for one in found if one.spec.iterated and not one.spec.is_class]
@@ -178,7 +212,7 @@ class Change(Participant):
         return self._region
 
     def _cut(self) -> None:
-        """All that is concerned is parked: hand over and bind. No item is taken out of the place where it waits."""
+        """Hand over and bind while the drivers are parked; items stay in the places where they wait."""
         old, region, undo, drivers = self._old, self._leanest(), self._undo_cut, self._pause.drivers
         try:
             check_inlets(self.deployment.inlets, drivers, region)
@@ -198,14 +232,14 @@ class Change(Participant):
         self._decided = partial(self._give_out, complete)
 
     def _go_on(self) -> None:
-        """The change is decided: from here on nothing can fail."""
+        """Decide the change: from here on nothing can fail."""
         self.phase = Phase.COMMITTED
         self._undo_cut.clear()
         self._undo.clear()
         self._decided()
 
     def _give_out(self, complete: Complete) -> None:
-        """Assign what waits to its drivers, and post what those who leave have not sent."""
+        """Assign what waits to its drivers, and post the unsent output of the slets that leave."""
         began = [one.driver for one in self._successors.made.values() if one.driver is not None]
         complete({*self._pause.drivers, *began})
         self._hand_on(self._old)
@@ -213,15 +247,11 @@ class Change(Participant):
 
     def _caught_up(self) -> Mesh:
         """Return the target mesh with the settings that have taken effect by themselves since the plan was made."""
-        since = self.plan.before.revision
+        since, undo = self.plan.before.revision, self._undo_cut
         _, mesh = caught_up(self.plan.after, since, self.deployment)
-
-        def remember(one: Component) -> None:
-            self._undo_cut.append(_remembered(one))
-
-        mesh = settle_ready(self.deployment, self.beside.ready.values(), mesh, remember)
-        settle_fired(self.deployment, since, mesh, remember)
-        self._closed = settle_channels(self.deployment, mesh, self.plan.changes, self._undo_cut)
+        mesh = settle_ready(self.deployment, self.beside.ready.values(), mesh, undo)
+        settle_fired(self.deployment, since, mesh, undo)
+        self._closed = settle_channels(self.deployment, mesh, self.plan.changes, undo)
         return mesh
 
     def _swap(self, region: Region) -> None:
@@ -231,14 +261,15 @@ class Change(Participant):
         queues, merges = deployment.inserted, dict(deployment.merges)
         served = [(worker, worker.queues) for worker in self._pause.drivers if isinstance(worker, Worker)]
         bind_back = [channels[name].bound_back() for name in region.channels if name in channels]
-
-        placed = {step.node for step in self.plan.steps}
+        steps: dict[str, list[Step]] = {}
+        for step in self.plan.steps:
+            steps.setdefault(step.node, []).append(step)
 
         def put_back() -> None:
-            deployment.place(components, placed)
+            deployment.place(components, steps)
             deployment.channels = channels
             deployment.workers, deployment.merges = workers, merges
-            deployment.inserted = {**deployment.inserted, **queues}  # those that were new are let go
+            deployment.inserted = {**deployment.inserted, **queues}  # the binding discards those that were new
             for worker, had in served:
                 worker.serve(had)
             self.wiring.bind(deployment, region.undone)
@@ -249,15 +280,14 @@ class Change(Participant):
         now = components.copy()
         for node in self.plan.changes.removed:
             del now[node.name]
-        steps = {step.node: [one for one in self.plan.steps if one.node == step.node] for step in self.plan.steps}
-        for name in [name for name in steps if name in self.plan.after.nodes]:
+        for name in filter(self.plan.after.nodes.__contains__, steps):
             if name in self._successors.made:
                 self._mute(self._successors.made[name])
                 now[name] = self._successors.succeed(steps[name][0], components.get(name))
                 self.beside.keep(components.get(name), now[name], self._undo_cut)
             else:
                 self._alter(now[name], steps[name])
-        deployment.place(now, placed)
+        deployment.place(now, steps)
         if self._successors.channels or self.plan.changes.channels_removed:
             deployment.channels = channels | self._successors.channels
             self._removed = [deployment.channels.pop(spec.name) for spec in self.plan.changes.channels_removed]
@@ -265,7 +295,7 @@ class Change(Participant):
     def _alter(self, component: Component, steps: list[Step]) -> None:
         """Give a component that stays its new settings; it goes on with the item on which it was suspended."""
         self._mute(component)
-        self._undo_cut.append(_remembered(component))
+        self._undo_cut.append(remembered(component))
         after = steps[0].after
         if after is not None:
             component.configure(after)
@@ -280,12 +310,12 @@ class Change(Participant):
         self._muted.append(component)
 
     def _unmute(self) -> None:
-        """Announce the states of the components, also of those that were not changed after all: one may have ended."""
+        """Announce the states of all components that were muted: one may have ended, even if nothing was changed."""
         for component in self._muted:
             component.announce()
 
     def _hand_on(self, old: list[Component]) -> None:
-        """Post what those who leave have not sent to where it leads now; they do no more. Nothing can fail here."""
+        """Post the unsent output of the slets that leave to where it leads now; nothing can fail here."""
         inlets = self.deployment.inlets
         for name in self._closed:
             there = Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, place=inside(name))
@@ -317,7 +347,6 @@ class Change(Participant):
             self.deployment.let_go(component)
 
     def _finish(self) -> None:
-        """Let the old slets go, and begin the new ones: the new mesh runs."""
         give_way()
         for component in self._old:
             if isinstance(component.driver, ThreadDriver) and not component.driver.join(self.timeout):
@@ -333,13 +362,13 @@ class Change(Participant):
         self.deployment.nudge()
 
     def close(self) -> None:
-        """Close the old slets within the time-out; others may change the application meanwhile."""
+        """Close the old slets within the time-out; other changes of the application may go on meanwhile."""
         if self._leavers is not None:
             self._leavers.close(self.timeout)
 
 
 def _undo(steps: list[Undo], error: BaseException) -> None:
-    """Undo in reverse; an undoing that fails is noted on *error*, and the others are done."""
+    """Undo in reverse; a failure is noted on *error*, and the other steps are undone all the same."""
     while steps:
         try:
             steps.pop()()
@@ -347,22 +376,8 @@ def _undo(steps: list[Undo], error: BaseException) -> None:
             add_note(error, f"and while it was undone: {described(problem)}")
 
 
-def _remembered(component: Component) -> Undo:
-    """Return an undo that restores the settings, state and trouble that a component has now."""
-    node, status, error, trouble = component.node, component.status, component.error, component.trouble
-    kept = trouble.kept
-
-    def bring_back() -> None:
-        component.error, trouble.kept = error, kept
-        component.become(status)
-        if node is not component.node:
-            component.configure(node)
-
-    return bring_back
-
-
 def _send_for(inlets: Inlets, component: Component, successor: Component | None, work: Work) -> None:
-    """Post what a component that leaves has put out: by its successor's port, if there is one of that name."""
+    """Post the output of a component that leaves: by its successor's port, if there is one of that name."""
     port = next((name for name, entry in component.to.items() if entry is work.entry), "")
     there = successor.to.get(port) if successor is not None and work.entry is not NOWHERE else None
     inlets.post([replace(work, entry=there or work.entry)])

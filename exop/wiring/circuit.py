@@ -9,6 +9,7 @@ from bisect import insort_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
 from exop.model.ports import PortSpec
 from exop.model.properties import CONNECTED_TO, INSTANCE
@@ -16,6 +17,9 @@ from exop.registry import ServiceReference
 from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.manager import LivePort
+
+#: Begins the names of channels among the vertices of the graph.
+CHANNEL: Final = "channel:"
 
 
 @dataclass(frozen=True)
@@ -51,10 +55,6 @@ class Circuit:
     producers: dict[str, list[Join]] = field(default_factory=dict)
     consumers: dict[str, list[Join]] = field(default_factory=dict)
     nodes: dict[str, Vertex] = field(default_factory=dict)
-
-    def components(self) -> list[Component]:
-        """Every component that has a connected port."""
-        return [vertex.component for vertex in self.nodes.values()]
 
     def outputs(self, component: Component) -> list[tuple[PortSpec, str]]:
         """The channel of each connected output port."""
@@ -112,33 +112,61 @@ class Circuit:
             del after.channels[name], after.producers[name], after.consumers[name]
         return after
 
+    def only(self, nodes: Iterable[str], channels: Iterable[str]) -> Circuit:
+        """These nodes and channels, as far as it has them, with all ports at the channels."""
+        channels = [name for name in channels if name in self.channels]
+        return Circuit(
+            {name: self.channels[name] for name in channels},
+            {name: self.producers[name] for name in channels},
+            {name: self.consumers[name] for name in channels},
+            {node: self.nodes[node] for node in nodes if node in self.nodes},
+        )
+
     def part(self, nodes: Iterable[str], channels: Iterable[str] = ()) -> Circuit:
         """The connected parts in which these nodes and channels are; it need not have all of them."""
         found: dict[str, None] = {}
-        through = {name: None for name in channels if name in self.channels}
-        todo = [*nodes, *(join.component.node.name for _, join in self.joins(through))]
+        todo = [*nodes, *map(channel_key, channels)]
         while todo:
-            node = todo.pop()
-            if node in found or node not in self.nodes:
-                continue
-            found[node] = None
-            for name in self.nodes[node].ports.values():
-                if name not in through:
-                    through[name] = None
-                    todo += [join.component.node.name for _, join in self.joins((name,))]
-        inside = sorted(found, key=lambda node: self.nodes[node].rank)
-        return Circuit(
-            {name: self.channels[name] for name in through},
-            {name: self.producers[name] for name in through},
-            {name: self.consumers[name] for name in through},
-            {node: self.nodes[node] for node in inside},
-        )
+            place = todo.pop()
+            if place not in found:
+                found[place] = None
+                todo += (*self.upstream(place), *self.downstream(place))
+        inside = sorted((place for place in found if place in self.nodes), key=lambda node: self.nodes[node].rank)
+        return self.only(inside, [place.removeprefix(CHANNEL) for place in found if place.startswith(CHANNEL)])
+
+    def upstream(self, place: str) -> list[str]:
+        """The channels that feed a node, or the nodes that push into a channel (`channel:name`)."""
+        if place.startswith(CHANNEL):
+            return [join.component.node.name for join in self.producers.get(place.removeprefix(CHANNEL), ())]
+        found = self.nodes.get(place)
+        return [channel_key(name) for name, _ in self.inputs(found.component)] if found is not None else []
+
+    def downstream(self, place: str) -> list[str]:
+        """The channels into which a node pushes, or the nodes that a channel (`channel:name`) feeds."""
+        if place.startswith(CHANNEL):
+            return [join.component.node.name for join in self.consumers.get(place.removeprefix(CHANNEL), ())]
+        found = self.nodes.get(place)
+        return [channel_key(name) for _, name in self.outputs(found.component)] if found is not None else []
+
+    def ordered(self) -> list[str]:
+        """All nodes and channels from upstream to downstream; the edges that close cycles are ignored."""
+        sources = [name for name, vertex in self.nodes.items() if not vertex.component.spec.inputs]
+        todo = [*sources, *self.nodes, *map(channel_key, self.channels)][::-1]
+        seen: set[str] = set()
+        order: dict[str, None] = {}
+        while todo:
+            place = todo[-1]
+            if place in seen:
+                order.setdefault(todo.pop())
+            else:
+                seen.add(place)
+                todo += [one for one in reversed(self.downstream(place)) if one not in seen]
+        return [*reversed(order)]
 
     def joins(self, channels: Iterable[str]) -> Iterator[tuple[str, Join]]:
         """The ports at those of these channels that it has, each with its channel."""
         for name in channels:
-            if name in self.channels:
-                yield from ((name, join) for join in (*self.producers[name], *self.consumers[name]))
+            yield from ((name, join) for join in (*self.producers.get(name, ()), *self.consumers.get(name, ())))
 
     def _last(self) -> int:
         return next(reversed(self.nodes.values())).rank if self.nodes else 0
@@ -173,6 +201,11 @@ def interchangeable(before: Circuit, after: Circuit, node: str) -> bool:
     old, new = before.nodes[node].component, after.nodes[node].component
     driven = new.spec.iterated or new.spec.own_driver
     return old is new or (not driven and old.spec.shape == new.spec.shape)
+
+
+def channel_key(channel: str) -> str:
+    """The name of a channel among the vertices of the graph."""
+    return f"{CHANNEL}{channel}"
 
 
 def edge_key(channel: str, join: Join) -> str:

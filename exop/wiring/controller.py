@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
+from itertools import chain, product
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakKeyDictionary
 
 from exop.errors import WiringError
 from exop.model.filter import where
 from exop.model.ports import mismatch
-from exop.model.properties import APPLICATION, CONNECTED_TO, KIND, NAME, ORIGIN
+from exop.model.properties import APPLICATION, CONNECTED_TO, KIND, ORIGIN
 from exop.registry import ServiceRegistry
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
@@ -23,7 +24,7 @@ from exop.runtime.pause import PATIENCE, Pause
 from exop.wiring.circuit import Circuit, channel_of, interchangeable, possible, read_circuit
 from exop.wiring.compiler import Compiler
 from exop.wiring.drain import Drain
-from exop.wiring.layout import Layout, check_order, lay_out
+from exop.wiring.layout import check_order
 from exop.wiring.loops import EndOfLoop
 from exop.wiring.region import Region, Wiring, depth, inform, man
 from exop.wiring.seeds import Seeds, find_seeds, open_anew
@@ -63,13 +64,12 @@ class WiringController:
         """Connect a port to nothing."""
         self._manager.port(component, port).update({CONNECTED_TO: None})
 
-    def circuit(self, application: str, names: Collection[str] | None = None) -> Circuit:
-        """Return the current connections, as the registry has them; with *names*, through these channels."""
+    def circuit(self, application: str) -> Circuit:
+        """Read the current connections of an application from the registry."""
         ports = [port for port in self._ports.references if port.properties[APPLICATION] == application]
         channels = self._registry.find(CHANNEL, where({APPLICATION: application}))
-        # The queues that the wiring itself has put in are no part of what it was asked to connect.
-        asked = [one for one in channels if one.properties.get(ORIGIN) != WIRING]
-        return read_circuit(ports, [one for one in asked if names is None or one.properties[NAME] in names])
+        # The queues that the wiring itself has inserted are no part of what it is asked to connect.
+        return read_circuit(ports, [one for one in channels if one.properties.get(ORIGIN) != WIRING])
 
     def settle(
         self,
@@ -80,21 +80,26 @@ class WiringController:
         nodes: Collection[str] | None = None,
         channels: Collection[str] = (),
     ) -> None:
-        """Do *action* while all drivers are parked, then bind the connections of the application as they are.
+        """Park the drivers, do *action*, and bind the connections that the registry has by then.
 
-        With *nodes* and *channels*, only what is connected with these is bound, and only its drivers are parked.
+        With *nodes* and *channels*, this parks and binds only what calls these directly; their connections stay.
 
-        The *engines* have put out what they were given by then; they go on afterwards.
+        Args:
+            deployment: The application.
+            action: Called while the drivers are parked.
+            engines: Put out what they were given before; they go on afterwards.
+            timeout: The seconds that each wait may take.
+            nodes: The nodes to bind; all of the application unless given.
+            channels: The channels to bind besides.
 
         Raises:
             WiringError: two connected ports whose types do not fit; nothing was done.
             PlanError: a driver did not come to its safe point in time, or an engine did not put out everything.
         """
         region = self.survey(deployment) if nodes is None else self.region(deployment, None, nodes, channels)
-        drivers = None if nodes is None else region.drivers(deployment)
         undo: list[Callable[[], object]] = []
         try:
-            with Pause(deployment, timeout, drivers=drivers) as pause:
+            with Pause(deployment, timeout, drivers=region.drivers(deployment)) as pause:
                 Drain(pause, engines, region, lambda _: None, undo).stage()
                 pause.close()
                 pause.run(action, lambda: self.rebind(deployment, region, {*pause.drivers}))
@@ -104,10 +109,7 @@ class WiringController:
         deployment.settle_workers(timeout)
 
     def rebind(self, deployment: Deployment, region: Region, drivers: Parked = None) -> None:
-        """Bind a region for good: the connections are those of before, the ways between them are not.
-
-        *drivers* are those that are parked.
-        """
+        """Bind a region for good, while these *drivers* are parked."""
         self.bind(deployment, region)(drivers)
 
     def current(self, deployment: Deployment) -> Wiring:
@@ -118,27 +120,22 @@ class WiringController:
         """Read and check all connections of an application, and lay out its drivers; nothing is bound yet.
 
         Raises:
-            WiringError: two connected ports whose types do not fit, or a merge before an engine that is durable.
+            WiringError: as `region`.
         """
-        circuit = self.circuit(deployment.name)
-        standing = _standing(deployment)
-        layout = lay_out(circuit, standing)
-        _check(circuit, layout, circuit.channels, circuit.components())
-        return Region.whole(self.current(deployment), Wiring(circuit, layout), deployment.components)
+        before, after = self.current(deployment).circuit, self.circuit(deployment.name)
+        nodes = (deployment.components, before.nodes, after.nodes)
+        channels = (before.channels, after.channels)
+        return self.region(deployment, after, {*chain(*nodes)}, {*chain(*channels)})
 
     def region(
-        self,
-        deployment: Deployment,
-        circuit: Circuit | None,
-        nodes: Collection[str],
-        channels: Collection[str] = (),
+        self, deployment: Deployment, circuit: Circuit | None, nodes: Collection[str], channels: Collection[str] = ()
     ) -> Region:
         """Return what is to be bound anew when *circuit* follows the connections that are bound now, or these stay.
 
         Args:
             deployment: The application.
             circuit: The connections to be.
-            nodes: Where something changes: the component, its settings, or its connections.
+            nodes: The nodes whose component, settings, or connections change.
             channels: The channels that come, go, or change their settings.
 
         Raises:
@@ -150,17 +147,18 @@ class WiringController:
             interchangeable(before.circuit, circuit, node) for node in nodes
         ):
             region = Region.callers(before, circuit, nodes, channels)
-            joined = {name for node in nodes for name in circuit.nodes[node].ports.values()}
+            joined: Iterable[str] = {name for node in nodes for name in circuit.nodes[node].ports.values()}
         else:
             region = Region.parts(before, circuit, nodes, channels, _standing(deployment))
-            joined = {*region.channels}
-        _check(circuit, region.after.layout, joined, region.components)
+            joined = region.channels
+        _check_types(circuit, joined)
+        check_order(circuit, region.after.layout, region.components)
         return region
 
     def bind(self, deployment: Deployment, region: Region) -> Complete:
-        """Compile a region and bind it; the drivers that run it are parked, or not started yet.
+        """Compile a region and bind it, while the drivers that run it are parked, or not started yet.
 
-        No item moves before the returned function is called, so that binding the former connections undoes everything.
+        No item moves before the returned function is called, so binding the former connections undoes everything.
         """
         if not region.rewired:
             Compiler(deployment, region, self.sharing).compile()
@@ -168,10 +166,9 @@ class WiringController:
             _watch_loops(deployment, region)
             self._bound[deployment] = region.after
             return partial(_assign, deployment, region.after, ())
-        part = region.circuit
-        seeds = find_seeds(deployment, part)
+        seeds = find_seeds(deployment, region.circuit)
         there = region.after.layout.inserted
-        more = {place for place in seeds.places() if place not in there and place in possible(part)}
+        more = (seeds.places() - there.keys()).intersection(possible(region.circuit))
         if more:
             standing = {**there, **dict.fromkeys(more, "connected while the stream runs")}
             region = replace(region, after=region.laid_out(standing))
@@ -185,7 +182,7 @@ class WiringController:
         return partial(_complete, deployment, region, seeds, leaving)
 
     def _replace_queues(self, deployment: Deployment, region: Region, queues: dict[str, Buffered]) -> None:
-        """Register the inserted queues, and let go of those that are not needed; one that holds items stays."""
+        """Register the inserted queues, and discard those that are not needed; one that holds items stays."""
         there = dict(deployment.inserted)
         for place, queue in deployment.inserted.items():
             node = place.rpartition(" -> ")[2].partition(".")[0]
@@ -193,9 +190,8 @@ class WiringController:
             if inside and place not in queues and not (queue.entries and node in deployment.components):
                 self._manager.destroy_channel(deployment.name, queue)
                 del there[place]
-        for place, queue in queues.items():
-            if place not in there:
-                self._manager.adopt_channel(deployment.name, queue)
+        for place in queues.keys() - there.keys():
+            self._manager.adopt_channel(deployment.name, queues[place])
         deployment.inserted = there | queues
 
     def close(self) -> None:
@@ -204,35 +200,34 @@ class WiringController:
 
 
 def _standing(deployment: Deployment) -> dict[str, str]:
-    """The inserted queues that stay while their places are there, and why."""
+    """The inserted queues that stay as long as their places are there, and why."""
     filled = [place for place, queue in deployment.inserted.items() if queue.entries]
     return {**dict.fromkeys(filled, "it holds items"), **deployment.reasons}
 
 
 def _watch_loops(deployment: Deployment, region: Region) -> None:
-    """Watch the cycles; what watches those of which nothing has changed stays."""
-    circuit = region.after.circuit
-    there = [one for one in deployment.loops if isinstance(one, EndOfLoop) and not one.nodes & {*region.nodes}]
-    known = {one.loop for one in there}
-    fresh = [tuple(loop) for loop in region.after.layout.loops if tuple(loop) not in known]
-    deployment.loops = [*there, *(EndOfLoop(deployment, circuit, loop) for loop in fresh)]
+    """Watch the cycles; those in which nothing has changed keep their watchers."""
+    there = (one for one in deployment.loops if isinstance(one, EndOfLoop))
+    kept = {one.loop: one for one in there if one.nodes.isdisjoint(region.nodes)}
+    fresh = [loop for loop in map(tuple, region.after.layout.loops) if loop not in kept]
+    deployment.loops = [*kept.values(), *(EndOfLoop(deployment, region.after.circuit, loop) for loop in fresh)]
 
 
 def _complete(
     deployment: Deployment, region: Region, seeds: Seeds, leaving: Collection[Worker], drivers: Parked
 ) -> None:
     """Move what waits to where the new connections lead; nothing can fail here."""
-    wiring, circuit, joined = region.after, region.circuit, deployment.joined
+    circuit, joined = region.circuit, deployment.joined
     open_anew(deployment, circuit)
-    _assign(deployment, wiring, leaving, drivers)
+    _assign(deployment, region.after, leaving, drivers)
     for worker in leaving:
         worker.serve(())
     for name, join in region.before.circuit.joins(region.channels):
         if joined.get(join.name) == name:
             del joined[join.name]
     joined |= {join.name: name for name, join in circuit.joins(circuit.channels)}
-    named = {name: queue for name, queue in circuit.channels.items() if isinstance(queue, Buffered)}
-    seeds.plant({**named, **deployment.inserted}, deployment.merges)
+    queues = {name: queue for name, queue in circuit.channels.items() if isinstance(queue, Buffered)}
+    seeds.plant(queues | deployment.inserted, deployment.merges)
     for name in deployment.merges.keys() & region.channels:
         deployment.merges[name].forget()
 
@@ -241,14 +236,9 @@ def _assign(deployment: Deployment, wiring: Wiring, leaving: Collection[Worker],
     deployment.inlets.assign(partial(depth, wiring.circuit, wiring.layout), leaving, drivers)
 
 
-def _check(circuit: Circuit, layout: Layout, channels: Iterable[str], components: Iterable[Component]) -> None:
+def _check_types(circuit: Circuit, channels: Iterable[str]) -> None:
     for name in channels:
-        if name not in circuit.channels:
-            continue
-        channel = circuit.channels[name]
-        for producer in circuit.producers[name]:
-            for consumer in circuit.consumers[name]:
-                reason = mismatch(channel.carries(producer.port.type), consumer.port.type)
-                if reason:
-                    raise WiringError(f"{producer.name} cannot feed {consumer.name} through {name!r}: {reason}")
-    check_order(circuit, layout, components)
+        for producer, consumer in product(circuit.producers.get(name, ()), circuit.consumers.get(name, ())):
+            reason = mismatch(circuit.channels[name].carries(producer.port.type), consumer.port.type)
+            if reason:
+                raise WiringError(f"{producer.name} cannot feed {consumer.name} through {name!r}: {reason}")

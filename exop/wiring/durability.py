@@ -131,6 +131,6 @@ class Durability:
         """Let nothing into a slet whose call was given up, until it is replaced or resumed."""
         if deployment.components.get(component.node.name) is component:
             try:
-                self._wiring.settle(deployment, lambda: component.stick(error))
+                self._wiring.settle(deployment, lambda: component.stick(error), nodes=[component.node.name])
             except PlanError:  # a driver does not park now: it is let in until the wiring is bound the next time
                 component.stick(error)

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from exop.errors import WiringError
 from exop.runtime.component import Component
-from exop.wiring.circuit import Circuit, Join, before_key, channel_of, edge_key, in_front_of, possible
+from exop.wiring.circuit import Circuit, Join, before_key, channel_key, channel_of, edge_key, in_front_of, possible
 from exop.wiring.loops import find_loops, inner_places
 
 #: Who runs something: a source or an engine, by its node, or the worker of a queue, by the queue's name or place.
 DriverKey: TypeAlias = tuple[Literal["source", "engine", "queue"], str]
 #: So many slets (and channels that keep something) may call each other; each of them takes up to seven frames.
-LONGEST_CHAIN = 100
+LONGEST_CHAIN: Final = 100
+
+Value = TypeVar("Value")
 
 
 @dataclass
 class Layout:
-    """The drivers of a circuit. Components are known by their nodes, so that a successor changes nothing in it.
+    """The drivers of a circuit. It names components by their nodes, so a successor changes nothing in it.
 
     Attributes:
         inserted: The places where a queue is needed, and why.
         groups: For each queue (buffered channels by name, inserted ones by place), those that share its worker.
-        runs: For each node and each channel that keeps something (`channel:name`), its drivers.
-        depths: For each node, how many slets (and channels that keep something) call each other before it, and it.
-        order: How far downstream each node is, and each channel (`channel:name`).
+        runs: The drivers of each node, and of each channel that keeps something (`channel:name`).
+        depths: For each node, the length of the longest chain of direct calls that ends in it.
+        order: How far downstream each node and each channel (`channel:name`) is.
         queued: How far downstream each queue is.
-        loops: The cycles, each as its nodes.
+        loops: The nodes of each cycle.
     """
 
     inserted: dict[str, str] = field(default_factory=dict)
@@ -40,48 +42,38 @@ class Layout:
     queued: dict[str, int] = field(default_factory=dict)
     loops: list[list[str]] = field(default_factory=list)
 
-    def without(self, nodes: Collection[str], channels: Collection[str]) -> Layout:
-        """The layout of what is in no connection with these nodes and channels."""
+    def patched(self, nodes: Collection[str], channels: Collection[str], part: Layout) -> Layout:
+        """The same with *part* in place of these nodes and channels; nothing else is connected with either."""
+        gone = {*nodes, *map(channel_key, channels)}
+        emptied = {queue for queue in self.queued if channel_of(queue) in channels}
 
-        def stays(place: str) -> bool:
-            return channel_of(place) not in channels
+        def kept(before: Mapping[str, Value], fresh: Mapping[str, Value], gone: set[str] = emptied) -> dict[str, Value]:
+            return {**{place: one for place, one in before.items() if place not in gone}, **fresh}
 
-        gone = {*nodes, *(f"channel:{name}" for name in channels)}
         return Layout(
-            {place: reason for place, reason in self.inserted.items() if stays(place)},
-            {queue: group for queue, group in self.groups.items() if stays(queue)},
-            {place: keys for place, keys in self.runs.items() if place not in gone},
-            {node: depth for node, depth in self.depths.items() if node not in nodes},
-            {place: rank for place, rank in self.order.items() if place not in gone},
-            {queue: rank for queue, rank in self.queued.items() if stays(queue)},
-            [loop for loop in self.loops if loop[0] not in nodes],
-        )
-
-    def joined(self, other: Layout) -> Layout:
-        """Both layouts: they have nothing to do with each other."""
-        return Layout(
-            self.inserted | other.inserted,
-            self.groups | other.groups,
-            self.runs | other.runs,
-            self.depths | other.depths,
-            self.order | other.order,
-            self.queued | other.queued,
-            [*self.loops, *other.loops],
+            kept(self.inserted, part.inserted),
+            kept(self.groups, part.groups),
+            kept(self.runs, part.runs, gone),
+            kept(self.depths, part.depths, gone),
+            kept(self.order, part.order, gone),
+            kept(self.queued, part.queued),
+            [*(loop for loop in self.loops if loop[0] not in gone), *part.loops],
         )
 
 
 def lay_out(circuit: Circuit, standing: Mapping[str, str] | None = None) -> Layout:
     """Find the drivers; insert queues and let queues share workers until no two drivers meet.
 
-    Queues of one cycle share a worker too, which drains first what is overfull. *standing* are the queues that were
-    inserted before, with the reason: they stay as long as their place is there, since they may hold items.
+    Queues of one cycle share a worker too, which drains first what is overfull. *standing* has the queues that were
+    inserted before, with the reason: they may hold items, and stay as long as their place is there.
 
     Raises:
         WiringError: slets that call each other in a circle, with no queue between them.
     """
-    layout = Layout(loops=find_loops(circuit))
+    places = circuit.ordered()
     still = set(possible(circuit)) if standing else set()
-    layout.inserted |= {place: reason for place, reason in (standing or {}).items() if place in still}
+    inserted = {place: reason for place, reason in (standing or {}).items() if place in still}
+    layout = Layout(inserted, loops=find_loops(circuit, places))
     workers = _Workers()
     while not _Reach(circuit, layout, workers).complete():
         pass
@@ -90,13 +82,13 @@ def lay_out(circuit: Circuit, standing: Mapping[str, str] | None = None) -> Layo
     for loop in layout.loops:
         workers.unite(known.intersection(inner_places(circuit, loop)))
     layout.groups = workers.groups(queues)
-    layout.order = {place: index for index, place in enumerate(_downstream(circuit))}
+    layout.order = {place: index for index, place in enumerate(places)}
     layout.queued = _queued(layout, queues)
     return layout
 
 
 class _Workers:
-    """Which queues share a worker, while that is found out: disjoint sets."""
+    """The queues that share a worker, as disjoint sets."""
 
     def __init__(self) -> None:
         self._above: dict[str, str] = {}
@@ -122,9 +114,9 @@ class _Workers:
 
 
 class _Reach:
-    """One walk downstream: it reaches a slet after all of its callers, and separates drivers that meet in it.
+    """One walk downstream: it comes to a slet after all of its callers, and separates drivers that meet in it.
 
-    A walk is not complete when a queue was inserted in front of a channel of which something was run already.
+    A walk is not complete if it inserts a queue in front of a channel of which it has passed some readers already.
     """
 
     def __init__(self, circuit: Circuit, layout: Layout, workers: _Workers) -> None:
@@ -134,7 +126,7 @@ class _Reach:
         self._late = False
 
     def complete(self) -> bool:
-        """Note who runs what, and insert the queues that this takes; `False`: do it again."""
+        """Note the drivers of each place, and insert the queues that this takes; `False`: walk again."""
         self._layout.runs = {}
         for component in _in_order(self._circuit, self._inserted):
             fed = [(name, join) for name, join in self._circuit.inputs(component) if not join.port.pulled]
@@ -178,7 +170,7 @@ class _Reach:
         return own if before_key(name) in self._inserted else own + sent_at(self._circuit, self._layout, name)
 
     def _keys(self, component: Component, fed: list[tuple[str, Join]]) -> set[DriverKey]:
-        """Who runs a component."""
+        """The drivers of a component."""
         keys: set[DriverKey] = set()
         if component.spec.iterated and not component.spec.own_driver:
             keys.add(("source", component.node.name))
@@ -188,13 +180,14 @@ class _Reach:
         return keys
 
     def _runs_behind(self, name: str) -> set[DriverKey]:
-        """Who runs what stands behind a channel."""
+        """The drivers of the slets behind a channel."""
         channel = self._circuit.channels[name]
         if channel.buffered:
             return {("queue", name)}
         if name not in self._behind:
             before: set[DriverKey] = {("queue", before_key(name))}
-            keys = before if before_key(name) in self._inserted else self._pushers(name)
+            pushers = (drivers_of(self._layout, join.component) for join in self._circuit.producers[name])
+            keys = before if before_key(name) in self._inserted else set[DriverKey]().union(*pushers)
             if channel.serial and self._apart(keys):
                 if all(kind == "queue" for kind, _ in keys):
                     self._workers.unite(queue for _, queue in keys)
@@ -202,13 +195,9 @@ class _Reach:
                     self._inserted[before_key(name)] = f"several drivers push into {name}: {_named(keys)}"
                     keys = before
             if channel.serial:
-                self._layout.runs[f"channel:{name}"] = keys
+                self._layout.runs[channel_key(name)] = keys
             self._behind[name] = keys
         return self._behind[name]
-
-    def _pushers(self, name: str) -> set[DriverKey]:
-        found = (drivers_of(self._layout, join.component) for join in self._circuit.producers[name])
-        return set[DriverKey]().union(*found)
 
     def _apart(self, keys: set[DriverKey]) -> bool:
         """Whether two drivers meet: queues that share a worker have one."""
@@ -268,9 +257,9 @@ def _in_order(circuit: Circuit, inserted: Mapping[str, str]) -> list[Component]:
 
 def _queues(circuit: Circuit, layout: Layout) -> list[str]:
     """The queues that a worker drains; a buffered channel whose only consumer pulls is drained by that one."""
-    buffered = [name for name, channel in circuit.channels.items() if channel.buffered]
-    alone = {name for name in buffered if [join.port.pulled for join in circuit.consumers[name]] == [True]}
-    return [*(name for name in buffered if name not in alone), *layout.inserted]
+    pulled = {name for name, joins in circuit.consumers.items() if [join.port.pulled for join in joins] == [True]}
+    buffered = (name for name, channel in circuit.channels.items() if channel.buffered)
+    return [*(name for name in buffered if name not in pulled), *layout.inserted]
 
 
 def _queued(layout: Layout, queues: Iterable[str]) -> dict[str, int]:
@@ -281,44 +270,14 @@ def _queued(layout: Layout, queues: Iterable[str]) -> dict[str, int]:
             if kind == "queue":
                 first[queue] = min(order[place], first.get(queue, order[place]))
     # One that leads into further queues only runs no place: it is as far downstream as its channel.
-    return {queue: first[queue] if queue in first else order[f"channel:{channel_of(queue)}"] for queue in queues}
-
-
-def _downstream(circuit: Circuit) -> list[str]:
-    """Components and channels from upstream to downstream (back edges of cycles are ignored)."""
-    order: list[str] = []
-    seen: set[str] = set()
-
-    def children(place: str) -> Iterator[str]:
-        if place.startswith("channel:"):
-            yield from (join.component.node.name for join in circuit.consumers[place.removeprefix("channel:")])
-        else:
-            yield from (f"channel:{channel}" for _, channel in circuit.outputs(circuit.nodes[place].component))
-
-    sources = [name for name, vertex in circuit.nodes.items() if not vertex.component.spec.inputs]
-    channels = (f"channel:{name}" for name in circuit.channels)  # one into which nothing is pushed
-    for root in (*sources, *circuit.nodes, *channels):
-        if root in seen:
-            continue
-        seen.add(root)
-        stack = [(root, children(root))]
-        while stack:
-            place, rest = stack[-1]
-            child = next((one for one in rest if one not in seen), None)
-            if child is None:
-                order.append(place)
-                stack.pop()
-            else:
-                seen.add(child)
-                stack.append((child, children(child)))
-    return order[::-1]
+    return {queue: first[queue] if queue in first else order[channel_key(channel_of(queue))] for queue in queues}
 
 
 def check_order(circuit: Circuit, layout: Layout, components: Iterable[Component]) -> None:
-    """Refuse to give to an engine in a durable application what streams of several threads are merged into.
+    """Refuse to feed an engine of a durable application with the merged streams of several threads.
 
-    An engine recognizes by its number what is sent again after a crash. Merged otherwise the second time, some items
-    would be lost in it, and some doubled.
+    An engine recognizes items that are sent again after a crash by their number: if the order of the merge is another
+    one then, it would lose some items, and take others twice.
 
     Raises:
         WiringError: several threads meet before an engine.
@@ -335,22 +294,19 @@ def check_order(circuit: Circuit, layout: Layout, components: Iterable[Component
 
 
 def _merge(circuit: Circuit, layout: Layout, engine: Component) -> str | None:
-    """Where, before an engine, streams of several drivers meet; `None`: nowhere."""
+    """Return where, before an engine, streams of several drivers meet."""
     todo, seen = [engine], {engine.id}
     while todo:
         component = todo.pop()
-        if len(layout.runs.get(component.node.name, ())) > 1 and not component.spec.iterated:
-            return component.node.name
-        fed = circuit.inputs(component)
-        if component.spec.iterated and len(fed) > 1:
+        fed, iterated = circuit.inputs(component), component.spec.iterated
+        if len(fed if iterated else layout.runs.get(component.node.name, ())) > 1:
             return component.node.name
         for name, _ in fed:
             producers = [join.component for join in circuit.producers[name]]
             if len(set[DriverKey]().union(*(drivers_of(layout, one) for one in producers))) > 1:
                 return f"the channel {name!r}"
-            for one in producers:
-                # What an engine puts out comes from its log, always in the same order; sources begin a stream.
-                if not one.spec.own_driver and one.id not in seen:
-                    seen.add(one.id)
-                    todo.append(one)
+            # The output of an engine comes from its log, always in the same order; sources begin a stream.
+            fresh = {one.id: one for one in producers if not one.spec.own_driver and one.id not in seen}
+            seen |= fresh.keys()
+            todo += fresh.values()
     return None

@@ -18,7 +18,7 @@ from exop.wiring.controller import WiringController
 from exop.wiring.plan import Plan, make_plan
 
 if TYPE_CHECKING:
-    from exop.wiring.shadow.follower import Follower
+    from exop.wiring.shadow.follower import Follower, Undo
 
 #: How long drivers may take to park so that guards that have done their work are compiled out, in seconds.
 BRIEF = 0.1
@@ -89,12 +89,26 @@ def _cannot(there: object, now: Mesh, firing: Firing) -> bool:
     return replaced and isinstance(there, Node) and firing.line not in there.pending
 
 
-def settle_fired(deployment: Deployment, since: int, mesh: Mesh, remember: Callable[[Component], None]) -> None:
+def remembered(component: Component) -> Undo:
+    """Return an undo that restores the settings, state and trouble that a component has now."""
+    node, status, error, trouble = component.node, component.status, component.error, component.trouble
+    kept = trouble.kept
+
+    def bring_back() -> None:
+        component.error, trouble.kept = error, kept
+        component.become(status)
+        if node is not component.node:
+            component.configure(node)
+
+    return bring_back
+
+
+def settle_fired(deployment: Deployment, since: int, mesh: Mesh, undo: list[Undo]) -> None:
     """Give components the settings that took effect while the change was prepared; nothing is in flight."""
     for firing in deployment.ledger.since(since)[1] or ():
         component = deployment.components.get(firing.name) if firing.section == "nodes" else None
         if component is not None and component.node != mesh.nodes[firing.name]:
-            remember(component)
+            undo.append(remembered(component))
             component.configure(mesh.nodes[firing.name])
 
 
@@ -112,15 +126,13 @@ def fired_beside(component: Component, since: int, deployment: Deployment) -> No
     return node
 
 
-def settle_ready(
-    deployment: Deployment, ready: Iterable[Follower], mesh: Mesh, remember: Callable[[Component], None]
-) -> Mesh:
-    """A mesh with the lines as they are in those that take a place: each has seen all items but the one in flight."""
+def settle_ready(deployment: Deployment, ready: Iterable[Follower], mesh: Mesh, undo: list[Undo]) -> Mesh:
+    """Return *mesh* with the lines of the followers that take over: each has seen all items but the one in flight."""
     for companion in ready:
         component = companion.component
         node = fired_beside(component, companion.since, deployment)
         if node is not component.node:  # it fired for the item in flight, which this one is going to be given
-            remember(component)
+            undo.append(remembered(component))
             component.configure(node)
         there = replace(mesh.nodes[node.name], settings=node.settings, given=node.given, pending=node.pending)
         mesh = mesh.edited({node.name: there})

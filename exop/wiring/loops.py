@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Hashable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from exop.model.items import EndOfStream
 from exop.model.lifecycle import State
 from exop.runtime.channels.queue import Buffered
-from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, current_driver
 from exop.wiring.circuit import Circuit, Join, before_key, edge_key
-
-Name = TypeVar("Name", bound=Hashable)
 
 
 class EndOfLoop:
@@ -94,24 +90,23 @@ def _where_to_cut(circuit: Circuit, loop: tuple[str, ...]) -> Iterator[Join]:
             yield from producers
 
 
-def find_loops(circuit: Circuit) -> list[list[str]]:
-    """The sets of nodes that reach each other, those in no cycle left out.
+def find_loops(circuit: Circuit, order: Iterable[str]) -> list[list[str]]:
+    """The cycles, each as the nodes that reach each other (Kosaraju's algorithm).
 
-    A slet that is fed by itself is a cycle too.
+    *order* has all nodes and channels from upstream to downstream. A slet that feeds itself is a cycle, too.
     """
-    following = {name: _followers(circuit, vertex.component) for name, vertex in circuit.nodes.items()}
-    return [
-        sorted(group, key=lambda name: circuit.nodes[name].rank)
-        for group in strongly_connected(following)
-        if len(group) > 1 or group[0] in following[group[0]]
-    ]
-
-
-def _followers(circuit: Circuit, component: Component) -> list[str]:
-    """The nodes into which the outputs of *component* lead."""
-    return [
-        join.component.node.name for _, channel in circuit.outputs(component) for join in circuit.consumers[channel]
-    ]
+    loops, seen = [], set[str]()
+    for place in order:
+        group, todo = list[str](), [place]
+        while todo:
+            if (one := todo.pop()) not in seen:
+                seen.add(one)
+                group.append(one)
+                todo += circuit.upstream(one)
+        if len(group) > 1:
+            members = [one for one in group if one in circuit.nodes]
+            loops.append(sorted(members, key=lambda name: circuit.nodes[name].rank))
+    return loops
 
 
 def inner_channels(circuit: Circuit, loop: Collection[str]) -> list[str]:
@@ -129,40 +124,3 @@ def inner_places(circuit: Circuit, loop: Collection[str]) -> Iterator[str]:
             yield name
         yield before_key(name)
         yield from (edge_key(name, join) for join in circuit.consumers[name] if join.component.node.name in inside)
-
-
-def strongly_connected(following: dict[Name, list[Name]]) -> Iterator[list[Name]]:
-    """The sets of nodes that reach each other (Tarjan's algorithm, without recursion)."""
-    number: dict[Name, int] = {}
-    lowest: dict[Name, int] = {}
-    path: list[Name] = []
-    on_path: set[Name] = set()
-    for start in following:
-        if start in number:
-            continue
-        stack = [(start, iter(following[start]))]
-        number[start] = lowest[start] = len(number)
-        path.append(start)
-        on_path.add(start)
-        while stack:
-            here, rest = stack[-1]
-            for child in rest:
-                if child not in number:
-                    number[child] = lowest[child] = len(number)
-                    path.append(child)
-                    on_path.add(child)
-                    stack.append((child, iter(following[child])))
-                    break
-                if child in on_path:
-                    lowest[here] = min(lowest[here], number[child])
-            else:
-                stack.pop()
-                if stack:
-                    above = stack[-1][0]
-                    lowest[above] = min(lowest[above], lowest[here])
-                if lowest[here] == number[here]:
-                    group = [path.pop()]
-                    while group[-1] != here:
-                        group.append(path.pop())
-                    on_path.difference_update(group)
-                    yield group

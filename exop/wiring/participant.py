@@ -13,12 +13,16 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial, wraps
+from typing import Final, TypeVar
 
 from exop.errors import PlanError
 
+One = TypeVar("One", bound="Participant")
+
 
 class Phase(StrEnum):
-    """The state of a participant; the later ones are greater."""
+    """The state of a participant."""
 
     NEW = "new"
     PREPARED = "prepared"
@@ -28,8 +32,8 @@ class Phase(StrEnum):
     ABORTED = "aborted"
 
 
-#: The phases in the order in which a change that is made passes through them.
-_COURSE = (Phase.NEW, Phase.PREPARED, Phase.STAGED, Phase.HELD, Phase.COMMITTED)
+#: The phases of a change that is made, in their order.
+_COURSE: Final = (Phase.NEW, Phase.PREPARED, Phase.STAGED, Phase.HELD, Phase.COMMITTED)
 
 
 class Participant(ABC):
@@ -55,45 +59,8 @@ class Participant(ABC):
         """The new mesh runs."""
         return self.phase is Phase.COMMITTED
 
-    def prepare(self) -> None:
-        """Make and open the successors while the old slets work; this may take minutes.
-
-        Raises:
-            PlanError: something could not be made or opened; everything is as it was.
-        """
-        self._step(Phase.NEW, self._prepare, Phase.PREPARED)
-
-    def stage(self) -> None:
-        """Connect the successors, and empty the queues that go; the stream runs, and waits upstream of those only.
-
-        Raises:
-            PlanError: something could not be emptied in time; everything is as it was.
-        """
-        self._step(Phase.PREPARED, self._stage, Phase.STAGED)
-
-    def cut(self, *, then_commit: bool = False) -> None:
-        """Park the drivers, hand over and bind; they stay parked, and control comes back to the caller.
-
-        With *then_commit* the change is committed in the same pause, by the driver that parks last: the shortest one.
-
-        Raises:
-            PlanError: a driver did not park in time, or a state could not be handed over; everything is as it was.
-        """
-        if then_commit:
-            self._step(Phase.STAGED, self._cut_and_commit, Phase.COMMITTED)
-        else:
-            self._step(Phase.STAGED, self._hold, Phase.HELD)
-
-    def commit(self) -> None:
-        """Let everything go on in the new mesh; nothing can fail here.
-
-        Raises:
-            PlanError: it was aborted before.
-        """
-        self._step(Phase.HELD, self._commit, Phase.COMMITTED)
-
     def finish(self) -> None:
-        """Let the old slets leave and the new ones begin: the new mesh runs."""
+        """Let the old slets leave and the new ones begin; does nothing unless the change is made."""
         with self._turn:
             if self.made and not self._finished:
                 self._finished = True
@@ -111,7 +78,7 @@ class Participant(ABC):
             if self.phase is not Phase.ABORTED:
                 self._give_up(error or PlanError(f"the change of {self.name} was aborted"))
 
-    def _step(self, start: Phase, action: Callable[[], None], end: Phase) -> None:
+    def _take(self, start: Phase, action: Callable[[], None], end: Phase) -> None:
         with self._turn:
             if self.phase is Phase.ABORTED:
                 raise PlanError(f"the change of {self.name} was given up: {self.error}") from self.error
@@ -132,29 +99,22 @@ class Participant(ABC):
         self._undo_all(error)
 
     @abstractmethod
-    def _prepare(self) -> None:
-        """Do `prepare`."""
-
-    @abstractmethod
-    def _stage(self) -> None:
-        """Do `stage`."""
-
-    @abstractmethod
-    def _hold(self) -> None:
-        """Do `cut`; the drivers stay parked."""
-
-    @abstractmethod
-    def _cut_and_commit(self) -> None:
-        """Do `cut`, and `commit` at once."""
-
-    @abstractmethod
-    def _commit(self) -> None:
-        """Do `commit`."""
-
-    @abstractmethod
     def _finish(self) -> None:
         """Do `finish`."""
 
     @abstractmethod
     def _undo_all(self, error: BaseException) -> None:
-        """Undo what was done since `prepare`; may raise nothing."""
+        """Undo all steps; raises nothing."""
+
+
+def transition(start: Phase, end: Phase) -> Callable[[Callable[[One], None]], Callable[[One], None]]:
+    """Make a method lead from one phase to another: it runs once, and all is undone if it fails."""
+
+    def wrapped(method: Callable[[One], None]) -> Callable[[One], None]:
+        @wraps(method)
+        def take(self: One) -> None:
+            self._take(start, partial(method, self), end)
+
+        return take
+
+    return wrapped

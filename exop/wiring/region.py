@@ -13,7 +13,7 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.failure import stranded
-from exop.wiring.circuit import Circuit, Join, before_key, channel_at, channel_of, edge_key, port_at
+from exop.wiring.circuit import Circuit, Join, before_key, channel_at, channel_key, channel_of, edge_key, port_at
 from exop.wiring.layout import DriverKey, Layout, lay_out, sent_at
 
 
@@ -45,12 +45,6 @@ class Region:
     nodes: Collection[str]
     channels: Collection[str]
     rewired: bool = True
-
-    @classmethod
-    def whole(cls, before: Wiring, after: Wiring, nodes: Collection[str]) -> Region:
-        """Everything; *nodes* are all of the application, also those that are connected with nothing."""
-        channels = before.circuit.channels.keys() | after.circuit.channels.keys()
-        return cls(before, after, after, {*nodes, *before.circuit.nodes, *after.circuit.nodes}, channels)
 
     @classmethod
     def callers(cls, before: Wiring, after: Circuit, nodes: Collection[str], channels: Collection[str]) -> Region:
@@ -99,21 +93,14 @@ class Region:
 
     def laid_out(self, standing: Mapping[str, str]) -> Wiring:
         """The connections with the drivers of this region found anew; queues that stand stay."""
-        part = lay_out(self.circuit, standing)
-        return Wiring(self.after.circuit, self.before.layout.without(self.nodes, self.channels).joined(part))
+        layout = self.before.layout.patched(self.nodes, self.channels, lay_out(self.circuit, standing))
+        return Wiring(self.after.circuit, layout)
 
     @cached_property
     def circuit(self) -> Circuit:
         """The connections in this region after the change."""
-        circuit = self.after.circuit
-        if self.rewired:
-            return circuit.part(self.nodes, self.channels)
-        return Circuit(
-            {name: circuit.channels[name] for name in self.channels},
-            {name: circuit.producers[name] for name in self.channels},
-            {name: circuit.consumers[name] for name in self.channels},
-            {node: circuit.nodes[node] for node in self.nodes if node in circuit.nodes},
-        )
+        take = self.after.circuit.part if self.rewired else self.after.circuit.only
+        return take(self.nodes, self.channels)
 
     @cached_property
     def fed(self) -> Mapping[str, tuple[str, Join]]:
@@ -199,7 +186,7 @@ def _runner(deployment: Deployment, circuit: Circuit, layout: Layout) -> Callabl
     def runner(place: str) -> Driver | None:
         name, port = channel_at(place), port_at(place)
         if place.startswith(("into ", "window ")):
-            return _first(deployment, layout.runs.get(f"channel:{name}", ()))
+            return _first(deployment, layout.runs.get(channel_key(name), ()))
         if name:  # a channel that keeps nothing: where its producers push
             return next((join.component.runner for join in circuit.producers.get(name, ())), None)
         component = deployment.components.get(port.rpartition(".")[0])
