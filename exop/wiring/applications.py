@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -39,40 +38,41 @@ class Applications:
     """The applications of a platform, by name. Concurrent changes of one application are made one after the other.
 
     Attributes:
+        deployed: The applications that are deployed.
+        lost: The errors of applications that could not be started again; their checkpoints are kept.
         changes: Carries out plans, and keeps the slets that run beside the applications.
         checkpoints: Takes their checkpoints.
-        lost: Applications that could not be started again, and why; a checkpoint of theirs is kept.
     """
 
     def __init__(self, host: str, catalog: Catalog, manager: ComponentManager, wiring: WiringController) -> None:
+        self.deployed: dict[str, Deployment] = {}
         self.lost: dict[str, ExopError] = {}
+        self.checkpoints = Durability(wiring)
+        self.changes = Changes(manager, wiring, self)
         self._host = host
         self._catalog = catalog
         self._manager = manager
         self._wiring = wiring
         self._deployer = Deployer(manager, wiring, host)
-        self._running: dict[str, Deployment] = {}
         self._unmade: set[str] = set()
-        self.checkpoints = Durability(wiring)
         self._turn = threading.RLock()
-        self.changes = Changes(manager, wiring, self)
         self._closings = 0
 
     @property
     def store(self) -> Store | None:
-        """The store of the applications; `None` while there is no state directory."""
+        """The store of the applications, their checkpoints, channels and engines; `None` without a state directory."""
         return self.checkpoints.store
 
     @store.setter
     def store(self, store: Store | None) -> None:
-        """Remember them there; channels and engines have a place in it, too."""
+        """Keep everything there from now on."""
         self.checkpoints.store = store
         if store is not None:
             self._manager.home, self._manager.engines = store.directory / "channels", store.engines
 
     def names(self) -> list[str]:
         """The applications that are deployed."""
-        return sorted(self._running)
+        return sorted(self.deployed)
 
     def get(self, application: str) -> Deployment:
         """The running form of an application.
@@ -82,24 +82,24 @@ class Applications:
             StateError: it could not be started again.
         """
         self._check_open(application)
-        found = self._running.get(application)
+        found = self.deployed.get(application)
         if found is None and application in self.lost:
-            raise StateError(
-                f"the application {application!r} is down, because it could not be started again "
-                f"({self.lost[application]}); mend that, and try again by `exop resume {application}`, or give it up "
-                f"by `exop remove {application}`"
+            raise self._lost(
+                application, f"the application {application!r} is down, because it could not be started again"
             )
         if found is None:
             place = f"the platform {self._host!r}"
             raise UnknownName(place=place, kind="application", name=application, known=self.names())
         return found
 
-    def _check_open(self, application: str) -> None:
-        """Refuse what needs an application that runs.
+    def _lost(self, application: str, fact: str) -> StateError:
+        return StateError(
+            f"{fact} ({self.lost[application]}); mend that, and try again by `exop resume {application}`, or give it "
+            f"up by `exop remove {application}`"
+        )
 
-        Raises:
-            StillOpening: its slets are being opened.
-        """
+    def _check_open(self, application: str) -> None:
+        """Raise `StillOpening` while the slets of an application are being opened."""
         deployment = self._manager.opening.get(application)
         if deployment is not None:
             facts = progress(deployment)
@@ -135,7 +135,7 @@ class Applications:
     def apply(
         self, mesh: Mesh, timeout: float | None = None, pause: float | None = None, *, stall: bool = False
     ) -> Mesh:
-        """Make *mesh* what runs: deploy a new application, or change the one that runs. Returns it with its revision.
+        """Deploy a new application, or change the one that runs; return the mesh with its revision.
 
         A change is given up when drivers need longer than *timeout* seconds to come to their safe points.
 
@@ -147,7 +147,7 @@ class Applications:
         if self._runs(mesh.name):
             return self.plan(mesh).apply(timeout=timeout, pause=pause, stall=stall)
         with self.changes.turn(mesh.name):
-            known = self._running.get(mesh.name)
+            known = self.deployed.get(mesh.name)
             if self._runs(mesh.name):
                 return self.plan(mesh).apply(timeout=timeout, pause=pause, stall=stall)
             if known is not None and mesh.revision:
@@ -155,15 +155,13 @@ class Applications:
             mesh = resolved(mesh, self._catalog.slets, durable=self.store is not None)
             check_durable(mesh, has_state=self.store is not None)
             if mesh.name in self.lost and self.store is not None and self.store.checkpoints.has(mesh.name):
-                raise StateError(
-                    f"the checkpoint of {mesh.name!r} is kept, because it could not be restored "
-                    f"({self.lost[mesh.name]}); mend that, and try again by `exop resume {mesh.name}`, or give it up "
-                    f"by `exop remove {mesh.name}`"
+                raise self._lost(
+                    mesh.name, f"the checkpoint of {mesh.name!r} is kept, because it could not be restored"
                 )
             if known is not None:
                 self.checkpoints.stop(mesh.name)
                 self._deployer.undeploy(known)
-            mesh = mesh.at(max(mesh.revision, known.mesh.revision if known else 0) + 1)
+            mesh = mesh.at(max(mesh.revision, known.mesh.revision if known is not None else 0) + 1)
             if self.store is not None:
                 self.store.save(mesh, active=True, anew=True)
             closings = self._closings
@@ -171,21 +169,21 @@ class Applications:
                 self._follow(self._deployer.deploy(mesh, ready=self.checkpoints.begin, timeout=timeout), closings)
             except BaseException:
                 self.checkpoints.stop(mesh.name)
-                self._running.pop(mesh.name, None)
+                self.deployed.pop(mesh.name, None)
                 self._set_inactive(mesh.name)
                 raise
             self.lost.pop(mesh.name, None)
-            self.checkpoints.start(self._running[mesh.name])
+            self.checkpoints.start(self.deployed[mesh.name])
             return mesh
 
     def _runs(self, application: str) -> bool:
-        known = self._running.get(application)
+        known = self.deployed.get(application)
         return known is not None and not known.finished.is_set()
 
     def recover(self, mesh: Mesh, snapshot: Snapshot, stored: StoredApplication) -> str:
-        """Let an application go on from its last checkpoint; *mesh* is the one of then.
+        """Let an application go on from its last checkpoint, which is of *mesh*.
 
-        A change that was stored after the checkpoint is made again. Returns what became of it, in words.
+        A change that was stored after the checkpoint is made again. Returns its outcome in words.
 
         Raises:
             MeshError, PlanError, StoredStateError: it cannot; the checkpoint is kept.
@@ -205,7 +203,7 @@ class Applications:
             if again:
                 self.plan(edited.at(revision)).apply(stall=True)
         except ExopError as error:
-            if mesh.name not in self._running:
+            if mesh.name not in self.deployed:
                 raise
             problem = error
         finally:
@@ -217,7 +215,7 @@ class Applications:
         return f"; the change to revision {stored.revision} that was made after it could not be made again: {problem}"
 
     def _go_on(self, mesh: Mesh, snapshot: Snapshot) -> None:
-        """Deploy *mesh* with the contents of a checkpoint; the stored mesh stays if it is still to be made again."""
+        """Deploy *mesh* with the contents of a checkpoint; a stored change that is to be made again stays."""
         with self.changes.turn(mesh.name):
             mesh = resolved(mesh, self._catalog.slets, durable=True)
             check_durable(mesh, has_state=True)
@@ -225,7 +223,7 @@ class Applications:
             self.lost.pop(mesh.name, None)
             if mesh.name not in self._unmade:
                 self._note(mesh)  # it is there already, unless another release has written it
-            self.checkpoints.start(self._running[mesh.name])
+            self.checkpoints.start(self.deployed[mesh.name])
 
     def checkpoint(self, application: str) -> None:
         """Take a checkpoint of a durable application now; it is written when this returns.
@@ -243,7 +241,7 @@ class Applications:
         return taker.status() if taker is not None else None
 
     def resume(self, application: str, node: str) -> None:
-        """Let items into a suspended or failed node again; the item that it is suspended on is tried first.
+        """Let items into a suspended or failed node again, beginning with the item that it is suspended on.
 
         Raises:
             UnknownName: no such application, or node.
@@ -260,7 +258,7 @@ class Applications:
             component.resume()
 
     def remove(self, application: str, timeout: float = 5.0) -> bool:
-        """Stop an application at its safe points and undeploy it; returns whether all its threads have left in time.
+        """Stop an application at its safe points and undeploy it; return whether all its threads have left in time.
 
         One that could not be started again is given up, with its checkpoint.
 
@@ -279,21 +277,21 @@ class Applications:
             if self.store is not None:  # first: where it cannot be forgotten, it runs on as it was
                 self.store.set_active(application, active=False)
         self.checkpoints.give_up(deployment, timeout)
-        unforgotten: list[StateError] = []
+        problem: StateError | None = None
         with self._turn:
-            if self._running.pop(application, None) is None:  # another thread removes it, too
+            if self.deployed.pop(application, None) is None:  # another thread removes it, too
                 return deployment.wait(timeout)
             try:
                 if self.store is not None:
                     self.store.forget(application)
-            except StateError as problem:
-                unforgotten.append(problem)
+            except StateError as error:
+                problem = error
         try:
             left = self._undeploy(deployment, timeout)
         finally:
             self._manager.forget(application)
-        if unforgotten:
-            raise unforgotten[0]
+        if problem is not None:
+            raise problem
         return left
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
@@ -314,7 +312,7 @@ class Applications:
         return done
 
     def close(self) -> None:
-        """Undeploy everything; what the store says of it stays, with a last checkpoint of what is durable."""
+        """Undeploy everything, with a last checkpoint of each durable application; all of them stay stored."""
         for application in self.names():
             self.changes.beside.stop(application)
         with self._turn:
@@ -323,8 +321,8 @@ class Applications:
         for application in list(self.checkpoints.takers):
             self.checkpoints.last(application, LEAVING)
         with self._turn:
-            deployments = list(self._running.values())
-            self._running.clear()
+            deployments = list(self.deployed.values())
+            self.deployed.clear()
         with ExitStack() as all_of_them:  # an interrupt of one does not keep the others from being closed
             for deployment in reversed(deployments):
                 all_of_them.callback(self._undeploy, deployment, LEAVING)
@@ -333,60 +331,48 @@ class Applications:
         with deployment.changing:
             return self._deployer.undeploy(deployment, timeout)
 
-    @property
-    def deployed(self) -> Mapping[str, Deployment]:
-        """The applications that are deployed; others may be taken away at any time."""
-        return self._running
-
-    @property
-    def has_state(self) -> bool:
-        """There is a state directory."""
-        return self.store is not None
-
     def changed(self, deployment: Deployment) -> StateError | None:
-        """A change is made. Returns what kept it from being stored."""
+        """Store a change that is made; return the error if that is impossible now."""
         self._unmade.discard(deployment.name)
         unwritten = self._note_running(deployment)
         deployment.check_finished()
-        if unwritten is None:
-            return None
-        return StateError(
+        return unwritten and StateError(
             f"{deployment.name}: the change is made and runs, but it is not stored ({unwritten}); it will be with "
             f"the next change, or when the platform is closed: make room there"
         )
 
     def settled(self, deployment: Deployment) -> None:
-        """A change is made and stored, and others may follow: it gets into a checkpoint."""
-        if self._running.get(deployment.name) is deployment:
+        """Take a checkpoint of a change that is made and stored; others may follow meanwhile."""
+        if self.deployed.get(deployment.name) is deployment:
             self.checkpoints.changed(deployment)
 
     def _follow(self, deployment: Deployment, closings: int) -> None:
-        """Take charge of a deployment that runs, and note its end, whether or not a caller waits for it."""
+        """Take charge of a deployment that runs; its end is noted even if no caller waits for it."""
         with self._turn:
             if self._closings != closings:
                 self._manager.opening.pop(deployment.name, None)
                 self._deployer.undeploy(deployment)
                 raise PlanError(f"the platform was closed while {deployment.name} was opened")
-            self._running[deployment.name] = deployment
+            self.deployed[deployment.name] = deployment
             self._manager.opening.pop(deployment.name, None)
         deployment.over = partial(self._note_end, deployment)
         Aftermath(deployment, self._wiring, self._note_running)
         deployment.check_finished()
 
     def _note_end(self, deployment: Deployment) -> None:
-        """An application that has ended is not run again by the next platform; a durable one goes on at its end."""
+        """Keep the next platform from running an application that has ended; a durable one goes on at its end."""
         if deployment.mesh.durable is None:
             self._set_inactive(deployment.name)
 
     def _note(self, mesh: Mesh) -> StateError | None:
-        """Store what an application that runs has become; returns the problem if that cannot be done now."""
+        """Store the mesh of an application that runs; return the error if that is impossible now."""
         problem = self.store.note(mesh) if self.store is not None else None
         if problem is not None:
             logger("exop.wiring").error("the change was not stored", application=mesh.name, error=str(problem))
         return problem
 
     def _set_inactive(self, application: str) -> None:
-        """Let the next platform not start an application; that this cannot be stored is no reason to fail here."""
+        """Keep the next platform from starting an application; an error of the store is only logged."""
         try:
             if self.store is not None:
                 self.store.set_active(application, active=False)
@@ -394,7 +380,7 @@ class Applications:
             logger("exop.wiring").error("the end was not stored", application=application, error=str(problem))
 
     def _note_running(self, deployment: Deployment) -> StateError | None:
-        """Store what runs now; drivers change it, too, where a pending line takes effect."""
+        """Store the mesh that runs now; a driver calls this, too, when a pending line takes effect."""
         with self._turn:
-            here = self._running.get(deployment.name) is deployment and deployment.name not in self._unmade
+            here = self.deployed.get(deployment.name) is deployment and deployment.name not in self._unmade
             return self._note(deployment.mesh) if here else None

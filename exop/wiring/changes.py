@@ -204,7 +204,9 @@ class Changes:
         nodes, channels = plan.changes.nodes, plan.changes.channels
         after = unmarked(plan.after, [one.name for one in nodes], [one.name for one in channels])
         after = after.at(plan.before.revision + 1)
-        check_durable(after, has_state=self._running.has_state, nodes=None if plan.before.durable is None else nodes)
+        check_durable(
+            after, has_state=self._running.store is not None, nodes=None if plan.before.durable is None else nodes
+        )
         return Change(running, self._manager, self._wiring, dataclasses.replace(plan, after=after), companions)
 
     def check_there(self, change: Change) -> None:

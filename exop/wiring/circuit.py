@@ -6,7 +6,7 @@ Where a queue can stand has a name (its place): between a channel and one port, 
 from __future__ import annotations
 
 from bisect import insort_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -77,9 +77,10 @@ class Circuit:
         self.consumers[channel.name] = []
 
     def connect(self, component: Component, ports: Mapping[str, str]) -> None:
-        """Add a component and connect its ports to channels; one that follows another at its node has its rank."""
+        """Add a component and connect its ports to channels; a successor gets the rank of its predecessor."""
         name = component.node.name
-        rank = self.nodes[name].rank if name in self.nodes else self._last() + 1
+        last = next(reversed(self.nodes.values())).rank if self.nodes else 0
+        rank = self.nodes[name].rank if name in self.nodes else last + 1
         self.nodes[name] = Vertex(component, dict(ports), rank)
         for port in (*component.spec.inputs, *component.spec.outputs):
             if port.name in ports:
@@ -92,15 +93,13 @@ class Circuit:
         opened: Iterable[Channel] = (),
         closed: Iterable[str] = (),
     ) -> Circuit:
-        """The same with other components and connections at some nodes (`None`: none), and other channels."""
+        """Return a copy with other components and connections at some nodes (`None`: none), and other channels."""
         after = Circuit(dict(self.channels), dict(self.producers), dict(self.consumers), dict(self.nodes))
         for channel in opened:
             after.open(channel)
-        touched: dict[str, None] = {}
-        for node, placed in components.items():
-            touched |= dict.fromkeys(self.nodes[node].ports.values() if node in self.nodes else ())
-            touched |= dict.fromkeys(placed[1].values() if placed is not None else ())
-        for name in touched:
+        ports = [self.nodes[node].ports for node in components if node in self.nodes]
+        ports += [placed[1] for placed in components.values() if placed is not None]
+        for name in {name for found in ports for name in found.values()}:
             for side in (after.producers, after.consumers):
                 side[name] = [join for join in side[name] if join.component.node.name not in components]
         for node, placed in components.items():
@@ -163,13 +162,21 @@ class Circuit:
                 todo += [one for one in reversed(self.downstream(place)) if one not in seen]
         return [*reversed(order)]
 
+    def direct(self, node: str, inserted: Container[str]) -> list[str]:
+        """The channels that call a node, with no inserted queue between."""
+        joins = self.inputs(self.nodes[node].component) if node in self.nodes else ()
+        return [name for name, join in joins if not (join.port.pulled or edge_key(name, join) in inserted)]
+
+    def callers(self, channel: str, inserted: Container[str]) -> list[str]:
+        """The nodes that call a channel, and through it what it leads to: none if a queue stands there."""
+        if self.channels[channel].buffered or before_key(channel) in inserted:
+            return []
+        return [join.component.node.name for join in self.producers[channel]]
+
     def joins(self, channels: Iterable[str]) -> Iterator[tuple[str, Join]]:
         """The ports at those of these channels that it has, each with its channel."""
         for name in channels:
             yield from ((name, join) for join in (*self.producers.get(name, ()), *self.consumers.get(name, ())))
-
-    def _last(self) -> int:
-        return next(reversed(self.nodes.values())).rank if self.nodes else 0
 
     def _rank(self, join: Join) -> int:
         return self.nodes[join.component.node.name].rank
@@ -195,7 +202,7 @@ def read_circuit(ports: Iterable[ServiceReference], channels: Iterable[ServiceRe
 
 
 def interchangeable(before: Circuit, after: Circuit, node: str) -> bool:
-    """Whether a node has the same connections in both, and its components have equal places in a layout."""
+    """Whether a node has the same connections in both, and no layout can tell its components apart."""
     if node not in before.nodes or node not in after.nodes or before.nodes[node].ports != after.nodes[node].ports:
         return False
     old, new = before.nodes[node].component, after.nodes[node].component
@@ -219,24 +226,24 @@ def before_key(channel: str) -> str:
 
 
 def channel_of(queue: str) -> str:
-    """The channel at which a queue stands, by its place, or which it is."""
+    """The channel at whose place a queue stands, or the buffered channel of that name."""
     return queue.removeprefix("-> ").partition(" -> ")[0]
 
 
 def inside(channel: str) -> str:
-    """The place of the way into a channel that keeps something, behind a queue in front of it."""
+    """The place of the way into a channel that keeps something, behind any queue in front of it."""
     return f"into {channel}"
 
 
 def port_at(place: str) -> str:
-    """The port (`node.port`) to which alone a place leads; empty for a channel."""
+    """The only port (`node.port`) to which a place leads; empty for a channel."""
     if place.startswith(("channel ", "into ")):
         return ""
     return place.rpartition(" | " if place.startswith("window ") else " -> ")[2]
 
 
 def channel_at(place: str) -> str:
-    """The channel whose own way stands at a place: into all of it, or into one of its windows; else empty."""
+    """The channel into which a place leads, or into one of whose windows; empty for a port."""
     kind, _, name = place.partition(" ")
     return name.rpartition(" | ")[0] if kind == "window" else name if kind in ("channel", "into") else ""
 
@@ -244,8 +251,8 @@ def channel_at(place: str) -> str:
 def in_front_of(circuit: Circuit, channel: str, join: Join) -> str:
     """Return the place of a queue in front of a port.
 
-    What a live channel delivers stays its own (a window from which its slet evicts): no queue can stand behind it, so
-    it stands before the channel.
+    A live channel shares what it delivers with its slet (a window from which that evicts), so the queue stands in front
+    of the channel.
     """
     return before_key(channel) if circuit.channels[channel].live else edge_key(channel, join)
 

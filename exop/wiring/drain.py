@@ -1,15 +1,17 @@
 """Draining before the cut, upstream first: a change removes channels and slets only when they are empty.
 
-A queue that goes, or from which a port is moved away, is drained while those who push into it are parked already; a
-slet with a driver of its own that leaves puts out what it was given. What cannot be emptied is a reason to refuse; the
-input that an engine has not put out goes to its successor.
+The pushers of a queue that goes, or from which a port moves away, park before it is drained; a slet with a driver of
+its own that leaves puts out what it was given. A change is refused if something cannot be emptied; the input that an
+engine has not put out goes to its successor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+from itertools import product
+from typing import Final
 
 from exop.errors import PlanError
 from exop.logs import logger
@@ -25,11 +27,11 @@ from exop.runtime.inlets import Inlets
 from exop.runtime.pause import Pause
 from exop.runtime.ports import DrivenOutput, way_of
 from exop.shown import RAISED, described
-from exop.wiring.circuit import Circuit, Join, before_key, channel_at, edge_key, port_at
+from exop.wiring.circuit import Join, before_key, channel_at, edge_key, port_at
 from exop.wiring.region import Region
 
 #: States in which a slet cannot work: items that wait for it are lost when it is removed.
-HELPLESS = (State.FAILED, State.SUSPENDED)
+HELPLESS: Final = (State.FAILED, State.SUSPENDED)
 
 
 @dataclass
@@ -39,9 +41,9 @@ class Drain:
     Args:
         pause: Holds the drivers of the application.
         old: The components that leave.
-        region: The connections before the change and after it, and where they differ.
+        region: The connections before the change and after it.
         opened: Called with a component that leaves, as soon as it has stopped: its state is final then.
-        undo: Where it is noted how to let those go on who were stopped.
+        undo: Takes the functions that let stopped components go on.
     """
 
     pause: Pause
@@ -49,26 +51,26 @@ class Drain:
     region: Region
     opened: Callable[[Component], None]
     undo: list[Callable[[], object]]
-    _stops: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
 
     def stage(self) -> None:
-        """Empty what has to be empty, upstream first; drivers are closed as far as that needs it.
+        """Empty what has to be empty, upstream first; this closes as few drivers as possible.
 
         Raises:
             PlanError: something could not be emptied.
         """
+        stops: dict[Driver, list[Callable[[], None]]] = {}
         for component in self.old:
             if component.driver is not None:
-                self._stops[id(component.driver)] = [partial(self._stop, component, component.driver)]
-        todo: dict[int, tuple[Driver, list[tuple[Buffered, list[Join]]]]] = {}
+                stops[component.driver] = [partial(self._stop, component, component.driver)]
+        emptied: dict[Driver, list[tuple[Buffered, list[Join]]]] = {}
         for queue, leaving in self._emptied():
             if queue.worker is not None:
-                todo.setdefault(id(queue.worker), (queue.worker, []))[1].append((queue, leaving))
-        for key, (worker, queues) in todo.items():
-            self._stops.setdefault(key, []).insert(0, partial(self._drain, worker, queues))
+                emptied.setdefault(queue.worker, []).append((queue, leaving))
+        for worker, queues in emptied.items():
+            stops.setdefault(worker, []).insert(0, partial(self._drain, worker, queues))
         waiting: list[Driver] = []
         for driver in self.pause.drivers:
-            for stop in self._stops.get(id(driver), ()):
+            for stop in stops.get(driver, ()):
                 self.pause.close(waiting)
                 self.pause.wait_parked()
                 stop()
@@ -76,40 +78,31 @@ class Drain:
 
     def _emptied(self) -> Iterator[tuple[Buffered, list[Join]]]:
         """The queues that have to be empty, each with the ports that leave it."""
-        before, after = self.region.before.circuit, self.region.after.circuit
-        stay = after.nodes
+        before, after, inserted = self.region.before.circuit, self.region.after.circuit, self.pause.deployment.inserted
         for name in self.region.channels:
-            joins = before.consumers.get(name, [])
             there = {join.name for join in after.consumers.get(name, ())}
-            leaving = [join for join in joins if join.name not in there]
-            moved = any(join.component.node.name in stay for join in leaving)
-            gone = name not in after.channels
-            channel = before.channels.get(name)
-            if isinstance(channel, Buffered) and leaving and (gone or moved or not there):
+            leaving = [join for join in before.consumers.get(name, ()) if join.name not in there]
+            removed = [join for join in leaving if join.component.node.name not in after.nodes]
+            gone, channel = name not in after.channels, before.channels.get(name)
+            if isinstance(channel, Buffered) and leaving and (gone or len(removed) < len(leaving) or not there):
                 yield channel, leaving
-            queue = self.pause.deployment.inserted.get(before_key(name))
-            if queue is not None and gone:
-                yield queue, leaving
-            yield from self._behind(name, [join for join in leaving if join.component.node.name not in stay])
-
-    def _behind(self, name: str, removed: list[Join]) -> Iterator[tuple[Buffered, list[Join]]]:
-        for join in removed:
-            queue = self.pause.deployment.inserted.get(edge_key(name, join))
-            if queue is not None:
-                yield queue, [join]
+            places = [(before_key(name), leaving)] if gone else []
+            places += [(edge_key(name, join), [join]) for join in removed]
+            yield from ((inserted[place], joins) for place, joins in places if place in inserted)
 
     def _drain(self, worker: Driver, queues: list[tuple[Buffered, list[Join]]]) -> None:
-        """Wait until the worker of these queues has emptied them; those who push into them are parked.
+        """Let the worker of these queues empty them; the drivers that push into them are parked.
 
-        Other queues that it has may lead into these: it takes nothing from them meanwhile.
+        Other queues of the worker may lead into these: it takes nothing from them meanwhile.
         """
         self.pause.close([worker])
         self.pause.wait_parked()
-        kept = [(queue, leaving) for queue, leaving in queues if not (queue.left or _ended(leaving))]
+        kept = [(queue, leaving) for queue, leaving in queues if not (queue.left or _all(leaving, State.ENDED))]
         if any(queue.entries for queue, _ in kept):
             self._let_empty(worker, [queue for queue, _ in kept])
         for queue, leaving in kept:
-            if queue.entries and not self._gone_with(leaving):
+            stay = [join for join in leaving if join.component.node.name in self.region.after.circuit.nodes]
+            if queue.entries and (stay or not _all(leaving, *HELPLESS)):
                 names = ", ".join(join.name for join in leaving)
                 why = worker.held_by or f"it was not emptied within {self.pause.timeout:g} s"
                 raise PlanError(
@@ -120,7 +113,7 @@ class Drain:
     def _let_empty(self, worker: Driver, queues: list[Buffered]) -> None:
         """Let a parked driver work on nothing but these queues, until they are empty or it can do no more.
 
-        It waits for no room: who would make it may wait for a slet that is repaired after the change.
+        It waits for no room: the driver that makes room may wait for a slet that is repaired after the change.
         """
         worker.only = tuple(queues)
         worker.draining = True
@@ -135,68 +128,59 @@ class Drain:
             worker.only = None
             worker.draining = False
 
-    def _gone_with(self, leaving: list[Join]) -> bool:
-        """Whether all that an item waits for is removed, and cannot work."""
-        stay = self._staying()
-        return all(one.component.status in HELPLESS and one.component.node.name not in stay for one in leaving)
-
     def _stop(self, component: Component, driver: Driver) -> None:
-        """Stop a slet that drives itself, or is driven, and is to leave."""
+        """Stop a slet that leaves, and is iterated or drives itself."""
         if component.spec.own_driver and component.status in (State.ACTIVE, State.SUSPENDED):
             self.undo.append(component.proceed)
             try:
                 quiesce(self.pause, component, driver)
             except PlanError as problem:
-                if component.tie is None or component.node.name not in self._staying():
+                if component.tie is None or component.node.name not in self.region.after.circuit.nodes:
                     raise
-                # What it has not put out is known, and goes to its successor.
-                log = logger("exop.wiring")
-                log.warning("an engine does not come to rest", node=component.id, problem=str(problem))
+                # The input that it has not put out is known, and goes to its successor.
+                logger("exop.wiring").warning(
+                    "an engine does not come to rest", node=component.id, problem=str(problem)
+                )
             if component.tie is not None:  # its further output would have no reader
                 component.tie.hold(self.pause.timeout)
         self.opened(component)
 
-    def _staying(self) -> Collection[str]:
-        return self.region.after.circuit.nodes
 
-
-def _ended(leaving: Iterable[Join]) -> bool:
-    """Whether the stream has ended at all that leave: they take nothing more."""
-    return all(join.component.status is State.ENDED for join in leaving)
+def _all(joins: Iterable[Join], *states: State) -> bool:
+    """Whether the slets at all these ports are in one of these states."""
+    return all(join.component.status in states for join in joins)
 
 
 def check_ends(region: Region) -> None:
-    """Refuse to push into a slet whose stream has ended: it has said so to everybody behind it.
+    """Refuse to connect a producer to a slet whose stream has ended: it has passed the end on.
 
     Raises:
-        PlanError: a producer that goes on would be connected to it.
+        PlanError: a producer that goes on would be connected to one.
     """
     before, after = region.before.circuit, region.after.circuit
     for name in region.channels:
-        joins = after.consumers.get(name, ())
-        known = {join.name for join in before.consumers.get(name, ())}
-        feeding = {join.name for join in before.producers.get(name, ())}
-        for producer in after.producers.get(name, ()):
-            for join in joins:
-                fresh = join.name not in known or producer.name not in feeding
-                if fresh and join.component.status is State.ENDED and producer.component.status is not State.ENDED:
-                    raise PlanError(
-                        f"the stream has ended at {join.name}: {producer.name} cannot be connected to it any more; "
-                        f"connect it to another node"
-                    )
+        known = {join.name for _, join in before.joins((name,))}
+        ended = [join for join in after.consumers.get(name, ()) if join.component.status is State.ENDED]
+        going = [one for one in after.producers.get(name, ()) if one.component.status is not State.ENDED]
+        for producer, join in product(going, ended):
+            if join.name not in known or producer.name not in known:
+                raise PlanError(
+                    f"the stream has ended at {join.name}: {producer.name} cannot be connected to it any more; "
+                    f"connect it to another node"
+                )
 
 
 def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed: bool = False) -> None:
-    """Let a slet with a driver of its own put out what it was given, in a thread of its own: nothing more comes in.
+    """Let a slet with a driver of its own put out what it was given, in a thread of its own; nothing more comes in.
 
-    With *then_proceed*, it goes on as soon as its driver does: it is not about to be replaced.
+    With *then_proceed*, it goes on as soon as its driver does: it is not replaced.
 
     Raises:
         PlanError: it does not in time, or waits for a slet that has to be repaired or resumed first.
     """
 
     def stuck() -> bool:
-        """Whether it waits for a slet to be repaired or resumed, which cannot happen before the change is over."""
+        """Whether it waits for a slet that can be repaired or resumed only after the change."""
         helpless = [one for one in pause.deployment.components.values() if one.status in HELPLESS]
         return driver.held_by is not None and any(driver in (one.driver, one.pusher) for one in helpless)
 
@@ -223,9 +207,9 @@ def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed:
 
 
 def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) -> None:
-    """Refuse a change that removes the place where work of *drivers*, which are parked, waits.
+    """Refuse a change that removes a place where work of *drivers*, which are parked, waits.
 
-    A node that cannot work itself takes what waits for it along, when it is removed.
+    Only a node that cannot work itself is removed with the work that waits for it.
 
     Raises:
         PlanError: an item would be lost.
@@ -239,21 +223,16 @@ def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) ->
         elif channel:
             readers = before.consumers.get(channel, ())
             lost = channel not in after.channels and any(join.component.node.name in after.nodes for join in readers)
-        else:
+        else:  # work at an output goes to the places behind it
             vertex = before.nodes.get(node) if node not in after.nodes else None
-            able = vertex is not None and vertex.component.status not in HELPLESS
-            lost = able and not _leaves(before, port)
+            outputs = before.outputs(vertex.component) if vertex is not None else ()
+            leaves = any(f"{node}.{output.name}" == port for output, _ in outputs)
+            lost = vertex is not None and vertex.component.status not in HELPLESS and not leaves
         if lost:
             raise PlanError(
                 f"an item is on its way to {work.entry.place}, which would be removed, and cannot go on "
                 f"({driver.held_by or driver.name}); repair or resume that first"
             )
-
-
-def _leaves(circuit: Circuit, port: str) -> bool:
-    """Whether a port is an output: what waits there goes to the places behind it."""
-    node, _, name = port.rpartition(".")
-    return any(output.name == name for output, _ in circuit.outputs(circuit.nodes[node].component))
 
 
 def check_left(old: Iterable[Component], successors: Mapping[str, Component]) -> None:
@@ -272,7 +251,7 @@ def check_left(old: Iterable[Component], successors: Mapping[str, Component]) ->
 
 
 def check_level(old: Iterable[Component], timeout: float) -> None:
-    """Wait until no engine is ahead of its producers since a recovery, or raise `PlanError`; nothing is parked yet."""
+    """Wait until no engine is ahead of its producers since a recovery, or raise `PlanError`; no driver is parked."""
     for component in old:
         if component.tie is not None and not component.tie.caught_up(timeout):
             raise PlanError(
@@ -282,7 +261,7 @@ def check_level(old: Iterable[Component], timeout: float) -> None:
 
 
 def put_out(component: Component) -> list[Work]:
-    """Return the output of an engine that has not left yet; it puts out nothing more."""
+    """Retire an engine, and return the output that it has not sent."""
     if component.tie is None:
         return []
     component.tie.retire()
@@ -292,7 +271,7 @@ def put_out(component: Component) -> list[Work]:
 
 
 def take_over(component: Component, successor: Component, inlets: Inlets) -> None:
-    """Give the input that an engine has not put out to its successor, before anything else."""
+    """Give the input for which an engine has put out nothing to its successor, before anything else."""
     if component.tie is None or not isinstance(component.driver, EngineDriver):
         return
     for port in component.spec.inputs:

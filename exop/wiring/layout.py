@@ -235,16 +235,10 @@ def _named(keys: set[DriverKey]) -> str:
 
 
 def _in_order(circuit: Circuit, inserted: Mapping[str, str]) -> list[Component]:
-    """The components, each one behind those that call it."""
+    """The components, each behind its callers."""
     callers = {
-        node: [
-            join.component.node.name
-            for name, fed in circuit.inputs(vertex.component)
-            if not (circuit.channels[name].buffered or fed.port.pulled or edge_key(name, fed) in inserted)
-            and before_key(name) not in inserted
-            for join in circuit.producers[name]
-        ]
-        for node, vertex in circuit.nodes.items()
+        node: [caller for name in circuit.direct(node, inserted) for caller in circuit.callers(name, inserted)]
+        for node in circuit.nodes
     }
     try:
         return [circuit.nodes[found].component for found in TopologicalSorter(callers).static_order()]

@@ -1,9 +1,9 @@
-"""The part of an application that a change binds anew, and the assignment of drivers to it; all others go on."""
+"""The part of an application that a change binds anew, and the assignment of its drivers; all others go on."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -30,13 +30,11 @@ class Region:
     """The nodes and channels that a change binds anew.
 
     Attributes:
-        before: The connections of the application before the change.
-        after: The connections after it.
-        lean: The same without queues that are needed no more; they must be empty.
-        nodes: The nodes that are bound anew.
-        channels: The channels that are bound anew.
-        rewired: The connections change, or the drivers may. Otherwise what the nodes and channels call is left as it
-            is, and so are all queues, workers, and catch-up events.
+        before, after: The connections of the application before and after the change.
+        lean: Those after it without the queues that are not needed any more, if these are empty.
+        nodes, channels: The nodes and channels that are bound anew.
+        rewired: The connections change, or the drivers may. Otherwise all queues and workers stay as they are, and so
+            does what the nodes and channels call.
     """
 
     before: Wiring
@@ -48,27 +46,19 @@ class Region:
 
     @classmethod
     def callers(cls, before: Wiring, after: Circuit, nodes: Collection[str], channels: Collection[str]) -> Region:
-        """What calls these nodes and channels directly, up to the queues, sources and engines where the calls begin.
+        """These nodes and channels, and what calls them directly, up to the queues, sources and engines.
 
         The connections are those of before, and each node has the ports that it had.
         """
         wiring, inserted = Wiring(after, before.layout), before.layout.inserted
-        todo, bound, through = [*nodes], {*nodes}, {*channels}
-
-        def call(name: str) -> None:
-            if not after.channels[name].buffered and before_key(name) not in inserted:
-                fresh = {join.component.node.name for join in after.producers[name]} - bound
-                todo.extend(fresh)
-                bound.update(fresh)
-
-        for name in channels:
-            call(name)
+        bound, through = set[str](), {*channels}
+        todo = [*nodes, *(node for name in channels for node in after.callers(name, inserted))]
         while todo:
-            vertex = after.nodes.get(todo.pop())
-            for name, join in after.inputs(vertex.component) if vertex is not None else ():
-                if not (join.port.pulled or edge_key(name, join) in inserted or name in through):
-                    through.add(name)
-                    call(name)
+            if (node := todo.pop()) not in bound:
+                bound.add(node)
+                fresh = [name for name in after.direct(node, inserted) if name not in through]
+                through.update(fresh)
+                todo += (caller for name in fresh for caller in after.callers(name, inserted))
         return cls(before, wiring, wiring, bound, through, rewired=False)
 
     @classmethod
@@ -80,9 +70,9 @@ class Region:
         channels: Collection[str],
         standing: Mapping[str, str],
     ) -> Region:
-        """All that is connected with these nodes and channels, before or after; it is laid out anew."""
+        """The connected parts in which these nodes and channels are, before or after; they are laid out anew."""
         known, nodes, channels = (-1, -1), {*nodes}, {*channels}
-        while (len(nodes), len(channels)) > known:  # parts come apart, and together
+        while (len(nodes), len(channels)) > known:  # parts split and merge
             known = len(nodes), len(channels)
             for found in (before.circuit.part(nodes, channels), after.part(nodes, channels)):
                 nodes |= found.nodes.keys()
@@ -92,7 +82,7 @@ class Region:
         return replace(region, lean=lean, after=region.laid_out(standing) if standing else lean)
 
     def laid_out(self, standing: Mapping[str, str]) -> Wiring:
-        """The connections with the drivers of this region found anew; queues that stand stay."""
+        """The connections with a new layout of this region; queues that stand stay."""
         layout = self.before.layout.patched(self.nodes, self.channels, lay_out(self.circuit, standing))
         return Wiring(self.after.circuit, layout)
 
@@ -104,7 +94,7 @@ class Region:
 
     @cached_property
     def fed(self) -> Mapping[str, tuple[str, Join]]:
-        """The ports that pull, or stand behind an inserted queue, where their channels are not bound anew; by place."""
+        """The ports behind queues whose channels are not bound anew, each with its channel, by place."""
         inserted = self.after.layout.inserted
         inputs = (self.after.circuit.inputs(one) for one in self.components) if not self.rewired else ()
         found = {edge_key(name, join): (name, join) for joins in inputs for name, join in joins}
@@ -112,7 +102,7 @@ class Region:
 
     @property
     def undone(self) -> Region:
-        """The same region as it was."""
+        """The region of the change back."""
         return replace(self, before=self.after, after=self.before, lean=self.before)
 
     @cached_property
@@ -126,33 +116,29 @@ class Region:
         places = [*self.fed]
         for name in self.channels:
             joins = wiring.circuit.consumers.get(name, ()) if self.rewired else ()
-            behind = (edge_key(name, join) for join in joins)
-            places += [name, before_key(name), *behind]
+            places += [name, before_key(name), *(edge_key(name, join) for join in joins)]
         yield from (place for place in places if place in wiring.layout.groups)
 
     def drivers(self, deployment: Deployment) -> list[Driver]:
         """The drivers that run it, from upstream to downstream."""
-        found: dict[Driver, None] = {}
-        for wiring in (self.before, self.after):
-            for name in self.queues(wiring):
-                queue = deployment.inserted.get(name) or deployment.channels.get(name)
-                if isinstance(queue, Buffered) and queue.worker is not None:
-                    found[queue.worker] = None
-        components = (deployment.components[node] for node in self.nodes if node in deployment.components)
-        for one in components:
-            found |= dict.fromkeys(driver for driver in (one.driver, *one.pullers) if driver is not None)
-        return sorted(found, key=lambda driver: driver.rank)
+        components = [deployment.components[node] for node in self.nodes if node in deployment.components]
+        found = [driver for one in components for driver in (one.driver, *one.pullers)]
+        found += [_worker(deployment, name) for wiring in (self.before, self.after) for name in self.queues(wiring)]
+        return sorted(dict.fromkeys(filter(None, found)), key=lambda driver: driver.rank)
 
 
 def man(deployment: Deployment, region: Region) -> list[Worker]:
-    """One worker for each group of queues of a region that share one; called while nothing is in flight there.
+    """Give each group of queues in a region that share a worker one; nothing is in flight there.
 
     A worker that has some of the queues already goes on with them. Returns the workers that leave.
     """
     layout = region.after.layout
     there = {**region.circuit.channels, **deployment.inserted}
     queues = {name: queue for name, queue in there.items() if isinstance(queue, Buffered)}
-    before = {key: worker for key, worker in deployment.workers.items() if _inside(region, key)}
+    left = " (leaves "
+    before = {
+        key: one for key, one in deployment.workers.items() if channel_of(key.partition(left)[0]) in region.channels
+    }
     at_work = {id(queue): worker for worker in before.values() for queue in worker.queues}
     manned: dict[str, Worker] = {}
     taken: set[int] = set()
@@ -170,46 +156,42 @@ def man(deployment: Deployment, region: Region) -> list[Worker]:
     for worker in leaving.values():
         worker.rank = -1
     stay = {key: worker for key, worker in deployment.workers.items() if key not in before}
-    gone = {key if key not in manned else f"{key} (leaves {id(worker)})": worker for key, worker in leaving.items()}
+    gone = {key if key not in manned else f"{key}{left}{id(worker)})": worker for key, worker in leaving.items()}
     deployment.workers = {**stay, **manned, **gone}
     inform(deployment, region, queues.values())
     return [*leaving.values()]
 
 
-def _inside(region: Region, key: str) -> bool:
-    return channel_of(key.partition(" (leaves ")[0]) in region.channels
-
-
-def _runner(deployment: Deployment, circuit: Circuit, layout: Layout) -> Callable[[str], Driver | None]:
-    """Return the function that tells who runs a place; `None` for one that leads nowhere."""
-
-    def runner(place: str) -> Driver | None:
-        name, port = channel_at(place), port_at(place)
-        if place.startswith(("into ", "window ")):
-            return _first(deployment, layout.runs.get(channel_key(name), ()))
-        if name:  # a channel that keeps nothing: where its producers push
-            return next((join.component.runner for join in circuit.producers.get(name, ())), None)
-        component = deployment.components.get(port.rpartition(".")[0])
-        if component is None:
-            return None
-        entered = component.spec.ports.get(port.rpartition(".")[2])
-        return component.pusher if entered is not None and entered.direction == "in" else component.runner
-
-    return runner
+def _runner(deployment: Deployment, circuit: Circuit, layout: Layout, place: str) -> Driver | None:
+    """Return the driver that runs a place; `None` if the place leads nowhere."""
+    name, (node, _, port) = channel_at(place), port_at(place).rpartition(".")
+    if place.startswith(("into ", "window ")):
+        return _first(deployment, layout.runs.get(channel_key(name), ()))
+    if name:  # a channel that keeps nothing: its producers push through it
+        return next((join.component.runner for join in circuit.producers.get(name, ())), None)
+    component = deployment.components.get(node)
+    if component is None:
+        return None
+    entered = component.spec.ports.get(port)
+    return component.pusher if entered is not None and entered.direction == "in" else component.runner
 
 
 def _first(deployment: Deployment, keys: Iterable[DriverKey]) -> Driver | None:
-    """The driver of the first key; several keys of one place are queues of one worker."""
+    """Return the driver of the first key; several keys of one place are queues of one worker."""
     for kind, name in sorted(keys):
         if kind == "queue":
-            queue = deployment.inserted.get(name) or deployment.channels.get(name)
-            return queue.worker if isinstance(queue, Buffered) else None
+            return _worker(deployment, name)
         return deployment.components[name].driver if name in deployment.components else None
     return None
 
 
+def _worker(deployment: Deployment, queue: str) -> Driver | None:
+    found = deployment.inserted.get(queue) or deployment.channels.get(queue)
+    return found.worker if isinstance(found, Buffered) else None
+
+
 def inform(deployment: Deployment, region: Region, queues: Iterable[Buffered]) -> None:
-    """Tell components who runs them, and drivers how far downstream they are and whom to tell what."""
+    """Set the drivers of components, and the rank and the listeners of drivers."""
     circuit, layout = region.after.circuit, region.after.layout
     for component in region.components:
         for driver in (component.driver, *component.pullers):
@@ -218,7 +200,7 @@ def inform(deployment: Deployment, region: Region, queues: Iterable[Buffered]) -
         component.pusher = _first(deployment, layout.runs.get(component.node.name, ()))
         component.runner = component.driver or component.pusher
     deployment.inlets.entries = deployment.places
-    deployment.inlets.runner = _runner(deployment, circuit, layout)
+    deployment.inlets.runner = partial(_runner, deployment, circuit, layout)
     for driver in region.drivers(deployment):
         driver.inlets, driver.idle, driver.told = deployment.inlets, deployment.idle, deployment.nudge
         driver.strand = partial(stranded, deployment, driver)
@@ -227,7 +209,7 @@ def inform(deployment: Deployment, region: Region, queues: Iterable[Buffered]) -
 
 
 def depth(circuit: Circuit, layout: Layout, place: str) -> float:
-    """How far a place is from the queue, source or engine where the direct calls begin that lead to it.
+    """Return how many direct calls lead to a place from the queue, source or engine where they begin.
 
     Along direct channels, work at a place is older than work at any place from which items get there.
     """

@@ -1,8 +1,9 @@
 """Catch-up events when connections change: for ports connected at run time, and for producers that have left.
 
-A port that is connected to a running application learns what its channel keeps for newcomers, and that the stream has
-ended if it has; when a producer leaves, those who stay may be all that was waited for; what waits in an inserted queue
-goes with its port. All this is put into queues, so that the driver in charge delivers it in order.
+A port that is connected to a running application gets the items that its channel keeps for newcomers, and the end of
+the stream if that is over. When a producer leaves, those that stay may have sent all that a mark waited for. The
+contents of an inserted queue move with its port. All this goes into queues, so the driver in charge delivers it in
+order.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ Entries = list[tuple[str, Any]]
 
 @dataclass
 class Seeds:
-    """The entries to put into each queue, by place, or into each queue channel, by name.
+    """The entries for each queue, by the place of an inserted one, or the name of a queue channel.
 
-    `merged` are the channels in front of which something has become due, `ended` producers that come to a channel when
-    their stream has ended already, and `moved` queues whose place is gone, with the place to which their contents go.
+    Attributes:
+        planted: What ports that are connected anew catch up on.
+        merged: The merges in front of channels for which a mark has become due.
+        ended: For each channel, the producers that come to it when their stream has ended already.
+        moved: The queues whose places are gone, each with the place to which its contents go.
     """
 
     planted: dict[str, Entries] = field(default_factory=dict)
@@ -36,7 +40,7 @@ class Seeds:
     moved: list[tuple[QueueChannel, str]] = field(default_factory=list)
 
     def places(self) -> set[str]:
-        """Return the places that need a queue for it."""
+        """The places that need a queue for it."""
         return {*self.planted, *self.merged, *(place for _, place in self.moved)}
 
     def plant(self, queues: dict[str, Buffered], merges: dict[str, ControlMerge]) -> None:
@@ -44,9 +48,8 @@ class Seeds:
         for name in self.ended.keys() & merges.keys():
             merges[name].note_ended(self.ended[name])
         for source, place in self.moved:
-            entries = source.capture()["entries"]
+            entries, dropped = source.capture()["entries"], source.dropped
             queues[place].put_first([(kind, payload) for kind, payload in entries if kind != "control"])
-            dropped = source.dropped
             source.clear()
             source.dropped = dropped  # they wait elsewhere now
         for place, entries in self.planted.items():
@@ -60,12 +63,11 @@ def find_seeds(deployment: Deployment, circuit: Circuit) -> Seeds:
     seeds = Seeds()
     if deployment.started is None:
         return seeds
-    for name, joins in circuit.consumers.items():
-        for join in joins:
-            if deployment.joined.get(join.name) != name:
-                place, entries = _for_newcomer(deployment, circuit, name, join)
-                if entries:
-                    seeds.planted.setdefault(place, []).extend(entries)
+    for name, join in _fed(circuit):
+        if deployment.joined.get(join.name) != name:
+            place, entries = _for_newcomer(deployment, circuit, name, join)
+            if entries:
+                seeds.planted.setdefault(place, []).extend(entries)
     for name, joins in circuit.producers.items():
         known = deployment.joined if name in deployment.merges else {}
         over = [one.name for one in joins if one.component.status is State.ENDED and known.get(one.name) != name]
@@ -77,13 +79,16 @@ def find_seeds(deployment: Deployment, circuit: Circuit) -> Seeds:
     return seeds
 
 
-def open_anew(deployment: Deployment, circuit: Circuit) -> None:
-    """Forget, for ports that were connected elsewhere, how far their old stream had come: they are in another one now.
+def _fed(circuit: Circuit) -> Iterator[tuple[str, Join]]:
+    return ((name, join) for name, joins in circuit.consumers.items() for join in joins)
 
-    Called when everything is bound, before the connections are noted in the deployment.
+
+def open_anew(deployment: Deployment, circuit: Circuit) -> None:
+    """Forget how far the old streams of ports had come that are connected elsewhere now.
+
+    Called when everything is bound, before the deployment notes the connections.
     """
-    joins = [(name, join) for name, found in circuit.consumers.items() for join in found]
-    moved = [join for name, join in joins if deployment.joined.get(join.name, name) != name]
+    moved = [join for name, join in _fed(circuit) if deployment.joined.get(join.name, name) != name]
     deployment.inlets.drop_marks([join.name for join in moved])
     for join in moved:
         component, port = join.component, join.port.name
@@ -121,13 +126,12 @@ def _end_comes(deployment: Deployment, circuit: Circuit, name: str) -> bool:
 
 
 def _homeless(deployment: Deployment, circuit: Circuit) -> Iterator[tuple[QueueChannel, str]]:
-    """Inserted queues that hold something, and whose port is connected elsewhere now."""
-    joins = [(name, join) for name, found in circuit.consumers.items() for join in found]
-    there = {edge_key(name, join) for name, join in joins} | {before_key(name) for name in circuit.channels}
+    """The inserted queues that hold something, and whose port is connected elsewhere now."""
+    there = {edge_key(name, join) for name, join in _fed(circuit)} | {before_key(name) for name in circuit.channels}
     for place, queue in deployment.inserted.items():
         if place in there or not isinstance(queue, QueueChannel) or not queue.entries:
             continue
         port = place.rpartition(" -> ")[2]
-        for name, join in joins:
+        for name, join in _fed(circuit):
             if join.name == port and not join.port.pulled:  # a port that pulls knows its earlier queues itself
                 yield queue, in_front_of(circuit, name, join)

@@ -27,7 +27,7 @@ from tests.change.tools import (
     whole,
     writing,
 )
-from tests.rig import eventually
+from tests.rig import PATIENCE, eventually
 
 
 @slet
@@ -95,7 +95,7 @@ def test_a_traceback_begins_in_the_slet(platform, source, policy):
         suspended(platform, "app", "c")
         failed = platform.kept_item("app", "c")
         with pytest.raises(ComponentFailed) as told:
-            platform.wait("app", 0)
+            platform.wait("app", PATIENCE)
         frames = traceback.extract_tb(told.value.__cause__.__traceback__)
         assert [frame.name for frame in frames] == ["reserved", "refusing"]
     last = failed.traceback.rpartition("Traceback (most recent call last):\n")[2]
