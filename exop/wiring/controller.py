@@ -146,7 +146,10 @@ class WiringController:
         if all(name in before.circuit.channels and name in circuit.channels for name in channels) and all(
             interchangeable(before.circuit, circuit, node) for node in nodes
         ):
-            region = Region.callers(before, circuit, nodes, channels)
+            # The condition of a line that is pending on a channel reads the items as its producers type them.
+            left = (name for node in nodes for _, name in circuit.outputs(circuit.nodes[node].component))
+            watched = {name for name in left if deployment.ledger.asked[name].pending}
+            region = Region.callers(before, circuit, nodes, watched.union(channels))
             joined: Iterable[str] = {name for node in nodes for name in circuit.nodes[node].ports.values()}
         else:
             region = Region.parts(before, circuit, nodes, channels, _standing(deployment))

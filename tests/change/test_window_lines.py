@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
@@ -354,3 +354,42 @@ def test_what_is_closed_at_once_leaves_at_once(platform):
     tap.shut()
     finish(platform, "app")
     assert seen == [span(1, 10), span(11, 13), span(14, 23)]
+
+
+class Row(TypedDict):
+    """A report as a dictionary."""
+
+    time: int
+
+
+@slet
+def as_report(number: int) -> Report:
+    """Make a report."""
+    return Report(number)
+
+
+@slet
+def as_row(number: int) -> Row:
+    """Make a row."""
+    return {"time": number}
+
+
+def test_a_producer_with_another_item_type_takes_its_place(platform):
+    """The pending condition reads the items of the successor: a report by its attribute, a row by its key."""
+    sizes: list[int] = []
+
+    @slet
+    def size(pieces: list[Any]) -> None:
+        sizes.append(len(pieces))
+
+    tap = Tap()
+    app = Application("app")
+    pieces = app.channel("pieces", kind="window", count=5)
+    app.add("b", as_report, number=app.add("a", tap.source()), out=pieces)
+    app.add("c", size, pieces=pieces)
+    platform.apply(app.build().configure("pieces", count=2, when="item.time > 10"))
+    changed(platform, "app", lambda mesh: mesh.replace("b", as_row))
+    tap.let(14)
+    tap.shut()
+    finish(platform, "app")
+    assert sizes == [5, 5, 2, 2]
