@@ -104,11 +104,17 @@ class Changes:
     def _slow(self, plan: Plan) -> list[str]:
         """Return the nodes whose successors have to catch up beside the old slets; refuse a stall without consent."""
         found = []
-        for step, reason in self._tried(plan):
-            if reason is None:
-                found.append(step.node)
-            elif not plan.stall:
-                raise PlanError(f"{_stall(plan, step, reason)}; nothing has happened; {CURE}")
+        try:
+            for step, reason in self._tried(plan):
+                if reason is None:
+                    found.append(step.node)
+                elif not plan.stall:
+                    raise PlanError(f"{_stall(plan, step, reason)}; nothing has happened; {CURE}")
+        except ExopError:
+            running = self._running.deployed.get(plan.after.name)
+            if running is not None:
+                renewed(plan, running)  # it was tried on what another change has made meanwhile
+            raise
         return found
 
     def _tried(self, plan: Plan) -> Iterator[tuple[Step, PlanError | None]]:
@@ -128,7 +134,7 @@ class Changes:
                 continue  # it makes its state beside the stream anyway
             if plan.took.get(step.node, 0.0) <= plan.pause:
                 with changing(running.name):
-                    plan.took[step.node] = _duration(step, running, plan.pause, plan.patience)
+                    plan.took[step.node] = _duration(step, running, old, plan.pause, plan.patience)
             if plan.took[step.node] > plan.pause:
                 yield step, _obstacle(plan, step, old)
 
@@ -282,10 +288,10 @@ def finished(application: str) -> PlanError:
     )
 
 
-def _duration(step: Step, running: Deployment, pause: float, seconds: float) -> float:
+def _duration(step: Step, running: Deployment, old: Component, pause: float, seconds: float) -> float:
     """Hand a state over on a copy while the stream runs; returns the seconds that it took."""
     assert step.state is not None
-    old, copy, took = running.components[step.node], capture(running, step.node, seconds), LONGER
+    copy, took = capture(running, step.node, seconds), LONGER
     for _ in range(TRIES):  # one may take long because the machine is busy
         begin = time.perf_counter()
         taken(step.state, old, copy, seconds, interruptible=True)

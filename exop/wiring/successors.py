@@ -204,9 +204,9 @@ def capture(deployment: Deployment, node: str, timeout: float = PATIENCE) -> Mem
         MeshError: its slet keeps no memento.
         PlanError: a driver did not come to a safe point in time.
     """
-    memento_of(f"{deployment.name}.{node}", deployment.mesh.node(node).slet)
     found: list[Callable[[], Memento]] = []
     with deployment.changing:
+        memento_of(f"{deployment.name}.{node}", deployment.mesh.node(node).slet)
         component = deployment.components[node]
         outside = [component.driver] if isinstance(component.driver, SourceDriver) else []
         running = (component.driver, component.pusher, *component.pullers)

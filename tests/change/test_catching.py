@@ -8,7 +8,7 @@ from functools import reduce
 import pytest
 
 from exop import Memento, Platform, Shadow, slet
-from exop.errors import ComponentFailed, PlanError
+from exop.errors import ComponentFailed, PlanError, StaleMesh
 from exop.hosts.together import change_together
 from exop.remoting.planned import as_data
 from exop.wiring.plan import Plan
@@ -284,3 +284,30 @@ def test_a_stall_in_one_of_several_applications_needs_consent(platform, seen):
     change_together(platform._applications, [plan.bounded(stall=True) for plan in plans])
     assert platform.mesh("sink").node("b").slet.name == "noting_too"
     completed(platform, seen)
+
+
+@pytest.mark.parametrize("edit", ["replace", "remove"])
+def test_what_was_replaced_while_the_hand_over_was_tried_is_stale(platform, seen, edit):
+    """The other change was first; the error does not speak of the slet that has left, and has no state any more."""
+    UPGRADE.beside = lambda: UPGRADE.calls == 1
+    mesh = platform.mesh("app")
+    other = mesh.replace("b", noting_on) if edit == "replace" else mesh.remove("b").rewire("c", x="a")
+
+    def refused() -> None:
+        with pytest.raises(StaleMesh):
+            replaced(platform)
+
+    with in_thread(refused):
+        assert UPGRADE.waits.wait(PATIENCE)
+        platform.apply(other)
+        UPGRADE.gate.set()
+    grows(seen)
+    end(platform, "app")
+    whole(seen)
+
+
+@slet
+def noting_on(x: int, kept: Old) -> int:
+    """The same as `old`, by other code."""
+    kept.digest = digest(kept.digest, x)
+    return x
