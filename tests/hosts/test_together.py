@@ -28,6 +28,7 @@ from exop.runtime.drivers.base import current_driver
 from exop.runtime.store import Store
 from exop.stock.slets import count_up
 from exop.wiring.change import Change
+from exop.wiring.participant import Phase
 from tests.rig import PATIENCE, eventually
 
 
@@ -185,14 +186,17 @@ def goes_on(deployment: Any) -> None:
 
 def interfere(monkeypatch: pytest.MonkeyPatch, step: str, action: Any) -> None:
     """Let *action* be done in a step of the application b, before it."""
-    original = getattr(Change, step)
+    take = Change._take
 
-    def interfered(self: Change) -> None:
-        if self.name == "b":
-            action()
-        original(self)
+    def taking(self: Change, start: Phase, do: Any, end: Phase) -> None:
+        def both() -> None:
+            if self.name == "b" and do.func.__name__ == step:
+                action()
+            do()
 
-    monkeypatch.setattr(Change, step, interfered)
+        take(self, start, both, end)
+
+    monkeypatch.setattr(Change, "_take", taking)
 
 
 def fail(*_: Any) -> None:
@@ -200,7 +204,7 @@ def fail(*_: Any) -> None:
     raise PlanError("not now")
 
 
-@pytest.mark.parametrize("step", ["_prepare", "_stage", "_hold", "the store"])
+@pytest.mark.parametrize("step", ["prepare", "stage", "_hold", "the store"])
 def test_one_that_fails_at_any_step_keeps_all_as_they_were(step, monkeypatch, tmp_path: Path):
     """The error is the one of that step; the streams, the registry and the state directory are as before."""
     with stored(tmp_path) as platform:
@@ -228,7 +232,7 @@ def test_one_that_fails_at_any_step_keeps_all_as_they_were(step, monkeypatch, tm
 def test_one_that_hangs_holds_the_others_until_the_deadline_only(monkeypatch):
     """At the time-out they run on as they were, while it still hangs; the error names it."""
     hanging, go_on = threading.Event(), threading.Event()
-    begin, prepare = time.monotonic(), Change._prepare
+    begin, prepare = time.monotonic(), Change.prepare
 
     def clock() -> float:
         """No time passes before it hangs; the deadline has passed then."""
@@ -240,7 +244,7 @@ def test_one_that_hangs_holds_the_others_until_the_deadline_only(monkeypatch):
         prepare(self)
 
     monkeypatch.setattr(together, "time", SimpleNamespace(monotonic=clock))
-    monkeypatch.setattr(Change, "_prepare", prepare_patiently)
+    monkeypatch.setattr(Change, "prepare", prepare_patiently)
     with Platform() as platform, ThreadPoolExecutor(1) as pool:
         a, b = run(platform, "a", "b")
         made = [platform.plan(platform.mesh(name).replace("check", other)) for name in "ab"]
