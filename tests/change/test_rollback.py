@@ -7,6 +7,7 @@ import pytest
 from exop import Application, Shadow, slet
 from exop.errors import PlanError, ShadowFailed, UnknownName
 from exop.model.mesh import ChannelSpec
+from exop.wiring import change as changing
 from tests.change.tools import (
     Sum,
     Tap,
@@ -194,6 +195,28 @@ def test_a_trial_leaves_it(platform):
         platform.plan(platform.mesh("app").replace("b", wrong)).apply(shadow=Shadow(items=20))
     grows(seen)
     assert kept(platform) is not None
+    platform.rollback("app", "b")
+    grows(seen)
+    end(platform, "app")
+    whole(seen)
+    assert platform.deployment("app").components["b"].state.total == sum(seen)
+
+
+def test_a_change_that_is_undone_leaves_it(platform, monkeypatch):
+    """A replacement that would keep the successor fails: the predecessor gets every item all the same."""
+
+    def fail(name: str) -> None:
+        if name == "rebind-after":
+            raise RuntimeError("refused behind the bind")
+
+    seen: list[int] = []
+    platform.apply(chain("app", endless, summing, writing(seen)).build())
+    keep(platform, summing_too)
+    with monkeypatch.context() as patch:
+        patch.setattr(changing, "failpoint", fail)
+        with pytest.raises(RuntimeError, match="behind the bind"):
+            keep(platform, summing)
+    grows(seen)
     platform.rollback("app", "b")
     grows(seen)
     end(platform, "app")

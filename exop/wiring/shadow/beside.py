@@ -61,11 +61,11 @@ class Kept(Follower):
         self.until = 0.0
         self._over = over
         self._ended = threading.Event()
-        as_before = remembered(predecessor)
+        as_before, before = remembered(predecessor), predecessor.tap  # that of its own predecessor, perhaps
 
         def drop() -> None:
             as_before()
-            predecessor.tap = None
+            predecessor.tap = before
             self.tap.untie()
 
         undo.append(drop)
