@@ -134,10 +134,12 @@ class Inlets:
                 if givers != {runner}:
                     runner.prompt()
 
-    def exchange(self, concerned: Callable[[str], bool], change: Callable[[Any], Any]) -> None:
-        """Put what *change* gives in the place of every payload at the places concerned; every driver is parked."""
-        for place, inlet in self._inlets.items():
-            if isinstance(place, str) and concerned(place):
+    def exchange(
+        self, concerned: Callable[[str], bool], drivers: Collection[Driver], change: Callable[[Any], Any]
+    ) -> None:
+        """Apply *change* to every payload that waits for *drivers*, which are parked, at the places concerned."""
+        for place, inlet in list(self._inlets.items()):
+            if inlet.runner in drivers and isinstance(place, str) and concerned(place):
                 inlet.items = deque(replace(one, payload=change(one.payload)) for one in inlet.items)
 
     def drop_marks(self, places: Collection[str]) -> None:

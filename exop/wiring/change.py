@@ -7,16 +7,18 @@ close) is logged: the change is made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import filterfalse
 
+from exop.model.handover import new_version
 from exop.model.lifecycle import Event, State
 from exop.model.mesh import Mesh
 from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver, ThreadDriver
 from exop.runtime.drivers.worker import Worker
@@ -112,7 +114,7 @@ class Change(Participant):
         give_way()
         pause = self._pause.begin()
         stopped = partial(self._successors.open_late, pause)
-        pause.restrict(region.drivers(self.deployment))
+        pause.restrict(self._concerned(region))
         Drain(pause, self._old, region, stopped, self._undo).stage()
 
     def _survey(self) -> Region:
@@ -128,8 +130,26 @@ class Change(Participant):
         gone = [spec.name for spec in changes.channels_removed]
         circuit = self.wiring.current(self.deployment).circuit
         circuit = circuit.patched(placed, self._successors.channels.values(), gone)
-        channels = [*gone, *self._successors.channels, *(new.name for _, new in changes.channels_changed)]
+        changed = [new.name for _, new in changes.channels_changed]
+        channels = {*gone, *self._successors.channels, *changed, *self._read()}
         return self.wiring.region(self.deployment, circuit, {step.node for step in self.plan.steps}, channels)
+
+    def _concerned(self, region: Region) -> list[Driver]:
+        """The drivers of the region, and those that may bring a pending line into effect: that alters the mesh."""
+        deployment, mesh = self.deployment, self.deployment.mesh
+        nodes = [name for name in self.wiring.current(deployment).circuit.nodes if mesh.nodes[name].pending]
+        channels = [channel.name for channel in mesh.channels.values() if channel.pending]
+        drivers = dict.fromkeys(region.drivers(deployment))
+        if nodes or channels:
+            drivers |= dict.fromkeys(self.wiring.region(deployment, None, nodes, channels).drivers(deployment))
+        return sorted(drivers, key=lambda driver: driver.rank)
+
+    def _read(self) -> Iterator[str]:
+        """The channels whose contents are read or made anew in the cut: nothing is pushed into them then."""
+        for step in self.plan.steps:
+            before, after = step.before, step.after
+            if before is not None and after is not None and (after.rebuild is not None or new_version(before, after)):
+                yield from after.inputs().values()
 
     def cut(self, *, then_commit: bool = False) -> None:
         """Park the drivers, hand over and bind; they stay parked, and control comes back to the caller.

@@ -140,7 +140,7 @@ class _Contents:
                 self._move_component(component)
             if not self._channels.isdisjoint(component.node.outputs().values()):
                 fed.add(component.driver)
-        self._exchange(partial(deployment.inlets.exchange, self._leads_to_them))
+        self._exchange(partial(deployment.inlets.exchange, self._leads_to_them, drivers))
         for driver in drivers:
             if isinstance(driver, SourceDriver) and driver.hand is not None and driver in fed:
                 self._undo.append(partial(setattr, driver, "hand", driver.hand))

@@ -152,6 +152,24 @@ def test_what_waits_between_log_and_slet_is_not_replayed():
     whole(seen, 50)
 
 
+def test_under_load_behind_a_queue():
+    """While the source goes on, the log and the queue behind it are read at one moment: no item is replayed twice."""
+    seen: list[int] = []
+    with Platform() as platform:
+        app = Application("line")
+        kept = app.channel("kept", kind="log", keep="all", replay=True)
+        app.add("source", endless, out=kept)
+        app.add("other", writing([]), x=kept)
+        mesh = platform.apply(app.build())
+        platform.apply(_added(mesh, summing, seen))
+        for successor in (remembering, summing, remembering, summing, remembering):
+            grows(seen, 500)
+            changed(platform, "line", lambda mesh, to=successor: mesh.replace("sum", to, rebuild="log"))
+        end(platform, "line")
+        assert state_of(platform).numbers == seen
+    whole(seen)
+
+
 def _added(mesh, first, seen):
     """The mesh with one more branch behind the log."""
     node = Node("sum", spec_of(first), {}, {"x": "kept", "out": "sums"})

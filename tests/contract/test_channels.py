@@ -348,6 +348,21 @@ def test_what_is_kept_can_be_exchanged(kind):
     channel.close()
 
 
+def test_what_waits_in_a_queue_can_be_exchanged_while_more_comes():
+    """The driver that fills it need not be parked; what comes meanwhile is not exchanged."""
+    channel = class_of("queue")("c")
+    entry = channel.entry([Outlet("port", Log().entry)])
+    entry.push(1)
+    entry.push_batch([2, 3])
+
+    def replaced(one: Any) -> Any:
+        entry.push(9)
+        return 0
+
+    channel.exchange(replaced)
+    assert channel.capture()["entries"] == [("item", 0), ("batch", 0), ("item", 9), ("item", 9)]
+
+
 # What the wiring asks of a boundary between drivers.
 
 

@@ -170,6 +170,21 @@ def test_another_stream_comes_to_a_port():
     assert finished(inlets) == [("a.x", 1), ("b.x", EndOfStream())]
 
 
+def test_payloads_are_exchanged_where_the_driver_is_parked():
+    """Others go on meanwhile, and may have work kept at new places."""
+    inlets = bound("a.x", "b.x")
+    inlets.keep(ONE, pushes(("a.x", 1)))
+    inlets.keep(OTHER, pushes(("b.x", 1)))
+
+    def change(payload):
+        inlets.keep(OTHER, pushes(("c.x", 1)))
+        return payload + 1
+
+    inlets.exchange(lambda place: True, {ONE}, change)
+    assert left(inlets) == [("a.x", 2)]
+    assert left(inlets, OTHER) == [("c.x", 1), ("b.x", 1)]
+
+
 def test_posting_costs_the_same_however_much_waits_already():
     """An engine with many undelivered results, among many drivers that have unfinished work: counted in calls."""
     inlets, counts = bound("a.x"), []

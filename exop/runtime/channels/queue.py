@@ -355,8 +355,8 @@ class QueueChannel(Buffered):
         self._put(self.entries.extendleft, reversed(entries))
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
-        """Apply *replace* to every item and batch that waits."""
-        for place, entry in enumerate(self.entries):
+        """Apply *replace* to every item and batch that waits; nothing is taken meanwhile, though more may come."""
+        for place, entry in enumerate(list(self.entries)):
             if type(entry) is not Packet:
                 self.entries[place] = replace(entry)
             elif entry.kind is not Kind.CONTROL:
