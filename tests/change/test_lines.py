@@ -446,6 +446,33 @@ def test_it_fires_while_a_change_is_prepared(platform):
     assert seen == expected((50, 2), (80, 3), last=100)
 
 
+def test_it_does_not_fire_elsewhere_while_a_change_is_bound(platform, monkeypatch):
+    """A change elsewhere in the application is about to enter its mesh: the line waits, and is not forgotten."""
+    seen: list[Any] = []
+    tap = Tap()
+    app = Application("app")
+    app.add("c", writing(seen), x=app.add("b", scale, x=app.add("a", tap.source())))
+    app.add("other", writing([]), x=app.add("plain", scale, x=app.add("e", count_to, to=10)))
+    platform.apply(app.build().configure("b", by=2, when="x >= 5"))
+    tap.let(4)
+    eventually(lambda: len(seen) == 4)
+    source = platform.deployment("app").components["a"].driver
+
+    def come(name: str) -> None:
+        if name == "rebind-before":
+            tap.let(1)
+            eventually(lambda: source.closed or not platform.mesh("app").node("b").pending)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("exop.wiring.change.failpoint", come)
+        changed(platform, "app", lambda mesh: mesh.replace("plain", scale_too))
+    eventually(lambda: not platform.mesh("app").node("b").pending)
+    assert platform.mesh("app").node("b").settings["by"] == 2
+    tap.shut()
+    finish(platform, "app")
+    assert seen == [(1, 1), (2, 1), (3, 1), (4, 1), (5, 2)]
+
+
 def test_a_change_that_fails_takes_nothing_back(platform):
     """What has taken effect while a change was prepared stays, though the change is undone."""
     seen: list[Any] = []
