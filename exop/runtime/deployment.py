@@ -60,7 +60,7 @@ class Deployment:
     def __init__(self, mesh: Mesh) -> None:
         self.mesh, self.name = mesh, mesh.name
         self.components: dict[str, Component] = {}
-        self._attended = Attended()
+        self._attended, self._placing = Attended(), threading.Lock()
         self.channels: dict[str, Channel] = {}
         self.inserted: dict[str, Buffered] = {}
         self.reasons: dict[str, str] = {}
@@ -85,12 +85,13 @@ class Deployment:
 
     def place(self, components: dict[str, Component], nodes: Iterable[str]) -> None:
         """Let *components* be those of the application from now on; they differ from those before at these *nodes*."""
-        self.components = components
-        for node in nodes:
-            if node in components:
-                self._attended.note(components[node])
-            else:
-                self._attended.forget(node)
+        with self._placing:
+            self.components = components
+            for node in nodes:
+                if node in components:
+                    self._attended.note(components[node])
+                else:
+                    self._attended.forget(node)
 
     def drivers(self) -> list[Driver]:
         """All drivers, from upstream to downstream."""
@@ -223,8 +224,9 @@ class Deployment:
 
     def changed(self, component: Component) -> None:
         """A component's state has changed: perhaps everything has ended, or a cycle has."""
-        if self.components.get(component.node.name) is component:
-            self._attended.note(component)
+        with self._placing:
+            if self.components.get(component.node.name) is component:
+                self._attended.note(component)
         self.check_finished()
         if component.status is State.ENDED:
             self.nudge()

@@ -54,9 +54,9 @@ class Sampler:
     def add(self, look: Callable[[], bool]) -> None:
         """Call *look* from now on."""
         with self._lock:
-            self._looks.append(look)
-            if len(self._looks) == 1:
+            if not self._looks:  # it waits for the lock before it finds that it has nothing to call
                 threading.Thread(target=self._run, name="exop sampler", daemon=True).start()
+            self._looks.append(look)
 
     def _run(self) -> None:
         pause = threading.Event()
@@ -91,6 +91,8 @@ CLOSED: Final = (State.ENDED, State.STOPPED, State.DESTROYED)
 class Attended(dict[str, Component]):
     """The components to look at, by node: with a driver, a time-out per item, `make_visible`, or a failure.
 
+    One thread at a time changes it (`Deployment` has the lock); others read it meanwhile.
+
     Attributes:
         unended: The components whose stream has not ended.
         open: Those of them that are not closed either.
@@ -100,28 +102,25 @@ class Attended(dict[str, Component]):
         super().__init__()
         self.unended: dict[str, Component] = {}
         self.open: dict[str, Component] = {}
-        self._lock = threading.Lock()
 
     def forget(self, node: str) -> None:
         """Forget a node that has no component any more."""
-        with self._lock:
-            for found in (self, self.unended, self.open):
-                found.pop(node, None)
+        for found in (self, self.unended, self.open):
+            found.pop(node, None)
 
     def note(self, component: Component) -> None:
         """Add a component, or take it out, according to its present state."""
-        with self._lock:
-            drives = component.driver is not None or bool(component.pullers)
-            failed, patient = component.status is State.FAILED, component.node.patience is not None
-            for found, wanted in (
-                (self, drives or patient or failed or shows(component)),
-                (self.unended, component.status is not State.ENDED),
-                (self.open, component.status not in CLOSED),
-            ):
-                if wanted:
-                    found[component.node.name] = component
-                else:
-                    found.pop(component.node.name, None)
+        drives = component.driver is not None or bool(component.pullers)
+        failed, patient = component.status is State.FAILED, component.node.patience is not None
+        for found, wanted in (
+            (self, drives or patient or failed or shows(component)),
+            (self.unended, component.status is not State.ENDED),
+            (self.open, component.status not in CLOSED),
+        ):
+            if wanted:
+                found[component.node.name] = component
+            else:
+                found.pop(component.node.name, None)
 
 
 @dataclass

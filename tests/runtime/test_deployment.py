@@ -487,3 +487,28 @@ def test_an_application_that_was_closed_is_finished_and_is_over_only_when_all_ha
         deployment.place({"one": one}, ["one"])
         deployment.check_finished()
         assert (found, deployment.finished.is_set()) == (over, finished)
+
+
+def test_a_state_that_changes_while_its_component_is_replaced_is_not_that_of_the_successor():
+    """The application is finished when the successor has ended, whatever its predecessor was."""
+    deployment, placing = Deployment(Mesh("one")), []
+    node = SimpleNamespace(name="one", patience=None)
+    old, new = (
+        SimpleNamespace(status=status, driver=None, pullers=[], node=node, instance=None)
+        for status in (State.ACTIVE, State.ENDED)
+    )
+
+    class Replaced(dict[str, SimpleNamespace]):
+        def get(self, name: str) -> SimpleNamespace | None:  # type: ignore[override]
+            found = super().get(name)
+            if not placing:
+                placing.append(threading.Thread(target=deployment.place, args=({"one": new}, ["one"])))
+                placing[0].start()
+                placing[0].join(0.1)  # it waits until the state is noted
+            return found
+
+    deployment.place(Replaced(one=old), ["one"])
+    deployment.changed(old)
+    placing[0].join(PATIENCE)
+    deployment.check_finished()
+    assert deployment.finished.is_set()

@@ -12,7 +12,7 @@ from exop.model.filter import where
 from exop.model.lifecycle import State
 from exop.model.properties import HANGS, NAME
 from exop.runtime.budget import UserCalls
-from exop.runtime.watchdog import Visibility, Watchdog, inside
+from exop.runtime.watchdog import Sampler, Visibility, Watchdog, inside
 from tests.change.tools import chain, changed, count_to, end, finish, plain, writing
 from tests.rig import PATIENCE, Gate, eventually, threads_leave
 
@@ -393,3 +393,18 @@ def test_a_slet_that_hangs_while_it_makes_its_output_visible_holds_up_nothing_el
         now += 2.0
     assert (hanging.calls, good.calls) == (1, 2)
     hanging.gate.set()
+
+
+def test_applications_are_looked_at_as_soon_as_there_can_be_a_thread(monkeypatch):
+    """The system had no thread for the first application: the next one tries again."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    sampler, looked = Sampler(), threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError):
+            sampler.add(lambda: False)
+    sampler.add(looked.set)  # returns None: once is enough
+    assert looked.wait(PATIENCE)
