@@ -18,7 +18,6 @@ from exop.model.mesh import Mesh
 from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
-from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver, ThreadDriver
 from exop.runtime.drivers.worker import Worker
@@ -35,7 +34,7 @@ from exop.wiring.channels import move_contents, settle_channels
 from exop.wiring.circuit import inside
 from exop.wiring.controller import Complete, WiringController
 from exop.wiring.drain import Drain, check_ends, check_inlets, check_left, check_level, put_out, take_over
-from exop.wiring.lines import caught_up, remembered, settle_fired, settle_ready
+from exop.wiring.lines import caught_up, may_fire, remembered, settle_fired, settle_ready
 from exop.wiring.participant import Participant, Phase, transition
 from exop.wiring.plan import Plan, Step
 from exop.wiring.region import Region
@@ -114,7 +113,9 @@ class Change(Participant):
         give_way()
         pause = self._pause.begin()
         stopped = partial(self._successors.open_late, pause)
-        pause.restrict(self._concerned(region))
+        # A pending line that took effect meanwhile would alter the mesh, too.
+        drivers = dict.fromkeys([*region.drivers(self.deployment), *may_fire(self.deployment, self.wiring)])
+        pause.restrict(sorted(drivers, key=lambda driver: driver.rank))
         Drain(pause, self._old, region, stopped, self._undo).stage()
 
     def _survey(self) -> Region:
@@ -133,16 +134,6 @@ class Change(Participant):
         changed = [new.name for _, new in changes.channels_changed]
         channels = {*gone, *self._successors.channels, *changed, *self._read()}
         return self.wiring.region(self.deployment, circuit, {step.node for step in self.plan.steps}, channels)
-
-    def _concerned(self, region: Region) -> list[Driver]:
-        """The drivers of the region, and those that may bring a pending line into effect: that alters the mesh."""
-        deployment, mesh = self.deployment, self.deployment.mesh
-        nodes = [name for name in self.wiring.current(deployment).circuit.nodes if mesh.nodes[name].pending]
-        channels = [channel.name for channel in mesh.channels.values() if channel.pending]
-        drivers = dict.fromkeys(region.drivers(deployment))
-        if nodes or channels:
-            drivers |= dict.fromkeys(self.wiring.region(deployment, None, nodes, channels).drivers(deployment))
-        return sorted(drivers, key=lambda driver: driver.rank)
 
     def _read(self) -> Iterator[str]:
         """The channels whose contents are read or made anew in the cut: nothing is pushed into them then."""

@@ -13,6 +13,7 @@ from exop.model.lines import fired_channel, fired_node
 from exop.model.mesh import Mesh, Node
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.base import Driver
 from exop.runtime.lines import Firing
 from exop.wiring.controller import WiringController
 from exop.wiring.plan import Plan, make_plan
@@ -101,6 +102,14 @@ def remembered(component: Component) -> Undo:
             component.configure(node)
 
     return bring_back
+
+
+def may_fire(deployment: Deployment, wiring: WiringController) -> list[Driver]:
+    """Return the drivers that may bring pending lines into effect."""
+    mesh, circuit = deployment.mesh, wiring.current(deployment).circuit
+    nodes = [one.name for one in mesh.nodes.values() if one.pending and one.name in circuit.nodes]
+    channels = [one.name for one in mesh.channels.values() if one.pending and one.name in circuit.channels]
+    return wiring.region(deployment, None, nodes, channels).drivers(deployment) if nodes or channels else []
 
 
 def settle_fired(deployment: Deployment, since: int, mesh: Mesh, undo: list[Undo]) -> None:
