@@ -26,7 +26,7 @@ from exop.wiring.shadow.follower import Companions, Follower, Undo, as_far, reme
 from exop.wiring.shadow.trial import Run
 from exop.wiring.successors import leave
 
-#: Seconds to wait for the end of a proof that is given up.
+#: Seconds to wait for the end of a run that is given up.
 LEAVING = 10.0
 #: Changes of a node after which its kept predecessor cannot follow it any further.
 ENDING = ("replace", "remove", "configure", "arm")
@@ -141,14 +141,14 @@ class Beside:
         self._manager = manager
         self._wiring = wiring
         self._turn = turn
-        self._proofs: dict[str, Run] = {}
+        self._runs: dict[str, Run] = {}
         self._kept: dict[tuple[str, str], tuple[Deployment, Kept]] = {}
         self._last: dict[str, dict[str, Any]] = {}
 
-    def check_free(self, application: str, proof: Run | None = None) -> None:
-        """Refuse to change an application while successors run beside it, unless they are those of *proof*."""
-        running = self._proofs.get(application)
-        if running is not None and running is not proof:
+    def check_free(self, application: str, run: Run | None = None) -> None:
+        """Refuse to change an application while successors run beside it, unless they are those of *run*."""
+        running = self._runs.get(application)
+        if running is not None and running is not run:
             raise PlanError(
                 f"{running}; wait until that is over, or give it up: `exop rollback --abandon {application}` "
                 f"(platform.abandon_proof)"
@@ -156,20 +156,20 @@ class Beside:
 
     def begin(self, deployment: Deployment, plan: Plan, slow: Collection[str]) -> Run:
         """Begin a run; it refuses other changes until `over`."""
-        proof = self._proofs[deployment.name] = Run(deployment, self._manager, self._wiring, plan, slow)
-        return proof
+        run = self._runs[deployment.name] = Run(deployment, self._manager, self._wiring, plan, slow)
+        return run
 
-    def over(self, proof: Run) -> None:
+    def over(self, run: Run) -> None:
         """Accept other changes again."""
-        application = proof.plan.after.name
-        if proof.plan.shadow is not None:
-            self._last[application] = proof.status()
-        if self._proofs.get(application) is proof:
-            del self._proofs[application]
+        application = run.plan.after.name
+        if run.plan.shadow is not None:
+            self._last[application] = run.status()
+        if self._runs.get(application) is run:
+            del self._runs[application]
 
-    def companions(self, plan: Plan, proof: Run | None = None, back: Kept | None = None) -> Companions:
+    def companions(self, plan: Plan, run: Run | None = None, back: Kept | None = None) -> Companions:
         """Return the successors that take a place in this change, and the predecessors that run on."""
-        trials = proof.trials if proof is not None else []
+        trials = run.trials if run is not None else []
         ready: dict[str, Follower] = {trial.step.node: trial for trial in trials if not trial.diverted}
         if back is not None:
             ready[back.node.name] = back
@@ -214,11 +214,11 @@ class Beside:
         return dataclasses.replace(made, steps=steps), kept
 
     def abandon(self, application: str, reason: str) -> bool:
-        """Give up the proof that is under way, and wait until that is done; returns whether there was one."""
-        proof = self._proofs.get(application)
-        if proof is not None:
-            proof.abort(reason, LEAVING)
-        return proof is not None
+        """Give up the run that is under way, and wait until that is done; returns whether there was one."""
+        run = self._runs.get(application)
+        if run is not None:
+            run.abort(reason, LEAVING)
+        return run is not None
 
     def stop(self, application: str) -> None:
         """Let nothing run beside an application any more: it is removed."""
@@ -236,9 +236,9 @@ class Beside:
 
     def status(self, application: str) -> dict[str, Any]:
         """Return the slets beside an application as plain data: `shadow` (on trial), `proof` (the last one), `kept`."""
-        proof = self._proofs.get(application)
+        run = self._runs.get(application)
         found = {
-            "shadow": proof.status() if proof is not None else {},
+            "shadow": run.status() if run is not None else {},
             "proof": self._last.get(application),
             "kept": {node: one.plain() for node, one in self._kept_of(application)},
         }
