@@ -65,7 +65,7 @@ class Database:
                     with self.transaction(*names) as database:
                         tables.upgrade(database)
             except BaseException:
-                self.connection.close()
+                self.close()
                 raise
         except (sqlite3.Error, OSError) as problem:
             raise unusable(self.path, problem) from problem
