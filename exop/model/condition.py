@@ -69,7 +69,7 @@ _OTHERWISE: Final = "a condition has comparisons, arithmetic, and/or/not, in, li
 
 @dataclass(frozen=True)
 class Names:
-    """What the names in a condition may stand for.
+    """The possible values of the names in a condition.
 
     Attributes:
         place: The node or channel that is configured; named in errors.

@@ -1,4 +1,4 @@
-"""What travels: items, batches of them, and the control items that travel in band with them."""
+"""Items, batches of items, and the control items that travel in band with them."""
 
 from __future__ import annotations
 

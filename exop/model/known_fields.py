@@ -29,7 +29,7 @@ class Fields:
 
 
 def known_fields(carried: PortType | None) -> Fields:
-    """What is known of the items of a port."""
+    """Return the known fields of the items of a port."""
     if carried is None:
         return Fields()
     if carried.form == "columns":

@@ -9,7 +9,7 @@ from exop.errors import LifecycleError
 
 
 class State(StrEnum):
-    """Where a component is in its life (paper §2.4)."""
+    """The state of a component in its life cycle (paper §2.4)."""
 
     CREATED = "created"
     OPENING = "opening"
@@ -23,7 +23,7 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """What can happen to a component."""
+    """An event in the life cycle of a component."""
 
     OPEN = "open"
     OPENED = "opened"

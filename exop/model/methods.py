@@ -28,7 +28,7 @@ from exop.model.tie import Tie
 
 @dataclass
 class Fields:
-    """What the fields of a class are."""
+    """The kinds of a class's fields."""
 
     inputs: list[PortSpec] = field(default_factory=list)
     outputs: dict[str, PortType] = field(default_factory=dict)
@@ -90,7 +90,7 @@ def read_methods(cls: type) -> list[tuple[PortSpec, Result, PortType | None]]:
 
 
 def join_outputs(name: str, leaving: list[PortType]) -> PortType:
-    """What leaves by `out` when several methods return something.
+    """Return the type of `out` when several methods return something.
 
     Raises:
         SletError: items leave by one method and batches or other columns by another.

@@ -1,4 +1,4 @@
-"""Where a slet meets a channel: the handles a slet sees, and the types its ports carry."""
+"""Ports: the handles that a slet uses, and the types that its ports carry."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class InputPort(ABC, Generic[T]):
 
 @dataclass(frozen=True)
 class PortType:
-    """What a port carries, read from an annotation.
+    """The type of the items of a port, read from an annotation.
 
     `item` is the type of one item, `form` how the slet handles it (single items, lists, Arrow columns), `schema` the
     declared `pyarrow.Schema` of columns or `None`. `punctuation` and `end` tell whether the slet sees control items,

@@ -70,9 +70,9 @@ class Tie:
         return payload
 
     def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
-        """What *port* was given from event number *start* on, each payload with the number of its first event.
+        """Return the payloads given to *port* from event number *start* on, each with the number of its first event.
 
-        Without *start*, what is in no batch that was put out. What the engine does not need any more is not kept.
+        Without *start*, those in no batch that was put out. Payloads that the engine needs no more are not kept.
         """
         start = self.committed.inputs.get(port, 0) if start is None else start
         for first, payload in list(self._kept.get(port, ())):

@@ -1,1 +1,1 @@
-"""What runs on this platform: components, drivers, live ports, channels, the store."""
+"""The runtime: components, drivers, live ports, channels, the store."""

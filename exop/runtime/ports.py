@@ -74,7 +74,7 @@ class BufferedOutput(OutputPort[Any]):
         return pending
 
     def capture(self) -> list[tuple[Way, Any]]:
-        """What is kept, as plain data; `restore` takes it back."""
+        """Return the content as plain data; `restore` takes it back."""
         return list(self._pending)
 
     def restore(self, held: Iterable[tuple[Way, Any]]) -> None:
@@ -238,7 +238,7 @@ class PulledInput(InputPort[Any]):
             queue.worker = self.driver
 
     def capture(self) -> dict[str, Any]:
-        """What was taken and not dealt with yet, as plain data; `restore` takes it back."""
+        """Return the items that were taken and not dealt with yet, as plain data; `restore` takes them back."""
         earlier = [entry for queue in self._earlier for entry in queue.capture()["entries"]]
         return {"taken": list(self.taken), "ended": self.ended, "earlier": earlier}
 
