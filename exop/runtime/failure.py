@@ -1,4 +1,4 @@
-"""The policies for an item for which a slet raised: no output of it has left, and it is not lost (design §5 rule 8).
+"""The policies for an item for which a slet raised: no output of it has left, and it is not lost.
 
 The compiled way into a port calls `stuck_at`; a source driver `source_broken`; the way into a channel that refuses an
 item `careful`; a driver that met an error outside of any slet `stranded`. The functions at the end are for users.

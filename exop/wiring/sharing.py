@@ -159,7 +159,7 @@ def independent(value: Any) -> Any:
 def _parts(payload: Any) -> list[Any]:
     """List the mutable parts of a payload: an item, or those of a batch or window, and the list itself."""
     found = [payload, *payload] if isinstance(payload, (list, tuple)) else [payload]
-    return [one for one in found if type(one) not in PLAIN and not isinstance(one, CONTROL) and not _is_columns(one)]
+    return [one for one in found if type(one) not in PLAIN and not isinstance(one, CONTROL) and not is_columns(one)]
 
 
 def values_of(item: Any) -> dict[str, object]:
@@ -172,7 +172,7 @@ def values_of(item: Any) -> dict[str, object]:
         kind = type(value)
         if kind in PLAIN:
             values[place] = repr(value)
-        elif id(value) in seen or _is_columns(value):
+        elif id(value) in seen or is_columns(value):
             values[place] = id(value)
         else:
             seen.add(id(value))
@@ -200,7 +200,7 @@ def _text(value: Any) -> str:
     return repr(sorted(map(repr, value))) if isinstance(value, (set, frozenset)) else repr(value)
 
 
-def _is_columns(value: Any) -> bool:
+def is_columns(value: Any) -> bool:
     """Whether it is a record batch or a table, which are immutable."""
     return hasattr(value, "num_rows") and hasattr(value, "schema")
 

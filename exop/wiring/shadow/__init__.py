@@ -1,1 +1,1 @@
-"""Proven change and rollback: components that run beside a mesh, on the same items (design §6)."""
+"""Proven change and rollback: components that run beside a mesh, on the same items."""

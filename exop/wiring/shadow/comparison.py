@@ -15,7 +15,7 @@ from exop.runtime.convert import as_row
 from exop.runtime.metrics import quantiles
 from exop.shown import RAISED, class_of, described, shown
 from exop.wiring.shadow.taps import Leaving
-from exop.wiring.sharing import PLAIN
+from exop.wiring.sharing import PLAIN, is_columns
 
 #: Differences that are reported at most.
 MOST = 5
@@ -330,11 +330,6 @@ def same(old: Any, new: Any) -> bool:
         return bool(old == new)
     except RAISED:  # values that cannot even be compared are not equal
         return False
-
-
-def is_columns(value: Any) -> bool:
-    """Tell whether a value is a record batch or a table."""
-    return hasattr(value, "num_rows") and hasattr(value, "schema")
 
 
 def same_columns(old: Any, new: Any) -> bool:
