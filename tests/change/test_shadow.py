@@ -364,6 +364,27 @@ def test_a_comparison_that_raises(platform, compare):
     whole(seen)
 
 
+def test_a_comparison_that_hangs_is_refused(platform, monkeypatch):
+    """It hangs in the thread of the successor alone: the trial ends in time, and other changes are accepted again."""
+    monkeypatch.setattr("exop.wiring.shadow.follower.PATIENCE", 0.05)
+    monkeypatch.setattr("exop.wiring.shadow.follower.LEAVING", 0.05)
+    gate = Gate()
+
+    def hanging(old: int, new: int) -> bool:
+        gate.pass_through()
+        return old == new
+
+    seen: list[int] = []
+    platform.apply(chain("app", endless, plain, writing(seen)).build())
+    error = refused(platform, plain_too, Shadow(items=100_000, seconds=20, compare=hanging))
+    assert "too slow" in str(error)
+    grows(seen)
+    platform.apply(platform.mesh("app").replace("b", plain_too))
+    gate.open()
+    end(platform, "app")
+    whole(seen)
+
+
 @pytest.mark.parametrize(
     "given",
     [
