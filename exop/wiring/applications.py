@@ -82,17 +82,16 @@ class Applications:
             StateError: it could not be started again.
         """
         self._check_open(application)
-        found = self.deployed.get(application)
-        if found is None and application in self.lost:
-            raise self._lost(
-                application, f"the application {application!r} is down, because it could not be started again"
+        if (found := self.deployed.get(application)) is not None:
+            return found
+        if application in self.lost:
+            raise self._down(
+                f"the application {application!r} is down, because it could not be started again", application
             )
-        if found is None:
-            place = f"the platform {self._host!r}"
-            raise UnknownName(place=place, kind="application", name=application, known=self.names())
-        return found
+        place = f"the platform {self._host!r}"
+        raise UnknownName(place=place, kind="application", name=application, known=self.names())
 
-    def _lost(self, application: str, fact: str) -> StateError:
+    def _down(self, fact: str, application: str) -> StateError:
         return StateError(
             f"{fact} ({self.lost[application]}); mend that, and try again by `exop resume {application}`, or give it "
             f"up by `exop remove {application}`"
@@ -100,21 +99,14 @@ class Applications:
 
     def _check_open(self, application: str) -> None:
         """Raise `StillOpening` while the slets of an application are being opened."""
-        deployment = self._manager.opening.get(application)
-        if deployment is not None:
+        if (deployment := self._manager.opening.get(application)) is not None:
             facts = progress(deployment)
             waiting = "".join(f", {node} since {seconds:.0f} s" for node, seconds in facts["waiting"].items())
             opened, total = facts["opened"], facts["total"]
             raise StillOpening(application=application, host=self._host, opened=opened, total=total, waiting=waiting)
 
     def plan(self, mesh: Mesh) -> Plan:
-        """Plan `apply`; nothing has happened yet.
-
-        Raises:
-            UnknownName: no such application runs here.
-            StaleMesh: the mesh is not of the revision that runs.
-            MeshError, PlanError: it cannot be made so.
-        """
+        """Check what `apply` would do, and return its plan; nothing has happened yet."""
         running = self.get(mesh.name)
         now, mesh = caught_up(mesh, mesh.revision, running)
         mesh = resolved(mesh, self._catalog.slets, durable=self.store is not None, running=now)
@@ -135,15 +127,7 @@ class Applications:
     def apply(
         self, mesh: Mesh, timeout: float | None = None, pause: float | None = None, *, stall: bool = False
     ) -> Mesh:
-        """Deploy a new application, or change the one that runs; return the mesh with its revision.
-
-        A change is given up when drivers need longer than *timeout* seconds to come to their safe points.
-
-        Raises:
-            MeshError: the mesh cannot be; nothing has happened.
-            PlanError: it could not be made to run; everything is as it was.
-            StaleMesh: another change was applied meanwhile.
-        """
+        """Deploy a new application, or change the one that runs; return the mesh with its revision."""
         if self._runs(mesh.name):
             return self.plan(mesh).apply(timeout=timeout, pause=pause, stall=stall)
         with self.changes.turn(mesh.name):
@@ -155,8 +139,8 @@ class Applications:
             mesh = resolved(mesh, self._catalog.slets, durable=self.store is not None)
             check_durable(mesh, has_state=self.store is not None)
             if mesh.name in self.lost and self.store is not None and self.store.checkpoints.has(mesh.name):
-                raise self._lost(
-                    mesh.name, f"the checkpoint of {mesh.name!r} is kept, because it could not be restored"
+                raise self._down(
+                    f"the checkpoint of {mesh.name!r} is kept, because it could not be restored", mesh.name
                 )
             if known is not None:
                 self.checkpoints.stop(mesh.name)
@@ -221,18 +205,11 @@ class Applications:
             check_durable(mesh, has_state=True)
             self._follow(self._deployer.deploy(mesh, snapshot, ready=self.checkpoints.tell), self._closings)
             self.lost.pop(mesh.name, None)
-            if mesh.name not in self._unmade:
-                self._note(mesh)  # it is there already, unless another release has written it
+            self._note(self.deployed[mesh.name])  # it is stored already, unless another release has written it
             self.checkpoints.start(self.deployed[mesh.name])
 
     def checkpoint(self, application: str) -> None:
-        """Take a checkpoint of a durable application now; it is written when this returns.
-
-        Raises:
-            UnknownName: no such application runs here.
-            CheckpointError: it is not durable, or a driver does not come to a safe point.
-            NotStorable, StateError: it cannot be stored, or not be written; the one before it stands.
-        """
+        """Take a checkpoint of a durable application now; it is written when this returns."""
         self.checkpoints.take(self.get(application))
 
     def durability(self, application: str) -> dict[str, Any] | None:
@@ -241,12 +218,7 @@ class Applications:
         return taker.status() if taker is not None else None
 
     def resume(self, application: str, node: str) -> None:
-        """Let items into a suspended or failed node again, beginning with the item that it is suspended on.
-
-        Raises:
-            UnknownName: no such application, or node.
-            LifecycleError: it is not suspended.
-        """
+        """Let items into a suspended or failed node again, beginning with the item that it is suspended on."""
         deployment = self.get(application)
         if deployment.mesh.node(node).suspended:
             self.plan(deployment.mesh.resume(node)).apply()
@@ -261,9 +233,6 @@ class Applications:
         """Stop an application at its safe points and undeploy it; return whether all its threads have left in time.
 
         One that could not be started again is given up, with its checkpoint.
-
-        Raises:
-            UnknownName, StillOpening: no such application runs here, or not yet.
         """
         self._check_open(application)
         self.changes.beside.stop(application)
@@ -295,11 +264,7 @@ class Applications:
         return left
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
-        """Wait until an application has finished; `False` when *timeout* seconds were not enough.
-
-        Raises:
-            ComponentFailed: a slet is suspended on an item, or an engine broke, and it has not been repaired.
-        """
+        """Wait until an application has finished; `False` when *timeout* seconds were not enough."""
         begin = time.monotonic()
         if application in self._manager.opening:
             if not self.changes.turns[application].acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
@@ -334,7 +299,7 @@ class Applications:
     def changed(self, deployment: Deployment) -> StateError | None:
         """Store a change that is made; return the error if that is impossible now."""
         self._unmade.discard(deployment.name)
-        unwritten = self._note_running(deployment)
+        unwritten = self._note(deployment)
         deployment.check_finished()
         return unwritten and StateError(
             f"{deployment.name}: the change is made and runs, but it is not stored ({unwritten}); it will be with "
@@ -356,20 +321,13 @@ class Applications:
             self.deployed[deployment.name] = deployment
             self._manager.opening.pop(deployment.name, None)
         deployment.over = partial(self._note_end, deployment)
-        Aftermath(deployment, self._wiring, self._note_running)
+        Aftermath(deployment, self._wiring, self._note)
         deployment.check_finished()
 
     def _note_end(self, deployment: Deployment) -> None:
         """Keep the next platform from running an application that has ended; a durable one goes on at its end."""
         if deployment.mesh.durable is None:
             self._set_inactive(deployment.name)
-
-    def _note(self, mesh: Mesh) -> StateError | None:
-        """Store the mesh of an application that runs; return the error if that is impossible now."""
-        problem = self.store.note(mesh) if self.store is not None else None
-        if problem is not None:
-            logger("exop.wiring").error("the change was not stored", application=mesh.name, error=str(problem))
-        return problem
 
     def _set_inactive(self, application: str) -> None:
         """Keep the next platform from starting an application; an error of the store is only logged."""
@@ -379,8 +337,14 @@ class Applications:
         except StateError as problem:
             logger("exop.wiring").error("the end was not stored", application=application, error=str(problem))
 
-    def _note_running(self, deployment: Deployment) -> StateError | None:
-        """Store the mesh that runs now; a driver calls this, too, when a pending line takes effect."""
+    def _note(self, deployment: Deployment) -> StateError | None:
+        """Store the mesh that runs now; return the error if that is impossible.
+
+        Drivers call this, too, when a pending line takes effect.
+        """
         with self._turn:
             here = self.deployed.get(deployment.name) is deployment and deployment.name not in self._unmade
-            return self._note(deployment.mesh) if here else None
+            problem = self.store.note(deployment.mesh) if here and self.store is not None else None
+        if problem is not None:
+            logger("exop.wiring").error("the change was not stored", application=deployment.name, error=str(problem))
+        return problem

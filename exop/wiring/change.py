@@ -46,6 +46,8 @@ from exop.wiring.successors import Leavers, Successors, report
 class Change(Participant):
     """One plan that is being carried out on one deployment; used once.
 
+    A step that fails raises `PlanError`, and everything is as it was.
+
     Attributes:
         beside: The slets that take or leave a place, and run beside the mesh before or after.
         target: The mesh that runs when it is made; known exactly from the cut on.
@@ -79,11 +81,7 @@ class Change(Participant):
 
     @transition(Phase.NEW, Phase.PREPARED)
     def prepare(self) -> None:
-        """Make and open the successors while the old slets work; this may take minutes.
-
-        Raises:
-            PlanError: something could not be made or opened; everything is as it was.
-        """
+        """Make and open the successors while the old slets work; this may take minutes."""
         give_way()  # planning came before
         check_interrupt()
         self._successors.create()
@@ -100,16 +98,11 @@ class Change(Participant):
 
     @transition(Phase.PREPARED, Phase.STAGED)
     def stage(self) -> None:
-        """Connect the successors, and empty the queues that go; the stream runs, and waits upstream of those only.
-
-        Raises:
-            PlanError: something could not be emptied in time; everything is as it was.
-        """
+        """Connect the successors, and empty the queues that go; the stream runs, and waits upstream of those only."""
         for component in self._old:
             component.settle(self.timeout)
         self._successors.create_channels()
-        self._connect()
-        self._region = region = self._survey()
+        self._region = region = self._connect()
         give_way()
         pause = self._pause.begin()
         stopped = partial(self._successors.open_late, pause)
@@ -117,23 +110,6 @@ class Change(Participant):
         drivers = dict.fromkeys([*region.drivers(self.deployment), *may_fire(self.deployment, self.wiring)])
         pause.restrict(sorted(drivers, key=lambda driver: driver.rank))
         Drain(pause, self._old, region, stopped, self._undo).stage()
-
-    def _survey(self) -> Region:
-        """The part of the application that the change binds anew."""
-        changes, made = self.plan.changes, self._successors.made
-        placed: dict[str, tuple[Component, Mapping[str, str]] | None] = {}
-        for step in self.plan.steps:
-            target = made.get(step.node, self.deployment.components.get(step.node))
-            if step.verb in ("replace", "add", "rewire") and step.after is not None and target is not None:
-                placed[step.node] = target, step.after.ports
-            elif step.verb == "remove":
-                placed[step.node] = None
-        gone = [spec.name for spec in changes.channels_removed]
-        circuit = self.wiring.current(self.deployment).circuit
-        circuit = circuit.patched(placed, self._successors.channels.values(), gone)
-        changed = [new.name for _, new in changes.channels_changed]
-        channels = {*gone, *self._successors.channels, *changed, *self._read()}
-        return self.wiring.region(self.deployment, circuit, {step.node for step in self.plan.steps}, channels)
 
     def _read(self) -> Iterator[str]:
         """The channels whose contents are read or made anew in the cut: nothing is pushed into them then."""
@@ -146,9 +122,6 @@ class Change(Participant):
         """Park the drivers, hand over and bind; they stay parked, and control comes back to the caller.
 
         With *then_commit*, the driver that parks last commits the change in the same pause: the shortest one.
-
-        Raises:
-            PlanError: a driver did not park in time, or a state could not be handed over; everything is as it was.
         """
         if then_commit:
             self._cut_and_commit()
@@ -176,11 +149,7 @@ class Change(Participant):
 
     @transition(Phase.HELD, Phase.COMMITTED)
     def commit(self) -> None:
-        """Let everything go on in the new mesh; nothing can fail here.
-
-        Raises:
-            PlanError: the change was aborted before.
-        """
+        """Let everything go on in the new mesh; nothing can fail here, unless the change was aborted before."""
         self._go_on()
         self._pause.end()
 
@@ -193,9 +162,10 @@ class Change(Participant):
     def _leaving(self) -> list[Component]:
         return [self.deployment.components[s.node] for s in self.plan.steps if s.verb in ("replace", "remove")]
 
-    def _connect(self) -> None:
-        """Set `connected-to` of the ports to what is to be; this binds nothing yet."""
-        connect, disconnect = self.wiring.connect, self.wiring.disconnect
+    def _connect(self) -> Region:
+        """Set `connected-to` of the ports, and return the part of the application that is to be bound anew."""
+        connect, disconnect, changes = self.wiring.connect, self.wiring.disconnect, self.plan.changes
+        placed: dict[str, tuple[Component, Mapping[str, str]] | None] = {}
         for step in self.plan.steps:
             current = self.deployment.components.get(step.node)
             if step.verb in ("replace", "remove", "rewire") and current is not None and step.before is not None:
@@ -204,9 +174,16 @@ class Change(Participant):
                     self._undo.append(partial(connect, current, port, channel))
             target = self._successors.made.get(step.node, current)
             if step.verb in ("replace", "add", "rewire") and step.after is not None and target is not None:
+                placed[step.node] = target, step.after.ports
                 for port, channel in step.after.ports.items():
                     connect(target, port, channel)
                     self._undo.append(partial(disconnect, target, port))
+            elif step.verb == "remove":
+                placed[step.node] = None
+        new, gone = self._successors.channels, [spec.name for spec in changes.channels_removed]
+        circuit = self.wiring.current(self.deployment).circuit.patched(placed, new.values(), gone)
+        channels = {*gone, *new, *(channel.name for _, channel in changes.channels_changed), *self._read()}
+        return self.wiring.region(self.deployment, circuit, {step.node for step in self.plan.steps}, channels)
 
     def _restarted(self) -> list[Component]:
         """The functions that are iterated anew, from their memento, to get new settings."""

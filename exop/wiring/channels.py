@@ -1,4 +1,4 @@
-"""Channels in a change: new settings while they run, and contents that are made into values of a new version."""
+"""Channels in a change: new settings while they run, and contents that become values of a new version."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from exop.errors import PlanError
 from exop.model.diff import Difference, touched
@@ -22,28 +22,24 @@ from exop.runtime.manager import make_channel
 from exop.wiring.circuit import channel_at, port_at
 from exop.wiring.plan import Plan
 
+Undo: TypeAlias = Callable[[], object]
+
 
 def check_channels(mesh: Mesh, kinds: Mapping[str, type[Channel]], changes: Difference | None = None) -> None:
     """Refuse settings that a channel cannot take while it runs, now or when a line takes effect.
 
-    With *changes*, which have led to the mesh from one that runs, only what they touch is looked at.
-
-    Raises:
-        PlanError: the kind keeps the settings that it began with.
-        UnknownName, SettingError, MeshError: the settings are none of the kind, or do not fit together.
+    With *changes* to a mesh that runs, this checks only the channels that they touch.
     """
     new = mesh.channels.values() if changes is None else changes.channels_added
     pairs = [*((None, channel) for channel in new), *(changes.channels_changed if changes is not None else ())]
     for old, channel in pairs:
-        name, changed = (
-            channel.name,
-            old is not None and (dict(old.settings) != dict(channel.settings) or channel.close_windows),
-        )
+        name = channel.name
+        changed = old is not None and (dict(old.settings) != dict(channel.settings) or channel.close_windows)
         if not (changed or channel.pending):
             continue
         kind = kinds[channel.kind]
         if not kind.reconfigurable:
-            able = ", ".join(sorted(kind for kind, one in kinds.items() if one.reconfigurable))
+            able = ", ".join(sorted(name for name, one in kinds.items() if one.reconfigurable))
             raise PlanError(
                 f"the channel {name} ({channel.kind}) keeps its settings while it runs (the kinds that take others: "
                 f"{able or 'none'}); add a new channel and rewire to it"
@@ -52,7 +48,7 @@ def check_channels(mesh: Mesh, kinds: Mapping[str, type[Channel]], changes: Diff
 
 
 def _check_settings(old: ChannelSpec, channel: ChannelSpec, kinds: Mapping[str, type[Channel]]) -> None:
-    """Make the channel as it will be now and after each line, and forget it."""
+    """Make the channel with the settings of now, and of after each line, as a trial."""
     live, settings = make_channel(kinds, replace(old, pending=())).live, dict(channel.settings)
     for more in ({}, *(line.settings for line in channel.pending)):
         settings |= more
@@ -63,20 +59,10 @@ def _check_settings(old: ChannelSpec, channel: ChannelSpec, kinds: Mapping[str, 
             )
 
 
-def settle_channels(
-    deployment: Deployment, mesh: Mesh, changes: Difference, undo: list[Callable[[], object]]
-) -> set[str]:
-    """Give the channels that stay their new settings; nothing is in flight, and they are bound after this.
-
-    Returns those whose windows were closed.
-    """
-    ledger = deployment.ledger
-    asked = ledger.asked
-
-    def put_back() -> None:
-        ledger.asked = asked
-
-    undo.append(put_back)
+def settle_channels(deployment: Deployment, mesh: Mesh, changes: Difference, undo: list[Undo]) -> set[str]:
+    """Give the channels that stay their new settings, before they are bound; return those whose windows were closed."""
+    ledger, asked = deployment.ledger, deployment.ledger.asked
+    undo.append(partial(setattr, ledger, "asked", asked))
     closing = {new.name for _, new in changes.channels_changed if new.close_windows}
     for name in dict.fromkeys([*touched(asked, mesh.channels), *closing]):
         spec, channel = mesh.channels[name], deployment.channels[name]
@@ -87,14 +73,10 @@ def settle_channels(
     return closing
 
 
-Undo = Callable[[], object]
-
-
 def move_contents(deployment: Deployment, plan: Plan, drivers: Collection[Driver], undo: list[Undo]) -> None:
-    """Move the items on their way to slets of a new version; *drivers* are parked. Each step adds its undo.
+    """Move the items on their way to slets of a new version, while *drivers* are parked; each step adds its undo.
 
-    Raises:
-        PlanError: an item is of a class that the new version does not have.
+    Raises `PlanError` if an item is of a class that the new version does not have.
     """
     nodes: dict[str, set[str]] = {}
     types: dict[str, list[Any]] = {}
@@ -114,7 +96,7 @@ def move_contents(deployment: Deployment, plan: Plan, drivers: Collection[Driver
 
 
 class _Contents:
-    """The items on their way to the slets of one bundle that are replaced, which are at *nodes*."""
+    """The items on their way to the slets of one bundle that are replaced at *nodes*."""
 
     def __init__(
         self, deployment: Deployment, plan: Plan, mover: Mover, nodes: Collection[str], undo: list[Undo]
@@ -147,7 +129,7 @@ class _Contents:
                 driver.hand = self._mover.move(driver.hand)
 
     def _exchange(self, exchange: Callable[[Callable[[Any], Any]], None]) -> None:
-        """Move the items that something keeps; the undo puts the same objects back."""
+        """Move the items of one keeper; the undo puts the same objects back."""
         was: dict[int, tuple[Any, Any]] = {}
 
         def move(item: Any) -> Any:
@@ -169,10 +151,10 @@ class _Contents:
             component.trouble.kept = dataclasses.replace(kept, item=self._mover.move(kept.item), pulled=pulled)
 
     def _is_theirs(self, channel: str) -> bool:
-        """Whether the consumers of a channel that are of the bundle are replaced, all of them."""
+        """Whether a channel has consumers of the bundle, and all of these are replaced."""
         slets = [(node.name, package_of(node.slet.factory.__module__)) for node, _ in self._mesh.consumers(channel)]
-        found = [name for name, package in slets if package is not None and package[1] == self._bundle]
-        return bool(found) and all(name in self._nodes for name in found)
+        found = {name for name, package in slets if package is not None and package[1] == self._bundle}
+        return bool(found) and found <= set(self._nodes)
 
     def _leads_to_them(self, place: str) -> bool:
         target = port_at(place)

@@ -37,10 +37,7 @@ class Join:
 
 @dataclass(frozen=True)
 class Vertex:
-    """A component with the channel of each of its connected ports.
-
-    `rank` is its place among the components: the ports at a channel stand in this order.
-    """
+    """A component with the channel of each of its connected ports; ports at a channel stand by *rank*."""
 
     component: Component
     ports: Mapping[str, str]
@@ -249,10 +246,9 @@ def channel_at(place: str) -> str:
 
 
 def in_front_of(circuit: Circuit, channel: str, join: Join) -> str:
-    """Return the place of a queue in front of a port.
+    """The place of a queue in front of a port.
 
-    A live channel shares what it delivers with its slet (a window from which that evicts), so the queue stands in front
-    of the channel.
+    It stands before a live channel, which shares its window with its slet, since that evicts from it.
     """
     return before_key(channel) if circuit.channels[channel].live else edge_key(channel, join)
 

@@ -1,4 +1,4 @@
-"""Compiling a circuit: every output port is bound straight to what follows it; nothing is looked up per item."""
+"""Compiling a circuit: every output port is bound straight to its followers; nothing is looked up per item."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Compiler:
         self._channels: dict[str, Entry] = {}
         self._merges: dict[str, ControlMerge] = {}
         self._bound: set[str] = set()
-        self._later: list[Callable[[], None]] = []
+        self._later: list[Callable[[], object]] = []
 
     def compile(self) -> None:
-        """Bind everything. `queues` then holds the inserted queues that are in use there, by place."""
+        """Bind everything; after that, `queues` has the inserted queues that are in use there, by place."""
         region, nodes, order = self.region, self.circuit.nodes, self.layout.order
-        # Downstream first: what a slet is bound to is there when its turn comes; long chains need no deep stack.
+        # Downstream first: the followers of a slet are bound when its turn comes; long chains need no deep stack.
         for node in sorted((node for node in region.nodes if node in nodes), key=order.__getitem__, reverse=True):
             self._bind(nodes[node].component)
         for name in region.channels:
@@ -69,13 +69,13 @@ class Compiler:
         self.deployment.places |= found
 
     def _queue(self, place: str) -> Buffered:
-        """The inserted queue at a place; what is there already stays, with what it holds."""
+        """The inserted queue at a place; one that is there already stays, with its contents."""
         found = self.queues.get(place) or self.deployment.inserted.get(place)
         self.queues[place] = found or QueueChannel(place, capacity=INSERTED_CAPACITY)
         return self.queues[place]
 
     def _bind(self, component: Component) -> None:
-        """Bind the outputs of a component (those who follow it first)."""
+        """Bind the outputs of a component, its followers first."""
         node = component.node.name
         if node in self._bound or node not in self.region.nodes:
             return
@@ -86,7 +86,7 @@ class Compiler:
         component.bind(to if component.tap is None else component.tap.outlets(to))
 
     def _leaving(self, component: Component, port: str, channel: str) -> Entry:
-        """Return the entry for an output port: that of its channel; control items of several producers are merged."""
+        """The entry for an output port: that of its channel; the control items of several producers are merged."""
         entry, merge = self._channel(channel), self._merge(channel)
         if merge is None:
             return entry
@@ -102,7 +102,7 @@ class Compiler:
         return self._at(_controlled(entry, control, {"probe": lambda: _controlled(entry.probe, control, {})}), me)
 
     def _merge(self, channel: str) -> ControlMerge | None:
-        """Return the merge of a channel's producers; once made, it stays: it records which have ended."""
+        """The merge of a channel's producers; once made, it stays, since it notes which of them have ended."""
         joins = self.circuit.producers[channel]
         if len(joins) < 2 and channel not in self.deployment.merges:
             return None
@@ -113,8 +113,8 @@ class Compiler:
         return self._merges[channel]
 
     def _at(self, entry: Entry, place: str) -> Entry:
-        """Name what stands at a place, so that work which was left behind finds it again."""
-        if entry is NOWHERE:  # it is everybody's, and has no place
+        """Name an entry after its place, so that unfinished work finds it again."""
+        if entry is NOWHERE:  # which all share
             entry = Entry(entry.push, entry.push_batch, entry.control, store=entry.store)
         if not entry.place:
             entry.stand_at(place)
@@ -130,18 +130,18 @@ class Compiler:
         channel = self.circuit.channels[name]
         if channel.buffered:
             entry = self._channels[name] = self._at(channel.entry(()), f"channel {name}")
-            self._later.append(lambda: self._connect(channel, name))
+            self._later.append(lambda: channel.entry(self._outlets(name)))
             return entry
         if before_key(name) in self.layout.inserted:
             before = self._queue(before_key(name))
             entry = self._channels[name] = self._at(before.entry(()), f"channel {name}")
-            self._later.append(lambda: self._connect_before(before, channel, name))
+            self._later.append(lambda: before.entry([Outlet(name, self._looking(name, self._into(channel, name)))]))
             return entry
         entry = self._channels[name] = self._looking(name, self._at(self._into(channel, name), f"channel {name}"))
         return entry
 
     def _looking(self, name: str, entry: Entry) -> Entry:
-        """The way into a channel behind a look at what comes, while settings are pending."""
+        """The way into a channel behind the watch of its pending lines, if there are any."""
         ledger = self.deployment.ledger
         if not ledger.asked[name].pending:
             ledger.watches.pop(name, None)
@@ -154,35 +154,28 @@ class Compiler:
         return self._at(guarded, entry.place) if entry.place else guarded
 
     def _into(self, channel: Channel, name: str) -> Entry:
-        """The way into a channel itself; an item that it does not take is the failure of its sender."""
+        """The way into a channel itself; an item that it refuses is the failure of its sender."""
         entry = channel.entry(self._outlets(name))
         self._places |= {way.place: way for way in channel.ways}
         if not channel.serial:
             return entry
         if not entry.place:
-            entry.stand_at(inside(name))  # an item that the channel itself keeps waiting finds it again
+            entry.stand_at(inside(name))  # an item that waits for the channel finds it again
         ports = [(join.component.node.name, join.port.name) for join in self.circuit.producers[name]]
         deployment = self.deployment
 
-        def producers() -> list[Producer]:
-            """Those of the moment: one that is replaced does not bind the channel anew."""
+        def producers() -> list[Producer]:  # a successor of one does not bind the channel anew
             return [(deployment.components[node], port) for node, port in ports if node in deployment.components]
 
         return self._at(careful(channel, entry, inside(name), producers) if ports else entry, inside(name))
 
-    def _connect(self, channel: Channel, name: str) -> None:
-        channel.entry(self._outlets(name))
-
-    def _connect_before(self, queue: Buffered, channel: Channel, name: str) -> None:
-        queue.entry([Outlet(name, self._looking(name, self._into(channel, name)))])
-
     def _outlets(self, name: str) -> list[Outlet]:
-        self.circuit.channels[name].readers([j.name for j in self.circuit.consumers[name] if j.port.pulled])
-        outlets = [self._outlet(name, join) for join in self.circuit.consumers[name]]
-        return [outlet for outlet in outlets if outlet is not None]
+        joins = self.circuit.consumers[name]
+        self.circuit.channels[name].readers([join.name for join in joins if join.port.pulled])
+        return [outlet for join in joins if (outlet := self._outlet(name, join)) is not None]
 
     def _outlet(self, channel: str, join: Join) -> Outlet | None:
-        """How a channel reaches one port; a port that reads what the channel keeps is not reached at all."""
+        """The way from a channel to one port; none to a port that reads the contents of the channel."""
         place = edge_key(channel, join)
         if not self.region.rewired and place in self.deployment.inserted:  # its worker runs meanwhile
             return Outlet(join.name, self.deployment.places[f"queue {place}"])
@@ -232,7 +225,7 @@ def _places(region: Region) -> Iterator[str]:
 
 
 def _controlled(entry: Entry, control: Control, late: Late) -> Entry:
-    """The same way in with another way for control items; *late* has its probe."""
+    """The same entry with another way for control items; *late* has its probe."""
     made = LateEntry(control, {"push": lambda: entry.push, "push_batch": lambda: entry.push_batch, **late})
     made.behind = (entry,)
     return made

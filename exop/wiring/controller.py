@@ -40,12 +40,11 @@ Complete: TypeAlias = Callable[[Parked], None]
 class WiringController:
     """Connects and disconnects ports; compiles the connections of an application into bound calls.
 
-    A port names its channel in its `connected-to` property (connectors are omitted while both are local). A tracker
-    follows the ports of all applications with their properties; `settle` compiles what it sees then and binds it, while
-    the drivers are parked.
+    A port names its channel in its `connected-to` property (connectors are omitted while both are local); a tracker
+    follows the ports of all applications.
 
     Attributes:
-        sharing: Looks for slets that alter shared items, in what is wired from now on; `None` costs nothing.
+        sharing: Finds slets that alter shared items, in what is wired from now on; `None` costs nothing.
     """
 
     def __init__(self, registry: ServiceRegistry, manager: ComponentManager) -> None:
@@ -82,15 +81,8 @@ class WiringController:
     ) -> None:
         """Park the drivers, do *action*, and bind the connections that the registry has by then.
 
-        With *nodes* and *channels*, this parks and binds only what calls these directly; their connections stay.
-
-        Args:
-            deployment: The application.
-            action: Called while the drivers are parked.
-            engines: Put out what they were given before; they go on afterwards.
-            timeout: The seconds that each wait may take.
-            nodes: The nodes to bind; all of the application unless given.
-            channels: The channels to bind besides.
+        With *nodes* and *channels*, this parks and binds only what calls these directly, and their connections stay.
+        The *engines* put out what they were given before, and go on afterwards.
 
         Raises:
             WiringError: two connected ports whose types do not fit; nothing was done.
@@ -117,11 +109,7 @@ class WiringController:
         return self._bound.get(deployment) or Wiring()
 
     def survey(self, deployment: Deployment) -> Region:
-        """Read and check all connections of an application, and lay out its drivers; nothing is bound yet.
-
-        Raises:
-            WiringError: as `region`.
-        """
+        """Read and check all connections of an application, and lay out its drivers; nothing is bound yet."""
         before, after = self.current(deployment).circuit, self.circuit(deployment.name)
         nodes = (deployment.components, before.nodes, after.nodes)
         channels = (before.channels, after.channels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from exop.errors import PlanError
@@ -37,90 +37,77 @@ class Deployer:
     ) -> Deployment:
         """Create, connect, open and start everything; the sources start when every slet is ready.
 
-        Each slet has *timeout* seconds to be made, and as many to open. With a *snapshot* everything goes on where it
-        was when that was taken. *ready* is called when everything is open, and nothing moves yet. The caller takes the
-        deployment out of `manager.opening` when it is in charge of it.
+        Each slet has *timeout* seconds to be made, and as many to open. A *snapshot* is what they go on from.
+        *ready* is called when everything is open, and nothing moves yet. The caller takes the deployment out of
+        `manager.opening` when it is in charge of it.
 
         Raises:
-            MeshError: the mesh cannot be.
+            MeshError, PlanError: the mesh cannot be, or not here.
             ComponentFailed: a slet could not be opened.
-            PlanError: a node is placed on a host that this platform does not reach.
             StoredStateError: the snapshot does not fit.
         """
         check(mesh, self._manager.kinds)
         check_channels(mesh, self._manager.kinds)
         self.check_hosts(mesh.nodes.values())
         deployment = Deployment(mesh)
-        undo: list[Callable[[], object]] = []
-        try:
+        with ExitStack() as undo:
             self._create(deployment, timeout, undo)
-            undo.append(lambda: self._discard_inserted(deployment))
             self._bind(deployment, snapshot)
-            undo.append(deployment.stop)
+            undo.callback(deployment.stop)
             self._manager.opening[mesh.name] = deployment
+            undo.callback(self._manager.opening.pop, mesh.name, None)
             check_interrupt()
             deployment.open(timeout)
             check_interrupt()
             if ready is not None:
                 ready(deployment)
             deployment.start()
-        except BaseException:
-            self._manager.opening.pop(mesh.name, None)
-            while undo:
-                undo.pop()()
-            raise
+            undo.pop_all()
         return deployment
 
     def undeploy(self, deployment: Deployment, timeout: float = 5.0) -> bool:
-        """Stop everything and take it out of the registry; returns whether every thread has left in time."""
+        """Stop everything and take it out of the registry; return whether every thread has left in time."""
         try:
             left = deployment.stop(timeout)
         finally:
             for component in deployment.components.values():
                 discard(deployment, self._manager, component)
-            for channel in (*deployment.channels.values(), *deployment.inserted.values()):
-                self._manager.destroy_channel(deployment.name, channel)
+            self._destroy_channels(deployment)
             self._manager.user.give_up(deployment.name)
             deployment.finished.set()
         return left
 
-    def _create(self, deployment: Deployment, timeout: float | None, undo: list[Callable[[], object]]) -> None:
+    def _create(self, deployment: Deployment, timeout: float | None, undo: ExitStack) -> None:
         mesh, durable = deployment.mesh, deployment.mesh.durable is not None
+        undo.callback(self._destroy_channels, deployment)
         for spec in mesh.channels.values():
-            channel = self._manager.create_channel(mesh.name, spec, durable=durable)
-            deployment.channels[spec.name] = channel
-            undo.append(lambda channel=channel: self._manager.destroy_channel(mesh.name, channel))  # type: ignore[misc]
+            deployment.channels[spec.name] = self._manager.create_channel(mesh.name, spec, durable=durable)
         components = {}
         for node in mesh.nodes.values():
             component = self._manager.create(mesh.name, node, deployment.changed, durable=durable, timeout=timeout)
             components[node.name] = component
-            undo.append(partial(discard, deployment, self._manager, component))
-            for port, channel_name in node.ports.items():
-                self._wiring.connect(component, port, channel_name)
+            undo.callback(discard, deployment, self._manager, component)
+            for port, channel in node.ports.items():
+                self._wiring.connect(component, port, channel)
         deployment.place(components, components)
 
     def _bind(self, deployment: Deployment, snapshot: Snapshot | None) -> None:
-        """Compile the connections; around that, everything is given what the snapshot has of it."""
-        if snapshot is None:
-            self._wiring.rebind(deployment, self._wiring.survey(deployment))
-            return
-        # Imported lazily: only recovery needs the encoding.
-        from exop.runtime.durable.snapshot import restore_contents, restore_states
+        """Compile the connections, between the two steps in which a snapshot is restored."""
+        if snapshot is not None:
+            # Imported lazily: only recovery needs the encoding.
+            from exop.runtime.durable.snapshot import restore_contents, restore_states
 
-        restore_states(deployment, snapshot)
+            restore_states(deployment, snapshot)
         self._wiring.rebind(deployment, self._wiring.survey(deployment))
-        restore_contents(deployment, snapshot)
+        if snapshot is not None:
+            restore_contents(deployment, snapshot)
 
-    def _discard_inserted(self, deployment: Deployment) -> None:
-        for queue in deployment.inserted.values():
-            self._manager.destroy_channel(deployment.name, queue)
+    def _destroy_channels(self, deployment: Deployment) -> None:
+        for channel in (*deployment.channels.values(), *deployment.inserted.values()):
+            self._manager.destroy_channel(deployment.name, channel)
 
     def check_hosts(self, nodes: Iterable[Node]) -> None:
-        """Refuse what is placed on a host that this platform does not reach.
-
-        Raises:
-            PlanError: a node is.
-        """
+        """Raise `PlanError` if a node is placed on a host that this platform does not reach."""
         for node in nodes:
             if node.host not in (None, self._host, "local"):
                 raise PlanError(

@@ -38,12 +38,8 @@ HELPLESS: Final = (State.FAILED, State.SUSPENDED)
 class Drain:
     """Empties what has to be empty, upstream first, and closes the drivers upstream of it.
 
-    Args:
-        pause: Holds the drivers of the application.
-        old: The components that leave.
-        region: The connections before the change and after it.
-        opened: Called with a component that leaves, as soon as it has stopped: its state is final then.
-        undo: Takes the functions that let stopped components go on.
+    `opened` is called with each component that leaves (`old`), as soon as it has stopped and its state is final; `undo`
+    takes the functions that let stopped components go on.
     """
 
     pause: Pause
@@ -53,11 +49,7 @@ class Drain:
     undo: list[Callable[[], object]]
 
     def stage(self) -> None:
-        """Empty what has to be empty, upstream first; this closes as few drivers as possible.
-
-        Raises:
-            PlanError: something could not be emptied.
-        """
+        """Do it with as few drivers closed as possible, or raise `PlanError` if something cannot be emptied."""
         stops: dict[Driver, list[Callable[[], None]]] = {}
         for component in self.old:
             if component.driver is not None:
@@ -152,11 +144,7 @@ def _all(joins: Iterable[Join], *states: State) -> bool:
 
 
 def check_ends(region: Region) -> None:
-    """Refuse to connect a producer to a slet whose stream has ended: it has passed the end on.
-
-    Raises:
-        PlanError: a producer that goes on would be connected to one.
-    """
+    """Raise `PlanError` if a producer would be connected to a slet that has passed the end of its stream on."""
     before, after = region.before.circuit, region.after.circuit
     for name in region.channels:
         known = {join.name for _, join in before.joins((name,))}
@@ -173,10 +161,8 @@ def check_ends(region: Region) -> None:
 def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed: bool = False) -> None:
     """Let a slet with a driver of its own put out what it was given, in a thread of its own; nothing more comes in.
 
-    With *then_proceed*, it goes on as soon as its driver does: it is not replaced.
-
-    Raises:
-        PlanError: it does not in time, or waits for a slet that has to be repaired or resumed first.
+    With *then_proceed*, it goes on as soon as its driver does: it is not replaced. Raises `PlanError` if it is late, or
+    waits for a slet that has to be repaired or resumed first.
     """
 
     def stuck() -> bool:
@@ -207,12 +193,9 @@ def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed:
 
 
 def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) -> None:
-    """Refuse a change that removes a place where work of *drivers*, which are parked, waits.
+    """Raise `PlanError` if a change removes a place where work of *drivers*, which are parked, waits.
 
     Only a node that cannot work itself is removed with the work that waits for it.
-
-    Raises:
-        PlanError: an item would be lost.
     """
     before, after = region.before.circuit, region.after.circuit
     for driver, work in inlets.waiting(drivers):

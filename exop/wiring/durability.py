@@ -1,4 +1,4 @@
-"""The checkpoints of the applications of one platform: from before the first item to the last one."""
+"""The checkpoints of the applications of one platform: when they are taken, from before the first item to the end."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Durability:
         self.takers: dict[str, Checkpointer] = {}
 
     def begin(self, deployment: Deployment) -> None:
-        """Take a checkpoint when everything is open and nothing moves yet: a crash leads back to here."""
+        """Take the first checkpoint, when everything is open and nothing moves yet."""
         self.tell(deployment)
         if (taker := self._taker(deployment)) is not None:
             with suppress(*UNTAKEN):
                 taker.begin()
 
     def tell(self, deployment: Deployment) -> None:
-        """Let slets and channels know whether checkpoints are taken."""
+        """Tell slets and channels whether checkpoints are taken."""
         on = self.store is not None and deployment.mesh.durable is not None
         for component in deployment.components.values():
             if component.instance is not None:
@@ -55,12 +55,7 @@ class Durability:
             taker.start()
 
     def take(self, deployment: Deployment) -> None:
-        """Take one now; it is written when this returns.
-
-        Raises:
-            CheckpointError: the application is not durable, or a driver does not come to a safe point.
-            NotStorable, StateError: it cannot be stored, or not be written; the one before it stands.
-        """
+        """Take a checkpoint now; `Platform.checkpoint` tells the errors."""
         taker = self.takers.get(deployment.name)
         if taker is None:
             cure = "build it with app.durable(every=…)"
@@ -68,9 +63,9 @@ class Durability:
         taker.take()
 
     def changed(self, deployment: Deployment) -> None:
-        """Take a checkpoint of a durable application that was changed, before the change is reported as made.
+        """Take a checkpoint of a changed application, or take no more if it is not durable any more.
 
-        If that fails, the next checkpoint has the change; until then, a restart makes it once more.
+        If a checkpoint fails, the next one has the change; a restart before that makes the change once more.
         """
         name = deployment.name
         if deployment.mesh.durable is not None:
@@ -88,30 +83,28 @@ class Durability:
 
     def end_is_stored(self, application: str) -> bool:
         """Take the checkpoint of the end, with which sinks put out what they have buffered; `False` if that fails."""
-        taker = self.takers.get(application)
-        try:
-            if taker is not None:
+        with suppress(*UNTAKEN):
+            if (taker := self.takers.get(application)) is not None:
                 taker.take()
-        except UNTAKEN:  # the next platform goes on at its end
-            return False
-        return True
+            return True
+        return False  # the next platform goes on at its end
 
     def last(self, application: str, seconds: float) -> None:
-        """Take the last one of an application, within so many seconds, and let nothing move after it."""
+        """Take the last checkpoint of an application, within so many seconds; nothing moves after it."""
         taker = self.takers[application]
         self.stop(application)
         with suppress(*UNTAKEN):  # the one before it stands, and the log says why
             taker.take(seconds, last=True)
 
     def give_up(self, deployment: Deployment, seconds: float) -> None:
-        """Stop, because the application is removed: a last checkpoint puts out what its sinks hold back."""
+        """Stop for an application that is removed; a last checkpoint puts out the items that its sinks hold back."""
         taker = self.takers.get(deployment.name)
         if taker is not None and taker.puts_out():
             self.last(deployment.name, seconds)
         self.stop(deployment.name)
 
     def stop(self, application: str) -> None:
-        """Take no more."""
+        """Take no more checkpoints of an application."""
         taker = self.takers.pop(application, None)
         if taker is not None:
             taker.stop()
@@ -128,9 +121,9 @@ class Durability:
         return known
 
     def _hold(self, deployment: Deployment, component: Component, error: Exception) -> None:
-        """Let nothing into a slet whose call was given up, until it is replaced or resumed."""
+        """Suspend a slet whose call was abandoned, until it is replaced or resumed."""
         if deployment.components.get(component.node.name) is component:
             try:
                 self._wiring.settle(deployment, lambda: component.stick(error), nodes=[component.node.name])
-            except PlanError:  # a driver does not park now: it is let in until the wiring is bound the next time
+            except PlanError:  # a driver does not park now: items enter until the wiring is bound the next time
                 component.stick(error)

@@ -65,10 +65,8 @@ def lay_out(circuit: Circuit, standing: Mapping[str, str] | None = None) -> Layo
     """Find the drivers; insert queues and let queues share workers until no two drivers meet.
 
     Queues of one cycle share a worker too, which drains first what is overfull. *standing* has the queues that were
-    inserted before, with the reason: they may hold items, and stay as long as their place is there.
-
-    Raises:
-        WiringError: slets that call each other in a circle, with no queue between them.
+    inserted before, with the reason: they may hold items, and stay while their place is there. Raises `WiringError`
+    for slets that call each other in a circle, with no queue between them.
     """
     places = circuit.ordered()
     still = set(possible(circuit)) if standing else set()
@@ -106,7 +104,7 @@ class _Workers:
         self._above |= dict.fromkeys(found[1:], found[0]) if found else {}
 
     def groups(self, queues: Iterable[str]) -> dict[str, frozenset[str]]:
-        """For each queue, those with which it shares a worker."""
+        """Return for each queue all that share its worker."""
         together: dict[str, list[str]] = {}
         for queue in queues:
             together.setdefault(self.of(queue), []).append(queue)
@@ -205,11 +203,9 @@ class _Reach:
         return len(owners) > 1
 
     def _part(self, component: Component, fed: list[tuple[str, Join]], keys: set[DriverKey]) -> None:
-        """Resolve one meeting: queues share their worker; in front of anything else stands a queue."""
-        if all(kind == "queue" for kind, _ in keys):
-            return
+        """Insert queues where drivers meet that are not all workers."""
         for name, join in fed:
-            if not self._circuit.channels[name].buffered:
+            if not self._circuit.channels[name].buffered and any(kind != "queue" for kind, _ in keys):
                 self._insert(name, join, f"several drivers meet in {component.node.name}: {_named(keys)}")
 
 
@@ -259,22 +255,17 @@ def _queues(circuit: Circuit, layout: Layout) -> list[str]:
 def _queued(layout: Layout, queues: Iterable[str]) -> dict[str, int]:
     """How far downstream each queue is: where the first slet is that its worker runs for it."""
     order, first = layout.order, dict[str, int]()
-    for place, keys in layout.runs.items():
-        for kind, queue in keys:
-            if kind == "queue":
-                first[queue] = min(order[place], first.get(queue, order[place]))
-    # One that leads into further queues only runs no place: it is as far downstream as its channel.
+    for place in sorted(layout.runs, key=order.__getitem__, reverse=True):
+        first |= {queue: order[place] for kind, queue in layout.runs[place] if kind == "queue"}
+    # A queue that leads into further queues only is as far downstream as its channel.
     return {queue: first[queue] if queue in first else order[channel_key(channel_of(queue))] for queue in queues}
 
 
 def check_order(circuit: Circuit, layout: Layout, components: Iterable[Component]) -> None:
-    """Refuse to feed an engine of a durable application with the merged streams of several threads.
+    """Raise `WiringError` if the streams of several threads merge before an engine of a durable application.
 
     An engine recognizes items that are sent again after a crash by their number: if the order of the merge is another
     one then, it would lose some items, and take others twice.
-
-    Raises:
-        WiringError: several threads meet before an engine.
     """
     for component in components:
         if component.tie is not None and component.tie.durable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from exop.errors import ExopError, StaleMesh
 from exop.logs import logger
@@ -14,22 +14,21 @@ from exop.model.mesh import Mesh, Node
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
-from exop.runtime.lines import Firing
 from exop.wiring.controller import WiringController
 from exop.wiring.plan import Plan, make_plan
 
 if TYPE_CHECKING:
     from exop.wiring.shadow.follower import Follower, Undo
 
-#: How long drivers may take to park so that guards that have done their work are compiled out, in seconds.
-BRIEF = 0.1
+#: Seconds that drivers may take to park so that superfluous guards are compiled out.
+BRIEF: Final = 0.1
 
 
 def caught_up(mesh: Mesh, since: int, deployment: Deployment) -> tuple[Mesh, Mesh]:
-    """Return the mesh that runs, and an edited one with what has taken effect by itself since it was read, if anything.
+    """Return the mesh that runs, and an edited one with the lines that have taken effect since it was read.
 
     Raises:
-        StaleMesh: something else has happened meanwhile, or the edit takes away or replaces what took effect.
+        StaleMesh: something else has happened meanwhile, or the edit removes or replaces what took effect.
     """
     running, firings = deployment.ledger.since(since)
     if not firings and firings is not None:
@@ -39,26 +38,24 @@ def caught_up(mesh: Mesh, since: int, deployment: Deployment) -> tuple[Mesh, Mes
         raise stale
     for firing in firings:
         there = getattr(mesh, firing.section).get(firing.name)
-        if there is None or _cannot(there, running, firing):
+        if there is None:
             continue
-        if firing.line not in there.pending:
+        if firing.line in there.pending:
+            mesh = firing.on(mesh)
+        # A successor that lacks what the line needs does without it: the plan has said so.
+        elif not isinstance(there, Node) or there.slet == running.nodes[firing.name].slet:
             raise stale
-        mesh = firing.on(mesh)
     return running, mesh.at(running.revision)
 
 
 def renewed(plan: Plan, deployment: Deployment) -> Plan:
-    """A plan on top of what has taken effect by itself since it was made.
-
-    Raises:
-        StaleMesh: something else has happened.
-    """
+    """Return a plan on top of the lines that have taken effect since it was made; raises as `caught_up`."""
     running, after = caught_up(plan.after, plan.before.revision, deployment)
     if running.revision == plan.before.revision:
         return plan
     made = make_plan(running, after)
     known = {(step.verb, step.node): step for step in plan.steps}
-    # What was said of a step besides, how its state is handed over above all, still holds.
+    # The rest of a step, above all how its state is handed over, still holds.
     steps = [
         replace(known.get((step.verb, step.node), step), before=step.before, after=step.after, text=step.text)
         for step in made.steps
@@ -67,7 +64,7 @@ def renewed(plan: Plan, deployment: Deployment) -> Plan:
 
 
 def pending_again(before: Mesh, after: Mesh) -> Mesh:
-    """Return *after* with the lines pending that were so in *before*, wherever the difference is that they took effect.
+    """Return *after* with those lines pending again that were so in *before*, and took effect in between.
 
     A recovery goes back to *before*, from where they take effect again at their point in the stream.
     """
@@ -81,13 +78,6 @@ def pending_again(before: Mesh, after: Mesh) -> Mesh:
             if fired is not before and getattr(fired, section)[name] == new:
                 back[section][name] = old
     return after.edited(back["nodes"], back["channels"])
-
-
-def _cannot(there: object, now: Mesh, firing: Firing) -> bool:
-    """A successor that lacks what the line needs does without it: the plan has said so."""
-    running = now.nodes.get(firing.name)
-    replaced = isinstance(there, Node) and running is not None and there.slet != running.slet
-    return replaced and isinstance(there, Node) and firing.line not in there.pending
 
 
 def remembered(component: Component) -> Undo:
@@ -122,16 +112,12 @@ def settle_fired(deployment: Deployment, since: int, mesh: Mesh, undo: list[Undo
 
 
 def fired_beside(component: Component, since: int, deployment: Deployment) -> Node:
-    """The node of one that runs beside the mesh, with the lines that took effect in the mesh since a revision.
-
-    Those that it has seen itself are pending there no more.
-    """
+    """Return the node of a component beside the mesh, with the lines that took effect in the mesh since a revision."""
     node = component.node
-    mesh = deployment.mesh
     for firing in list(deployment.ledger.firings):
         here = firing.section == "nodes" and firing.name == node.name
         if here and firing.revision > since and firing.line in node.pending:
-            node = firing.on(mesh.edited({node.name: node})).nodes[node.name]
+            node = firing.on(deployment.mesh.edited({node.name: node})).nodes[node.name]
     return node
 
 
@@ -140,7 +126,7 @@ def settle_ready(deployment: Deployment, ready: Iterable[Follower], mesh: Mesh, 
     for companion in ready:
         component = companion.component
         node = fired_beside(component, companion.since, deployment)
-        if node is not component.node:  # it fired for the item in flight, which this one is going to be given
+        if node is not component.node:  # a line took effect by the item in flight, which this one gets next
             undo.append(remembered(component))
             component.configure(node)
         there = replace(mesh.nodes[node.name], settings=node.settings, given=node.given, pending=node.pending)
@@ -149,21 +135,16 @@ def settle_ready(deployment: Deployment, ready: Iterable[Follower], mesh: Mesh, 
 
 
 def notes_on_lines(old: Node, new: Node) -> Iterator[str]:
-    """Pending lines that a successor cannot take over."""
+    """Note the pending lines that a successor cannot take over."""
     for line in old.pending:
         if line not in new.pending and old.slet != new.slet:
             yield f"{new.name}: the pending {line} goes: {new.slet.name} has no such port, field or setting"
 
 
 class Aftermath:
-    """The work that follows a change by a line, in a thread of its own: the driver goes on at once.
+    """The work that follows when a line takes effect, in a thread of its own: the driver goes on at once.
 
-    The mesh is stored, what happened is logged, and the guard is compiled out: until then it is passed through.
-
-    Args:
-        deployment: Where lines take effect.
-        wiring: Compiles it anew.
-        stored: Stores its mesh, and logs it where that cannot be done now.
+    It stores the mesh (`stored`), logs the event, and compiles the guard out, through which all items pass until then.
     """
 
     def __init__(
@@ -179,14 +160,14 @@ class Aftermath:
             self.heard()
 
     def heard(self) -> None:
-        """Something took effect: see to it soon; what comes meanwhile is seen to in the same go."""
+        """Start a thread that does the work, unless one is about to begin."""
         with self._turn:
             if self._due:
                 return
             self._due = True
-        threading.Thread(target=self._see_to_it, name=f"exop {self._deployment.name} lines", daemon=True).start()
+        threading.Thread(target=self._follow_up, name=f"exop {self._deployment.name} lines", daemon=True).start()
 
-    def _see_to_it(self) -> None:
+    def _follow_up(self) -> None:
         deployment = self._deployment
         with self._turn:
             self._due = False
@@ -199,7 +180,7 @@ class Aftermath:
                 self._compile_out()
 
     def _compile_out(self) -> None:
-        """Take the guards out of the ways where nothing is pending any more."""
+        """Bind the places anew where no line is pending any more."""
         deployment = self._deployment
         watches = [(name, one.watch) for name, one in deployment.components.items()]
         nodes = [name for name, watch in watches if watch is not None and not watch.pending]

@@ -37,10 +37,7 @@ _COURSE: Final = (Phase.NEW, Phase.PREPARED, Phase.STAGED, Phase.HELD, Phase.COM
 
 
 class Participant(ABC):
-    """Takes one application through a change; any thread may call each step.
-
-    Args:
-        name: Names the application in messages.
+    """One application in a change, named *name* in messages; any thread may call each step.
 
     Attributes:
         phase: Its state.
@@ -67,10 +64,9 @@ class Participant(ABC):
                 self._finish()
 
     def abort(self, error: BaseException | None = None) -> None:
-        """Undo what was done, in reverse: the old mesh runs on. An undo step that fails is noted on *error*.
+        """Undo everything in reverse: the old mesh runs on. Failures of that are noted on *error*.
 
-        Raises:
-            PlanError: it is committed.
+        Raises `PlanError` if the change is committed.
         """
         with self._turn:
             if self.made:

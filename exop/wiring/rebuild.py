@@ -1,13 +1,14 @@
-"""Rebuilds the state of a successor from the log that its input comes from, while the predecessor works.
+"""Rebuilds the state of a successor from the log of its input, while the predecessor works.
 
-Exactly the items that the predecessor has taken are replayed: it stands behind the end of the log by the items in the
-queue between, and in flight. The last of them are replayed while everything is parked.
+It replays exactly the items that the predecessor has taken: all but those in the queue between, and in flight. The last
+of them are replayed while everything is parked.
 """
 
 from __future__ import annotations
 
 import time
 from itertools import chain
+from typing import Final
 
 from exop.errors import ExopError, NotRebuildable
 from exop.model.memento import Memento
@@ -23,16 +24,17 @@ from exop.runtime.pause import Pause
 from exop.runtime.ways import way_into
 from exop.wiring.plan import Plan, Step
 
-#: So many rows are replayed at a time.
-LOT = 5000
+#: The number of rows to replay at a time.
+LOT: Final = 5000
 #: The replay stops so many rows before the end of the log: which of them were taken is known when all is parked.
-CLOSE = 1000
+CLOSE: Final = 1000
 #: A stream that is too fast is stopped for so many seconds at a time; so many rows are replayed at a time then.
-MOMENT, LITTLE = 0.002, 200
+MOMENT: Final = 0.002
+LITTLE: Final = 200
 
 
 def check_rebuilds(plan: Plan, deployment: Deployment) -> None:
-    """Refuse to rebuild a state that the log cannot give."""
+    """Raise `NotRebuildable` for a state that the log cannot give."""
     for step in plan.steps:
         if step.verb == "replace" and step.after is not None and step.after.rebuild is not None:
             _check_slet(step.after)
@@ -75,11 +77,7 @@ def _log_of(step: Step, deployment: Deployment) -> LogChannel:
 
 
 class Rebuild:
-    """The rebuilding of one successor.
-
-    Attributes:
-        position: The offset up to which it has replayed.
-    """
+    """The rebuilding of one successor; `position` is the offset up to which it has replayed."""
 
     def __init__(self, deployment: Deployment, step: Step, successor: Component) -> None:
         self.log = _log_of(step, deployment)
@@ -93,10 +91,7 @@ class Rebuild:
         self._largest = 0
 
     def catch_up(self) -> None:
-        """Replay while the predecessor works, until the end is near.
-
-        If the stream is as fast as the replay, it is stopped for moments.
-        """
+        """Replay until the end is near; a stream that is as fast as the replay is stopped for moments."""
         before = 2 * self._left()
         while 0 < (left := self._left()) <= 0.8 * before:
             self._replay(self._near())
@@ -120,7 +115,7 @@ class Rebuild:
         return self._successor.state
 
     def _near(self) -> int:
-        """The offset up to which the predecessor has taken everything for certain."""
+        """The offset up to which the predecessor has certainly taken everything."""
         end = self.log.end  # before the items that wait are counted, which may become more meanwhile
         return max(self.position, end - self._waiting() - max(CLOSE, 2 * self._largest))
 
@@ -135,7 +130,7 @@ class Rebuild:
                 pieces = self.log.pieces(self.position, till)
                 self._largest = max([self._largest, *map(weight, pieces)])
                 if self._single and all(type(piece) is list for piece in pieces):
-                    pieces = [list(chain.from_iterable(pieces))]  # items that came one by one are replayed together
+                    pieces = [list(chain.from_iterable(pieces))]  # single items are replayed together
                 for piece in pieces:
                     self._entry.push_batch(piece)
             except ExopError as problem:
@@ -145,14 +140,10 @@ class Rebuild:
     def _waiting(self) -> int:
         """Return the number of rows between the log and the slet: in a queue, and in the inlet."""
         queue = self._deployment.inserted.get(f"{self.log.name} -> {self._place}")
-        entries = queue.capture()["entries"] if queue is not None else ()
-        works = ((work.way, work.payload) for work in self._deployment.inlets.at(self._place))
-        return sum(_rows(way, payload) for way, payload in chain(entries, works))
-
-
-def _rows(way: str, payload: object) -> int:
-    """Count the items of an in-flight payload: an item, a batch, or a control item."""
-    return 1 if way in ("push", "item") else weight(payload) if way in ("push_batch", "batch") else 0
+        entries = queue.capture()["entries"] if queue is not None else []
+        found = [*entries, *((work.way, work.payload) for work in self._deployment.inlets.at(self._place))]
+        batches = sum(weight(payload) for way, payload in found if way in ("push_batch", "batch"))
+        return batches + sum(way in ("push", "item") for way, _ in found)
 
 
 def _refused(node: Node, problem: str, cure: str) -> NotRebuildable:

@@ -1,6 +1,6 @@
-"""Slets that alter an item which others get, too: found by looking at items before and after every call, on demand.
+"""Finds slets that alter shared items: on demand, by comparing the items before and after every call.
 
-The readers of a channel get one and the same object. A slet that alters it changes what the others see, or have kept.
+The readers of a channel get the same object. A slet that alters it changes what the others see, or have kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from exop.runtime.entry import Entry, LateEntry
 from exop.shown import class_of, shown
 from exop.wiring.circuit import Join
 
-#: So many shared items are known at a time, the newest ones; of one item, so many values are compared.
+#: The number of shared items that are known at a time, the newest ones, and of values that are compared of one item.
 ITEMS: Final = 10_000
 VALUES: Final = 10_000
 #: Channels that keep what they pass on: even a single reader shares it with the channel.
@@ -36,11 +36,10 @@ PLAIN: frozenset[type] = frozenset(
 
 @dataclass(frozen=True)
 class Alteration:
-    """A slet has altered an item that is not its own.
+    """The alteration of an item by a slet that shares it.
 
     Attributes:
-        application: Where.
-        ports: The input port (`node.port`) whose slet has done it; several where it cannot be told apart.
+        ports: The input port (`node.port`) of the slet; several if it is one of these.
         channel: The channel by which others got the item, too.
         readers: All ports that read there.
         item: The item, as it is now.
@@ -64,7 +63,7 @@ class Alteration:
 
 @dataclass
 class _Known:
-    """A shared item: the object, where it was shared, its values when they were read last, and who has it now."""
+    """A shared item: where it was shared, its values when they were read last, and the ports that have it now."""
 
     item: Any
     channel: str
@@ -74,7 +73,7 @@ class _Known:
 
 
 class Sharing:
-    """Looks for alterations of shared items in the applications that are wired while it is in use."""
+    """Finds alterations of shared items in the applications that are wired while it is in use."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[int, _Known] = OrderedDict()
@@ -82,14 +81,14 @@ class Sharing:
         self._lock = threading.RLock()
 
     def found(self) -> list[Alteration]:
-        """The alterations, one for each slet and channel; items that are still known are compared once more."""
+        """Compare the known items once more, and return the alterations, one for each slet and channel."""
         with self._lock:
             for one in self._known.values():
                 self._compare(one)
             return [*self._found.values()]
 
     def guard(self, join: Join, channel: str, kind: str, joins: Iterable[Join], entry: Entry) -> Entry:
-        """The way into a port, with a look at every item before and after the call."""
+        """Return the way into a port that compares every item before and after the call."""
         readers = tuple(joins)
         shares = len(readers) > 1 or kind in KEEPING
 
@@ -112,14 +111,11 @@ class Sharing:
 
             return check
 
-        guarded = LateEntry(
-            entry.control,
-            {
-                "push": lambda: checked(entry.push),
-                "push_batch": lambda: checked(entry.push_batch),
-                "probe": lambda: Entry(checked(entry.probe.push), checked(entry.probe.push_batch), entry.control),
-            },
-        )
+        def probe() -> Entry:
+            return Entry(checked(entry.probe.push), checked(entry.probe.push_batch), entry.control)
+
+        ways = {"push": lambda: checked(entry.push), "push_batch": lambda: checked(entry.push_batch), "probe": probe}
+        guarded = LateEntry(entry.control, ways)
         guarded.show, guarded.pass_on = entry.show, entry.pass_on
         guarded.stand_at(entry.place)
         return guarded
@@ -132,7 +128,7 @@ class Sharing:
             self._known.popitem(last=False)
 
     def _compare(self, one: _Known, by: tuple[str, ...] = ()) -> None:
-        """Note what has changed: by the port whose call has just ended, or by those that have the item."""
+        """Note a change: by the port whose call has just ended, or by those that have the item."""
         now = values_of(one.item)
         if now == one.values:
             return
@@ -163,7 +159,7 @@ def _parts(payload: Any) -> list[Any]:
 
 
 def values_of(item: Any) -> dict[str, object]:
-    """Every value in an item by its place, `.field`, `[3]`, `['key']`: equal as long as nothing was altered."""
+    """Return every value in an item by its place (`.field`, `[3]`, `['key']`): equal until one is altered."""
     values: dict[str, object] = {}
     left: list[tuple[str, Any]] = [("", item)]
     seen: set[int] = set()
@@ -206,8 +202,6 @@ def is_columns(value: Any) -> bool:
 
 
 def _change(before: dict[str, object], now: dict[str, object]) -> str:
-    """The innermost of the first values that differ, in words."""
-    places = [place for place in {**before, **now} if before.get(place) != now.get(place)]
-    place = max(places, key=len)
-    missing = "nothing"
-    return f"{place or 'its value'} was {before.get(place, missing)}, is {now.get(place, missing)}"
+    """Describe the innermost of the values that differ."""
+    place = max((place for place in {**before, **now} if before.get(place) != now.get(place)), key=len)
+    return f"{place or 'its value'} was {before.get(place, 'nothing')}, is {now.get(place, 'nothing')}"
