@@ -267,9 +267,10 @@ class Applications:
         """Wait until an application has finished; `False` when *timeout* seconds were not enough."""
         begin = time.monotonic()
         if application in self._manager.opening:
-            if not self.changes.turns[application].acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+            turn = self.changes.turns[application]
+            if not turn.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
                 return False
-            self.changes.turns[application].release()
+            turn.release()
         left = None if timeout is None else timeout - (time.monotonic() - begin)
         done = self.get(application).wait(left)
         if done and self.store is not None and self.checkpoints.end_is_stored(application):

@@ -68,7 +68,8 @@ class Change(Participant):
         super().__init__(self.deployment.name)
         self._successors = Successors(self.deployment, self.manager, self.plan, self._undo, self.beside)
         self.timeout = self._successors.timeout
-        self._old = old = self._leaving()
+        leaving = (step.node for step in self.plan.steps if step.verb in ("replace", "remove"))
+        self._old = old = [self.deployment.components[node] for node in leaving]
         outside = [one.driver for one in (*old, *self._restarted()) if isinstance(one.driver, SourceDriver)]
         self._pause = Pause(self.deployment, self.timeout, outside=outside)
         self.target = self.plan.after
@@ -93,8 +94,8 @@ class Change(Participant):
     def opens(self) -> bool:
         """Whether it calls code of slets that are made or opened, or that take items again: this may take long."""
         fresh = [step.after for step in self.plan.steps if step.verb in ("add", "replace") and step.after is not None]
-        made = any(hasattr(node.slet.factory, "__post_init__") for node in fresh)
-        return made or any(opens(node.slet) or node.rebuild is not None for node in fresh)
+        made = (hasattr(node.slet.factory, "__post_init__") for node in fresh)
+        return any(made) or any(opens(node.slet) or node.rebuild is not None for node in fresh)
 
     @transition(Phase.PREPARED, Phase.STAGED)
     def stage(self) -> None:
@@ -159,9 +160,6 @@ class Change(Participant):
         _undo(self._undo, error)
         self._unmute()
 
-    def _leaving(self) -> list[Component]:
-        return [self.deployment.components[s.node] for s in self.plan.steps if s.verb in ("replace", "remove")]
-
     def _connect(self) -> Region:
         """Set `connected-to` of the ports, and return the part of the application that is to be bound anew."""
         connect, disconnect, changes = self.wiring.connect, self.wiring.disconnect, self.plan.changes
@@ -187,8 +185,7 @@ class Change(Participant):
 
     def _restarted(self) -> list[Component]:
         """The functions that are iterated anew, from their memento, to get new settings."""
-        names = [step.node for step in self.plan.steps if step.verb == "configure"]
-        found = [self.deployment.components[name] for name in names]
+        found = [self.deployment.components[step.node] for step in self.plan.steps if step.verb == "configure"]
         return [one for one in found if one.spec.iterated and not one.spec.is_class]
 
     def _leanest(self) -> Region:

@@ -246,11 +246,14 @@ def channel_at(place: str) -> str:
 
 
 def in_front_of(circuit: Circuit, channel: str, join: Join) -> str:
-    """The place of a queue in front of a port.
+    """The place of a queue in front of a port; a port that pulls alone from a queue channel has no other queue.
 
     It stands before a live channel, which shares its window with its slet, since that evicts from it.
     """
-    return before_key(channel) if circuit.channels[channel].live else edge_key(channel, join)
+    found = circuit.channels[channel]
+    if join.port.pulled:
+        return channel if found.buffered and len(circuit.consumers[channel]) == 1 else edge_key(channel, join)
+    return before_key(channel) if found.live else edge_key(channel, join)
 
 
 def possible(circuit: Circuit) -> Iterator[str]:

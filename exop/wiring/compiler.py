@@ -16,7 +16,7 @@ from exop.runtime.entry import NOWHERE, Control, Entry, Late, LateEntry, Unwind
 from exop.runtime.failure import Producer, careful
 from exop.runtime.lines import ChannelWatch, NodeWatch
 from exop.runtime.ways import way_into
-from exop.wiring.circuit import Join, before_key, edge_key, inside
+from exop.wiring.circuit import Join, before_key, edge_key, in_front_of, inside
 from exop.wiring.region import Region
 
 if TYPE_CHECKING:
@@ -207,10 +207,11 @@ class Compiler:
         if channel.pull_mode == "read":
             port.connect(channel, None)
             return None
-        if isinstance(channel, Buffered) and len(self.circuit.consumers[name]) == 1:
+        place = in_front_of(self.circuit, name, join)
+        if place == name and isinstance(channel, Buffered):
             port.connect(channel, channel)
             return None
-        queue = self._queue(edge_key(name, join))
+        queue = self._queue(place)
         port.connect(channel, queue)
         return Outlet(join.name, self._at(queue.entry(()), f"queue {queue.name}"))
 

@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, product
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from exop.errors import WiringError
 from exop.model.filter import where
+from exop.model.items import EndOfStream
+from exop.model.lifecycle import State
 from exop.model.ports import mismatch
 from exop.model.properties import APPLICATION, CONNECTED_TO, KIND, ORIGIN
 from exop.registry import ServiceRegistry
-from exop.runtime.channels.queue import Buffered
+from exop.runtime.channel import ControlMerge
+from exop.runtime.channels.queue import Buffered, QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.inlets import Parked
 from exop.runtime.manager import CHANNEL, WIRING, ComponentManager, channel_id
 from exop.runtime.pause import PATIENCE, Pause
-from exop.wiring.circuit import Circuit, channel_of, interchangeable, possible, read_circuit
+from exop.wiring.circuit import (
+    Circuit,
+    Join,
+    before_key,
+    channel_of,
+    edge_key,
+    in_front_of,
+    inside,
+    interchangeable,
+    possible,
+    read_circuit,
+)
 from exop.wiring.compiler import Compiler
 from exop.wiring.drain import Drain
 from exop.wiring.layout import check_order
 from exop.wiring.loops import EndOfLoop
 from exop.wiring.region import Region, Wiring, depth, inform, man
-from exop.wiring.seeds import Seeds, find_seeds, open_anew
 
 if TYPE_CHECKING:
     from exop.wiring.sharing import Sharing
@@ -157,7 +170,7 @@ class WiringController:
             _watch_loops(deployment, region)
             self._bound[deployment] = region.after
             return partial(_assign, deployment, region.after, ())
-        seeds = find_seeds(deployment, region.circuit)
+        seeds = _find_seeds(deployment, region.circuit)
         there = region.after.layout.inserted
         more = (seeds.places() - there.keys()).intersection(possible(region.circuit))
         if more:
@@ -209,7 +222,7 @@ def _complete(
 ) -> None:
     """Move what waits to where the new connections lead; nothing can fail here."""
     circuit, joined = region.circuit, deployment.joined
-    open_anew(deployment, circuit)
+    _open_anew(deployment, circuit)
     _assign(deployment, region.after, leaving, drivers)
     for worker in leaving:
         worker.serve(())
@@ -233,3 +246,107 @@ def _check_types(circuit: Circuit, channels: Iterable[str]) -> None:
             reason = mismatch(circuit.channels[name].carries(producer.port.type), consumer.port.type)
             if reason:
                 raise WiringError(f"{producer.name} cannot feed {consumer.name} through {name!r}: {reason}")
+
+
+@dataclass
+class Seeds:
+    """Catch-up events, by the queue (the place of an inserted one, or a channel) from which drivers deliver them.
+
+    Attributes:
+        planted: For ports that are connected anew, the items that their channel keeps, and the end if that has passed.
+        merged: The merges of channels for which a mark has become due, since a producer has left.
+        ended: For each channel, the producers that come to it when their stream has ended already.
+        moved: The queues whose places are gone, each with the place to which its contents go.
+    """
+
+    planted: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
+    merged: dict[str, ControlMerge] = field(default_factory=dict)
+    ended: dict[str, list[str]] = field(default_factory=dict)
+    moved: list[tuple[QueueChannel, str]] = field(default_factory=list)
+
+    def places(self) -> set[str]:
+        """The places that need a queue for them."""
+        return {*self.planted, *self.merged, *(place for _, place in self.moved)}
+
+    def plant(self, queues: dict[str, Buffered], merges: dict[str, ControlMerge]) -> None:
+        """Put everything in its place: what is moved comes first."""
+        for name in self.ended.keys() & merges.keys():
+            merges[name].note_ended(self.ended[name])
+        for source, place in self.moved:
+            entries, dropped = source.capture()["entries"], source.dropped
+            queues[place].put_first([(kind, payload) for kind, payload in entries if kind != "control"])
+            source.clear()
+            source.dropped = dropped  # they wait elsewhere now
+        for place, entries in self.planted.items():
+            queues[place].restore({"entries": entries})
+        for place, merge in self.merged.items():
+            queues[place].restore({"entries": [("control", mark) for mark in merge.take_due()]})
+
+
+def _find_seeds(deployment: Deployment, circuit: Circuit) -> Seeds:
+    """Find what a change of connections makes necessary; nothing is in flight."""
+    seeds = Seeds()
+    if deployment.started is None:
+        return seeds
+    for name, join in _fed(circuit):
+        if deployment.joined.get(join.name) != name and (entries := _for_newcomer(deployment, circuit, name, join)):
+            seeds.planted.setdefault(in_front_of(circuit, name, join), []).extend(entries)
+    for name, joins in circuit.producers.items():
+        known = deployment.joined if name in deployment.merges else {}
+        over = [one.name for one in joins if one.component.status is State.ENDED and known.get(one.name) != name]
+        seeds.ended[name] = over
+        merge = deployment.merges.get(name)
+        if joins and merge is not None and merge.due_with([join.name for join in joins], over):
+            seeds.merged[name if circuit.channels[name].buffered else before_key(name)] = merge
+    seeds.moved = [*_homeless(deployment, circuit)]
+    return seeds
+
+
+def _fed(circuit: Circuit) -> Iterator[tuple[str, Join]]:
+    return ((name, join) for name, joins in circuit.consumers.items() for join in joins)
+
+
+def _open_anew(deployment: Deployment, circuit: Circuit) -> None:
+    """Forget the progress of the old streams of ports that are connected elsewhere now."""
+    moved = [join for name, join in _fed(circuit) if deployment.joined.get(join.name, name) != name]
+    deployment.inlets.drop_marks([join.name for join in moved])
+    for join in moved:
+        component, port = join.component, join.port.name
+        if component.status is not State.ENDED:
+            component.ended.discard(port)
+            component.merge.open_anew(port)
+            if port in component.pulled:
+                component.pulled[port].ended = False
+
+
+def _for_newcomer(deployment: Deployment, circuit: Circuit, name: str, join: Join) -> list[tuple[str, Any]]:
+    """The entries (`item`, `batch` or `control`, and the payload) for a port that is connected anew."""
+    channel, producers = circuit.channels[name], circuit.producers[name]
+    if join.port.pulled and channel.pull_mode == "read":
+        return []
+    entries = [] if join.port.pulled else [("item", item) for item in channel.kept_for(join.name)]
+    ended = producers and all(producer.component.status is State.ENDED for producer in producers)
+    if ended and not _end_comes(deployment, circuit, name):
+        entries.append(("control", EndOfStream()))
+    return entries
+
+
+def _end_comes(deployment: Deployment, circuit: Circuit, name: str) -> bool:
+    """Whether the end of the stream is still in front of the channel: in a queue, or in flight at a driver."""
+    channel, before = circuit.channels[name], deployment.inserted.get(before_key(name))
+    queues = [one for one in (channel, before) if isinstance(one, Buffered)]
+    if any(("control", EndOfStream()) in queue.capture()["entries"] for queue in queues):
+        return True
+    places = {f"channel {name}", inside(name), *(join.name for join in circuit.producers[name])}
+    return any(isinstance(work.payload, EndOfStream) for place in places for work in deployment.inlets.at(place))
+
+
+def _homeless(deployment: Deployment, circuit: Circuit) -> Iterator[tuple[QueueChannel, str]]:
+    """The inserted queues that hold something, and whose port is connected elsewhere now."""
+    there = {edge_key(name, join) for name, join in _fed(circuit)} | {before_key(name) for name in circuit.channels}
+    # A port that pulls knows its earlier queues itself.
+    joins = {join.name: (name, join) for name, join in _fed(circuit) if not join.port.pulled}
+    for place, queue in deployment.inserted.items():
+        found = joins.get(place.rpartition(" -> ")[2]) if place not in there else None
+        if found is not None and isinstance(queue, QueueChannel) and queue.entries:
+            yield queue, in_front_of(circuit, *found)

@@ -207,10 +207,9 @@ def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) ->
             readers = before.consumers.get(channel, ())
             lost = channel not in after.channels and any(join.component.node.name in after.nodes for join in readers)
         else:  # work at an output goes to the places behind it
-            vertex = before.nodes.get(node) if node not in after.nodes else None
-            outputs = before.outputs(vertex.component) if vertex is not None else ()
-            leaves = any(f"{node}.{output.name}" == port for output, _ in outputs)
-            lost = vertex is not None and vertex.component.status not in HELPLESS and not leaves
+            one = before.nodes[node].component if node in before.nodes and node not in after.nodes else None
+            entered = one is not None and one.spec.ports[port.rpartition(".")[2]].direction == "in"
+            lost = entered and one is not None and one.status not in HELPLESS
         if lost:
             raise PlanError(
                 f"an item is on its way to {work.entry.place}, which would be removed, and cannot go on "

@@ -56,8 +56,7 @@ class Durability:
 
     def take(self, deployment: Deployment) -> None:
         """Take a checkpoint now; `Platform.checkpoint` tells the errors."""
-        taker = self.takers.get(deployment.name)
-        if taker is None:
+        if (taker := self.takers.get(deployment.name)) is None:
             cure = "build it with app.durable(every=…)"
             raise CheckpointError(application=deployment.name, problem="it is not durable", cure=cure)
         taker.take()
@@ -98,15 +97,13 @@ class Durability:
 
     def give_up(self, deployment: Deployment, seconds: float) -> None:
         """Stop for an application that is removed; a last checkpoint puts out the items that its sinks hold back."""
-        taker = self.takers.get(deployment.name)
-        if taker is not None and taker.puts_out():
+        if (taker := self.takers.get(deployment.name)) is not None and taker.puts_out():
             self.last(deployment.name, seconds)
         self.stop(deployment.name)
 
     def stop(self, application: str) -> None:
         """Take no more checkpoints of an application."""
-        taker = self.takers.pop(application, None)
-        if taker is not None:
+        if (taker := self.takers.pop(application, None)) is not None:
             taker.stop()
 
     def _taker(self, deployment: Deployment) -> Checkpointer | None:

@@ -101,7 +101,7 @@ class _Workers:
     def unite(self, queues: Iterable[str]) -> None:
         """Let these queues, and those that share a worker with one of them, share one."""
         found = [self.of(queue) for queue in queues]
-        self._above |= dict.fromkeys(found[1:], found[0]) if found else {}
+        self._above |= dict.fromkeys(found[1:], found[0] if found else "")
 
     def groups(self, queues: Iterable[str]) -> dict[str, frozenset[str]]:
         """Return for each queue all that share its worker."""
@@ -131,7 +131,9 @@ class _Reach:
             self._split_chain(component, fed)
             keys = self._keys(component, fed)
             if self._apart(keys):
-                self._part(component, fed, keys)
+                for name, join in fed if any(kind != "queue" for kind, _ in keys) else ():
+                    if not self._circuit.channels[name].buffered:
+                        self._insert(name, join, f"several drivers meet in {component.node.name}: {_named(keys)}")
                 keys = self._keys(component, fed)
                 self._workers.unite(queue for _, queue in keys)
             self._layout.runs[component.node.name] = keys
@@ -202,12 +204,6 @@ class _Reach:
         owners = {(kind, self._workers.of(name) if kind == "queue" else name) for kind, name in keys}
         return len(owners) > 1
 
-    def _part(self, component: Component, fed: list[tuple[str, Join]], keys: set[DriverKey]) -> None:
-        """Insert queues where drivers meet that are not all workers."""
-        for name, join in fed:
-            if not self._circuit.channels[name].buffered and any(kind != "queue" for kind, _ in keys):
-                self._insert(name, join, f"several drivers meet in {component.node.name}: {_named(keys)}")
-
 
 def drivers_of(layout: Layout, component: Component) -> set[DriverKey]:
     """The drivers that push what a component puts out."""
@@ -220,10 +216,9 @@ def drivers_of(layout: Layout, component: Component) -> set[DriverKey]:
 
 def sent_at(circuit: Circuit, layout: Layout, channel: str) -> int:
     """How many calls stand above what is pushed into a channel."""
-    found = (join.component for join in circuit.producers[channel])
-    return max(
-        (1 if one.spec.own_driver or one.spec.iterated else layout.depths[one.node.name] for one in found), default=0
-    )
+    pushers = (join.component for join in circuit.producers[channel])
+    found = [1 if one.spec.own_driver or one.spec.iterated else layout.depths[one.node.name] for one in pushers]
+    return max(found, default=0)
 
 
 def _named(keys: set[DriverKey]) -> str:
