@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -89,28 +88,28 @@ def move_contents(deployment: Deployment, plan: Plan, drivers: Collection[Driver
         mover = Mover(package)
         if any(map(mover.concerns, types[package])):
             try:
-                _Contents(deployment, plan, mover, replaced, undo).move(drivers)
+                _Contents(deployment, plan.after, mover, replaced, undo).move(drivers)
             except NoVersion as problem:
                 name = plan.after.name
                 raise PlanError(f"an item that waits in {name} cannot be handed over: {problem}") from problem
 
 
+@dataclass
 class _Contents:
     """The items on their way to the slets of one bundle that are replaced at *nodes*."""
 
-    def __init__(
-        self, deployment: Deployment, plan: Plan, mover: Mover, nodes: Collection[str], undo: list[Undo]
-    ) -> None:
-        self._deployment = deployment
-        self._mesh = plan.after
-        self._mover = mover
-        self._nodes = nodes
-        self._undo = undo
-        self._bundle = (package_of(mover.after) or ("", ""))[1]
-        self._channels = {name for name in self._mesh.channels if self._is_theirs(name)}
+    deployment: Deployment
+    mesh: Mesh
+    mover: Mover
+    nodes: Collection[str]
+    undo: list[Undo]
+
+    def __post_init__(self) -> None:
+        self._bundle = (package_of(self.mover.after) or ("", ""))[1]
+        self._channels = {name for name in self.mesh.channels if self._is_theirs(name)}
 
     def move(self, drivers: Collection[Driver]) -> None:
-        deployment = self._deployment
+        deployment = self.deployment
         for name in self._channels & deployment.channels.keys():
             self._exchange(deployment.channels[name].exchange)
         for place, queue in deployment.inserted.items():
@@ -118,27 +117,27 @@ class _Contents:
                 self._exchange(queue.exchange)
         fed = set()
         for component in deployment.components.values():
-            if component.node.name in self._nodes:
+            if component.node.name in self.nodes:
                 self._move_component(component)
             if not self._channels.isdisjoint(component.node.outputs().values()):
                 fed.add(component.driver)
         self._exchange(partial(deployment.inlets.exchange, self._leads_to_them, drivers))
         for driver in drivers:
             if isinstance(driver, SourceDriver) and driver.hand is not None and driver in fed:
-                self._undo.append(partial(setattr, driver, "hand", driver.hand))
-                driver.hand = self._mover.move(driver.hand)
+                self.undo.append(partial(setattr, driver, "hand", driver.hand))
+                driver.hand = self.mover.move(driver.hand)
 
     def _exchange(self, exchange: Callable[[Callable[[Any], Any]], None]) -> None:
         """Move the items of one keeper; the undo puts the same objects back."""
         was: dict[int, tuple[Any, Any]] = {}
 
         def move(item: Any) -> Any:
-            moved = self._mover.move(item)
+            moved = self.mover.move(item)
             if moved is not item:
                 was[id(moved)] = item, moved
             return moved
 
-        self._undo.append(lambda: exchange(lambda item: was.get(id(item), (item,))[0]))
+        self.undo.append(lambda: exchange(lambda item: was.get(id(item), (item,))[0]))
         exchange(move)
 
     def _move_component(self, component: Component) -> None:
@@ -146,22 +145,22 @@ class _Contents:
             self._exchange(port.exchange)
         kept = component.trouble.kept
         if kept is not None:
-            self._undo.append(partial(setattr, component.trouble, "kept", kept))
-            pulled = self._mover.move(dict(kept.pulled))
-            component.trouble.kept = dataclasses.replace(kept, item=self._mover.move(kept.item), pulled=pulled)
+            self.undo.append(partial(setattr, component.trouble, "kept", kept))
+            pulled = self.mover.move(dict(kept.pulled))
+            component.trouble.kept = replace(kept, item=self.mover.move(kept.item), pulled=pulled)
 
     def _is_theirs(self, channel: str) -> bool:
         """Whether a channel has consumers of the bundle, and all of these are replaced."""
-        slets = [(node.name, package_of(node.slet.factory.__module__)) for node, _ in self._mesh.consumers(channel)]
+        slets = [(node.name, package_of(node.slet.factory.__module__)) for node, _ in self.mesh.consumers(channel)]
         found = {name for name, package in slets if package is not None and package[1] == self._bundle}
-        return bool(found) and found <= set(self._nodes)
+        return bool(found) and found <= set(self.nodes)
 
     def _leads_to_them(self, place: str) -> bool:
         target = port_at(place)
         if not target:
             return channel_at(place) in self._channels
         name, _, port = target.rpartition(".")
-        node = self._mesh.nodes.get(name)
+        node = self.mesh.nodes.get(name)
         if node is not None and port in node.outputs():
             return node.outputs()[port] in self._channels
-        return name in self._nodes
+        return name in self.nodes

@@ -157,17 +157,14 @@ class _Reach:
         deep = 0
         for name, join in fed:
             if not self._circuit.channels[name].buffered and edge_key(name, join) not in self._inserted:
-                above = self._depth(name)
+                above = int(self._circuit.channels[name].serial)
+                if before_key(name) not in self._inserted:
+                    above += sent_at(self._circuit, self._layout, name)
                 if above >= LONGEST_CHAIN:
                     self._insert(name, join, f"the direct chain is {LONGEST_CHAIN} slets long")
                 else:
                     deep = max(deep, above)
         self._layout.depths[component.node.name] = deep + 1
-
-    def _depth(self, name: str) -> int:
-        """How many calls stand above what a channel delivers to."""
-        own = int(self._circuit.channels[name].serial)
-        return own if before_key(name) in self._inserted else own + sent_at(self._circuit, self._layout, name)
 
     def _keys(self, component: Component, fed: list[tuple[str, Join]]) -> set[DriverKey]:
         """The drivers of a component."""
@@ -186,8 +183,7 @@ class _Reach:
             return {("queue", name)}
         if name not in self._behind:
             before: set[DriverKey] = {("queue", before_key(name))}
-            pushers = (drivers_of(self._layout, join.component) for join in self._circuit.producers[name])
-            keys = before if before_key(name) in self._inserted else set[DriverKey]().union(*pushers)
+            keys = before if before_key(name) in self._inserted else _pushers(self._circuit, self._layout, name)
             if channel.serial and self._apart(keys):
                 if all(kind == "queue" for kind, _ in keys):
                     self._workers.unite(queue for _, queue in keys)
@@ -205,13 +201,14 @@ class _Reach:
         return len(owners) > 1
 
 
-def drivers_of(layout: Layout, component: Component) -> set[DriverKey]:
-    """The drivers that push what a component puts out."""
-    if component.spec.own_driver:
-        return {("engine", component.node.name)}
-    if component.spec.iterated:
-        return {("source", component.node.name)}
-    return layout.runs.get(component.node.name, set())
+def _pushers(circuit: Circuit, layout: Layout, channel: str) -> set[DriverKey]:
+    """The drivers that push into a channel."""
+    found: set[DriverKey] = set()
+    for component in (join.component for join in circuit.producers[channel]):
+        spec, node = component.spec, component.node.name
+        own: set[DriverKey] = {("engine" if spec.own_driver else "source", node)}
+        found |= own if spec.own_driver or spec.iterated else layout.runs.get(node, set())
+    return found
 
 
 def sent_at(circuit: Circuit, layout: Layout, channel: str) -> int:
@@ -282,9 +279,9 @@ def _merge(circuit: Circuit, layout: Layout, engine: Component) -> str | None:
         if len(fed if iterated else layout.runs.get(component.node.name, ())) > 1:
             return component.node.name
         for name, _ in fed:
-            producers = [join.component for join in circuit.producers[name]]
-            if len(set[DriverKey]().union(*(drivers_of(layout, one) for one in producers))) > 1:
+            if len(_pushers(circuit, layout, name)) > 1:
                 return f"the channel {name!r}"
+            producers = [join.component for join in circuit.producers[name]]
             # The output of an engine comes from its log, always in the same order; sources begin a stream.
             fresh = {one.id: one for one in producers if not one.spec.own_driver and one.id not in seen}
             seen |= fresh.keys()
