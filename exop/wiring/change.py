@@ -32,7 +32,7 @@ from exop.runtime.pause import Pause
 from exop.shown import add_note, described
 from exop.wiring.channels import move_contents, settle_channels
 from exop.wiring.circuit import inside
-from exop.wiring.controller import Complete, WiringController
+from exop.wiring.controller import WiringController
 from exop.wiring.drain import Drain, check_ends, check_inlets, check_left, check_level, put_out, take_over
 from exop.wiring.lines import caught_up, may_fire, remembered, settle_fired, settle_ready
 from exop.wiring.participant import Participant, Phase, transition
@@ -208,26 +208,21 @@ class Change(Participant):
             mesh = self._caught_up()
             check_ends(region)
             failpoint("rebind-before")
-            complete = self.wiring.bind(self.deployment, region)
+            self._complete = self.wiring.bind(self.deployment, region)
             failpoint("rebind-after")
         except BaseException as error:
             _undo(undo, error)  # before anything moves again
             raise
         self.target = mesh.at(self.deployment.mesh.revision + 1)
-        self._decided = partial(self._give_out, complete)
 
     def _go_on(self) -> None:
-        """Decide the change: from here on nothing can fail."""
+        """Decide the change: assign what waits to its drivers, and let the old slets go; nothing can fail here."""
         self.phase = Phase.COMMITTED
         self._undo_cut.clear()
         self._undo.clear()
-        self._decided()
-
-    def _give_out(self, complete: Complete) -> None:
-        """Assign what waits to its drivers, and post the unsent output of the slets that leave."""
         began = [one.driver for one in self._successors.made.values() if one.driver is not None]
-        complete({*self._pause.drivers, *began})
-        self._hand_on(self._old)
+        self._complete({*self._pause.drivers, *began})
+        self._hand_on()
         self.deployment.mesh = self.target
 
     def _caught_up(self) -> Mesh:
@@ -299,9 +294,9 @@ class Change(Participant):
         for component in self._muted:
             component.announce()
 
-    def _hand_on(self, old: list[Component]) -> None:
-        """Post the unsent output of the slets that leave to where it leads now; nothing can fail here."""
-        inlets = self.deployment.inlets
+    def _hand_on(self) -> None:
+        """Post the unsent output of the slets that leave to where it leads now."""
+        old, inlets = self._old, self.deployment.inlets
         for name in self._closed:
             there = Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, place=inside(name))
             inlets.post([Call(there, "push", None, call=self.deployment.channels[name].send_closed)])

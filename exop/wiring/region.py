@@ -135,31 +135,27 @@ def man(deployment: Deployment, region: Region) -> list[Worker]:
     layout = region.after.layout
     there = {**region.circuit.channels, **deployment.inserted}
     queues = {name: queue for name, queue in there.items() if isinstance(queue, Buffered)}
-    left = " (leaves "
-    before = {
-        key: one for key, one in deployment.workers.items() if channel_of(key.partition(left)[0]) in region.channels
-    }
-    at_work = {id(queue): worker for worker in before.values() for queue in worker.queues}
+    before = {key: worker for key, worker in deployment.workers.items() if channel_of(key) in region.channels}
+    at_work = {queue: worker for worker in before.values() for queue in worker.queues}
     manned: dict[str, Worker] = {}
-    taken: set[int] = set()
+    taken: set[Worker] = set()
     for group in dict.fromkeys(layout.groups[queue] for queue in region.queues(region.after)):
         served = sorted((name for name in group if name in queues), key=layout.queued.__getitem__, reverse=True)
         if not served:
             continue
-        known = [at_work.get(id(queues[name])) for name in served] + [before.get(min(group))]
-        worker = next((one for one in known if one is not None and id(one) not in taken), None)
+        known = [at_work.get(queues[name]) for name in served] + [before.get(min(group))]
+        worker = next((one for one in known if one is not None and one not in taken), None)
         worker = manned[min(group)] = worker or Worker(f"{deployment.name} {min(group)}")
         worker.rank = layout.queued[served[-1]] - 0.5  # it pushes into the slet behind the queue: it comes before it
-        taken.add(id(worker))
+        taken.add(worker)
         worker.serve(tuple(queues[name] for name in served))
-    leaving = {key: worker for key, worker in before.items() if id(worker) not in taken}
-    for worker in leaving.values():
-        worker.rank = -1
     stay = {key: worker for key, worker in deployment.workers.items() if key not in before}
-    gone = {key if key not in manned else f"{key}{left}{id(worker)})": worker for key, worker in leaving.items()}
-    deployment.workers = {**stay, **manned, **gone}
+    leaving = [worker for worker in before.values() if worker not in taken]
+    for worker in leaving:
+        worker.rank = -1
+    deployment.workers = {**stay, **manned, **{f"{worker.name} (leaves {id(worker)})": worker for worker in leaving}}
     inform(deployment, region, queues.values())
-    return [*leaving.values()]
+    return leaving
 
 
 def _runner(deployment: Deployment, circuit: Circuit, layout: Layout, place: str) -> Driver | None:
@@ -178,11 +174,10 @@ def _runner(deployment: Deployment, circuit: Circuit, layout: Layout, place: str
 
 def _first(deployment: Deployment, keys: Iterable[DriverKey]) -> Driver | None:
     """Return the driver of the first key; several keys of one place are queues of one worker."""
-    for kind, name in sorted(keys):
-        if kind == "queue":
-            return _worker(deployment, name)
-        return deployment.components[name].driver if name in deployment.components else None
-    return None
+    kind, name = min(keys, default=("", ""))
+    if kind == "queue":
+        return _worker(deployment, name)
+    return deployment.components[name].driver if name in deployment.components else None
 
 
 def _worker(deployment: Deployment, queue: str) -> Driver | None:
