@@ -42,8 +42,8 @@ class Compiler:
         self._bound: set[str] = set()
         self._later: list[Callable[[], object]] = []
 
-    def compile(self) -> None:
-        """Bind everything; after that, `queues` has the inserted queues that are in use there, by place."""
+    def compile(self) -> dict[str, Buffered]:
+        """Bind everything; return the inserted queues that are in use there, by place."""
         region, nodes, order = self.region, self.circuit.nodes, self.layout.order
         # Downstream first: the followers of a slet are bound when its turn comes; long chains need no deep stack.
         for node in sorted((node for node in region.nodes if node in nodes), key=order.__getitem__, reverse=True):
@@ -67,6 +67,7 @@ class Compiler:
             if place not in found:
                 self.deployment.places.pop(place, None)
         self.deployment.places |= found
+        return self.queues
 
     def _queue(self, place: str) -> Buffered:
         """The inserted queue at a place; one that is there already stays, with its contents."""

@@ -176,9 +176,8 @@ class WiringController:
         if more:
             standing = {**there, **dict.fromkeys(more, "connected while the stream runs")}
             region = replace(region, after=region.laid_out(standing))
-        compiler = Compiler(deployment, region, self.sharing)
-        compiler.compile()
-        self._replace_queues(deployment, region, compiler.queues)
+        queues = Compiler(deployment, region, self.sharing).compile()
+        self._replace_queues(deployment, region, queues)
         deployment.reasons = region.after.layout.inserted
         leaving = man(deployment, region)
         _watch_loops(deployment, region)
