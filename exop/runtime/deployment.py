@@ -241,10 +241,11 @@ class Deployment:
 
     def check_finished(self) -> None:
         """Note it when every component has ended."""
-        if self.over is not None and not self._attended.unended:
+        if self._attended.open:
+            return
+        if self.over is not None and all(one.status is State.ENDED for one in self.components.values()):
             self.over()
-        if not self._attended.open:
-            self.finished.set()
+        self.finished.set()
 
     def tell(self) -> None:
         """Wake those who wait for the application."""

@@ -94,33 +94,29 @@ class Attended(dict[str, Component]):
     One thread at a time changes it (`Deployment` has the lock); others read it meanwhile.
 
     Attributes:
-        unended: The components whose stream has not ended.
-        open: Those of them that are not closed either.
+        open: The nodes whose streams have not ended, and whose slets are not closed.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.unended: dict[str, Component] = {}
-        self.open: dict[str, Component] = {}
+        self.open: set[str] = set()
 
     def forget(self, node: str) -> None:
         """Forget a node that has no component any more."""
-        for found in (self, self.unended, self.open):
-            found.pop(node, None)
+        self.pop(node, None)
+        self.open.discard(node)
 
     def note(self, component: Component) -> None:
         """Add a component, or take it out, according to its present state."""
-        drives = component.driver is not None or bool(component.pullers)
-        failed, patient = component.status is State.FAILED, component.node.patience is not None
-        for found, wanted in (
-            (self, drives or patient or failed or shows(component)),
-            (self.unended, component.status is not State.ENDED),
-            (self.open, component.status not in CLOSED),
-        ):
-            if wanted:
-                found[component.node.name] = component
-            else:
-                found.pop(component.node.name, None)
+        name, drives = component.node.name, component.driver is not None or component.pullers
+        if drives or component.node.patience is not None or component.status is State.FAILED or shows(component):
+            self[name] = component
+        else:
+            self.pop(name, None)
+        if component.status in CLOSED:
+            self.open.discard(name)
+        else:
+            self.open.add(name)
 
 
 @dataclass
