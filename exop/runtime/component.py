@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -56,6 +56,14 @@ class Component(Living):
         watch: Tests the items while settings are pending; `None` when there are none.
     """
 
+    runner: Driver | None = None
+    pusher: Driver | None = None
+    tap: Tap | None = None
+    watch: NodeWatch | None = None
+    left = over = False
+    pullers: Sequence[Driver] = ()
+    _ended_ports: frozenset[str] = frozenset()
+
     def __init__(
         self,
         component_id: str,
@@ -71,19 +79,12 @@ class Component(Living):
         self.metrics = ComponentMetrics()
         self.trouble = Trouble()
         self.merge = ControlMerge()
-        self.runner: Driver | None = None
-        self.pusher: Driver | None = None
-        self.tap: Tap | None = None
-        self.left = self.over = False
-        self.watch: NodeWatch | None = None
         self.calls: dict[str, Callable[[Any], Any]] = {}
         self.tried: dict[str, Callable[[Any], Any]] = {}
         self.to: dict[str, Entry] = {}
         self.outputs: dict[str, BufferedOutput | DrivenOutput] = {}
         self.pulled: dict[str, PulledInput] = {}
-        self.pullers: list[Driver] = []
         self.ended: set[str] = set()
-        self._ended_ports: set[str] = set()
         self._make(engines, OPENING if seconds is None else seconds)
         self.expect()
         LIVE[id(self)] = self
@@ -137,7 +138,7 @@ class Component(Living):
         if self.spec.own_driver:
             puller = Driver(f"{self.application}.{name}")
             puller.partner = self.driver
-            self.pullers.append(puller)
+            self.pullers = [*self.pullers, puller]
             return PulledInput(port, name, puller, self._pulled_mark, own=True)
         made = PulledInput(port, name, self.driver, self._pulled_mark)
         if self.spec.atomic and self.spec.iterated:
@@ -353,7 +354,7 @@ class Component(Living):
 
     def _port_ended(self, port: str) -> None:
         """Note that an output port has ended; when all have, so has the slet."""
-        self._ended_ports.add(port)
+        self._ended_ports |= {port}
         if self._ended_ports >= {spec.name for spec in self.spec.outputs} and self.allows(Event.END):
             self.on(Event.END)
 

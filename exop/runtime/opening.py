@@ -47,6 +47,16 @@ class Living(Owner):
         stuck: It has failed in a call beside its items, and lets nothing in until it is resumed or replaced.
     """
 
+    # Defaults that most slets never change stand at the class: thousands of idle slets are small then.
+    instance: Any = None
+    driver: Driver | None = None
+    tie: LiveTie | None = None
+    error: BaseException | None = None
+    committing: UserCall[Any] | None = None
+    muted = stuck = _open = _shut = False
+    entered = 0.0
+    _stopped_by: object = None
+
     def __init__(
         self, component_id: str, application: str, node: Node, changed: Callable[[Any], None], user: UserCalls
     ) -> None:
@@ -55,16 +65,7 @@ class Living(Owner):
         self.spec = node.slet
         self.user = user
         self.status = State.CREATED
-        self.instance: Any = None
-        self.driver: Driver | None = None
-        self.tie: LiveTie | None = None
-        self.error: BaseException | None = None
-        self.committing: UserCall[Any] | None = None
-        self.muted = self.stuck = False
-        self.entered = 0.0
         self._changed = changed
-        self._open = self._shut = False
-        self._stopped_by: object = None
         self._turn, self._going_on = threading.RLock(), threading.Lock()
 
     def allows(self, event: Event) -> bool:

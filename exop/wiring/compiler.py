@@ -82,7 +82,8 @@ class Compiler:
             return
         self._bound.add(node)
         pending = component.node.pending
-        component.watch = (component.watch or NodeWatch(component, self.deployment.ledger)) if pending else None
+        if pending or component.watch is not None:
+            component.watch = (component.watch or NodeWatch(component, self.deployment.ledger)) if pending else None
         to = {port.name: self._leaving(component, port.name, name) for port, name in self.circuit.outputs(component)}
         component.bind(to if component.tap is None else component.tap.outlets(to))
 
