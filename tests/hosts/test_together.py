@@ -184,11 +184,13 @@ def goes_on(deployment: Any) -> None:
     assert deployment.components["check"].state.wrong == 0
 
 
-def interfere(monkeypatch: pytest.MonkeyPatch, step: str, action: Any) -> None:
-    """Let *action* be done in a step of the application b, before it."""
-    take = Change._take
+def interfere(monkeypatch: pytest.MonkeyPatch, step: str, action: Any) -> dict[str, Change]:
+    """Let *action* be done in a step of the application b, before it; returns the changes, as they come, by name."""
+    take, changes = Change._take, dict[str, Change]()
 
     def taking(self: Change, start: Phase, do: Any, end: Phase) -> None:
+        changes[self.name] = self
+
         def both() -> None:
             if self.name == "b" and do.func.__name__ == step:
                 action()
@@ -197,6 +199,7 @@ def interfere(monkeypatch: pytest.MonkeyPatch, step: str, action: Any) -> None:
         take(self, start, both, end)
 
     monkeypatch.setattr(Change, "_take", taking)
+    return changes
 
 
 def fail(*_: Any) -> None:
@@ -326,11 +329,13 @@ def test_an_interrupt_undoes_all(monkeypatch):
 
         def interrupt() -> None:
             assert hanging.wait(PATIENCE)
+            eventually(lambda: changes["a"].phase is Phase.HELD)
             _thread.interrupt_main()
+            eventually(lambda: changes["a"].phase is Phase.ABORTED)
             goes_on(a)
             go_on.set()
 
-        interfere(monkeypatch, "_hold", hang)
+        changes = interfere(monkeypatch, "_hold", hang)
         interrupted = pool.submit(interrupt)
         with pytest.raises(KeyboardInterrupt):
             change_together(platform._applications, plans(platform, "a", "b"))
