@@ -232,7 +232,7 @@ def _parsed(text: str) -> ast.expr:
 
 
 def _in_order(tree: ast.expr) -> Iterator[ast.AST]:
-    """All nodes of a tree, from left to right, so that the first mistake is the one that is told."""
+    """All nodes of a tree, from left to right, so that the first mistake is the one that is reported."""
     stack: list[ast.AST] = [tree]
     while stack:
         node = stack.pop()

@@ -20,7 +20,7 @@ Callback: TypeAlias = Callable[[ServiceReference], object]
 
 
 class Change(Enum):
-    """What happened to a service, seen by one filter."""
+    """An event of a service, as seen by one filter."""
 
     ADDED = "added"
     MODIFIED = "modified"
@@ -102,7 +102,7 @@ class Subscription:
 
 @dataclass(frozen=True)
 class Callbacks:
-    """What a tracker calls when a service comes to fit, changes while it fits, ceases to fit."""
+    """The callbacks of a tracker: a service comes to fit, changes while it fits, ceases to fit."""
 
     added: Callback | None = None
     modified: Callback | None = None

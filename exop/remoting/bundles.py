@@ -1,4 +1,4 @@
-"""What a running platform can be asked about its bundles; an archive travels as bytes of bounded size."""
+"""The requests about the bundles of a running platform; an archive travels as bytes of bounded size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LARGEST_REQUEST: Final = LARGEST_ARCHIVE + 10_000
 
 
 class Bundled(Protocol):
-    """What the bundles of a platform offer; `exop.bundle.bundles.Bundles` tells what each does."""
+    """The interface to the bundles of a platform; `exop.bundle.bundles.Bundles` documents each method."""
 
     def install_archive(self, data: bytes, name: str) -> dict[str, Any]: ...
     def start(self, name: str) -> dict[str, Any]: ...
@@ -84,5 +84,5 @@ class BundleOperations:
 
     @operation
     def bundles(self) -> list[dict[str, Any]]:
-        """What is installed."""
+        """Return the installed bundles."""
         return self._platform.bundles.list()

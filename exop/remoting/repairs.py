@@ -1,4 +1,4 @@
-"""What a running platform can be asked about failed items: which there are, one of them as a file, try them again."""
+"""The requests about the failed items of a running platform: list them, write one to a file, try them again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from exop.runtime.failure import failed_item, failed_items, retry_dead_letters
 
 
 class Repairing(Protocol):
-    """What a platform must offer for that."""
+    """The interface that a platform offers for them."""
 
     def deployment(self, application: str) -> Deployment: ...  # noqa: D102 (as `Platform` has it)
 

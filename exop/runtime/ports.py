@@ -82,7 +82,7 @@ class BufferedOutput(OutputPort[Any]):
         self._pending = list(held)
 
     def surrender(self) -> list[Work]:
-        """Give away what was kept, to be sent by somebody else."""
+        """Give away the kept payloads, to be sent by another driver."""
         return [Work(self.entry, way, payload) for way, payload in self._taken()]
 
     def forget(self) -> None:
@@ -278,7 +278,7 @@ class PulledInput(InputPort[Any]):
         self.channel, self.queue = before.channel, before.queue
 
     def leave(self) -> None:
-        """The slet has ended: nobody takes anything here any more."""
+        """Leave the queue: the slet has ended, and takes nothing more."""
         if self.queue is not None:
             self.queue.leave()
 
