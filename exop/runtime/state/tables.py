@@ -310,5 +310,10 @@ def checksum(kind: str, name: str, content: str) -> int:
 
 def _same_order(before: Mapping[str, object], after: Mapping[str, object]) -> bool:
     """Whether the names that stay are in the same order, and the new ones stand behind them."""
-    kept = [name for name in before if name in after]
-    return before is after or list(after)[: len(kept)] == kept
+    if before is after:
+        return True
+    old, new = [*before], [*after]
+    if new[: len(old)] == old:  # the ordinary case, compared without a loop in Python
+        return True
+    kept = [name for name in old if name in after]
+    return new[: len(kept)] == kept
