@@ -8,10 +8,12 @@ from __future__ import annotations
 import copy
 import datetime
 import decimal
+import sys
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any, Final
 
 from exop.logs import logger
@@ -25,6 +27,8 @@ ITEMS: Final = 10_000
 VALUES: Final = 10_000
 #: Channels that keep what they pass on: even a single reader shares it with the channel.
 KEEPING: Final = ("latch", "table", "log")
+#: Methods by which a class says how its instances are copied.
+COPYING: Final = ("__deepcopy__", "__reduce_ex__", "__reduce__", "__getstate__", "__setstate__")
 #: Types of immutable values.
 PLAIN: frozenset[type] = frozenset(
     {
@@ -152,6 +156,30 @@ def independent(value: Any) -> Any:
     return copy.deepcopy(value)
 
 
+def copies_freely(value: Any) -> bool:
+    """Whether copying a value runs no method that its author has written for that."""
+    left, seen = [value], set[int]()
+    while left:
+        one = left.pop()
+        kind = type(one)
+        if kind in PLAIN or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if any(_written(getattr(kind, name, None)) for name in COPYING):
+            return False
+        if isinstance(one, Mapping):
+            left += [*one, *one.values()]
+        elif isinstance(one, (list, tuple, set, frozenset, deque)):
+            left += one
+        left += [getattr(one, name) for name in _attributes(one) if hasattr(one, name)]
+    return True
+
+
+def _written(method: object) -> bool:
+    """Whether a method is written in Python, and not by the standard library."""
+    return isinstance(method, FunctionType) and method.__module__.partition(".")[0] not in sys.stdlib_module_names
+
+
 def _parts(payload: Any) -> list[Any]:
     """List the mutable parts of a payload: an item, or those of a batch or window, and the list itself."""
     found = [payload, *payload] if isinstance(payload, (list, tuple)) else [payload]
@@ -185,11 +213,15 @@ def _within(value: Any) -> Iterator[tuple[str, Any]]:
         yield "", value.tobytes()
     elif isinstance(value, (list, tuple)) or (hasattr(value, "popleft") and hasattr(value, "__iter__")):
         yield from ((f"[{number}]", one) for number, one in enumerate(value))
+    yield from ((f".{name}", getattr(value, name)) for name in _attributes(value) if hasattr(value, name))
+
+
+def _attributes(value: Any) -> list[str]:
     names = [*getattr(value, "__dict__", ())]
     for base in type(value).__mro__:
         slots = vars(base).get("__slots__", ())
         names += [slots] if isinstance(slots, str) else slots
-    yield from ((f".{name}", getattr(value, name)) for name in names if hasattr(value, name))
+    return names
 
 
 def _text(value: Any) -> str:

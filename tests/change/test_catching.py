@@ -154,6 +154,40 @@ def test_an_upgrade_that_hangs_beside_the_stream_is_given_up(platform, seen):
     runs_on(platform, seen)
 
 
+@slet
+def hanging(x: int, kept: New) -> int:
+    """Hang in the first item."""
+    HELD.set()
+    RELEASED.wait(PATIENCE)
+    kept.digest = digest(kept.digest, x)
+    return x
+
+
+HELD, RELEASED = threading.Event(), threading.Event()
+
+
+def test_a_successor_that_hangs_while_it_catches_up_does_not_slow_the_stream(platform, seen, monkeypatch):
+    """The old slet waits for room for a moment only: once no item is done, the stream runs at its own pace."""
+    monkeypatch.setattr("exop.wiring.shadow.follower.PATIENCE", 0.05)
+    HELD.clear()
+    RELEASED.clear()
+    UPGRADE.gate.set()
+
+    def refused() -> None:
+        with pytest.raises(PlanError, match="given up"):
+            platform.apply(platform.mesh("app").replace("b", hanging), pause=0.0, timeout=PATIENCE)
+
+    with in_thread(refused):
+        try:
+            assert HELD.wait(PATIENCE)
+            grows(seen, 20_000)
+            assert platform.status("app")
+        finally:
+            RELEASED.set()
+        platform.abandon_proof("app")
+    runs_on(platform, seen)
+
+
 def test_an_interrupt_does_not_wait_for_an_upgrade_beside_the_stream(platform, seen):
     """The change is given up, and nothing is left of it."""
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from exop import Memento, Platform, Shadow, Slet, hookimpl, input_port, slet
-from exop.errors import CheckpointError, ComponentFailed, NotCommitted, PlanError
+from exop import Memento, OutputPort, Platform, Shadow, Slet, hookimpl, input_port, slet
+from exop.errors import CheckpointError, ComponentFailed, NotCommitted, PlanError, ShadowFailed
 from exop.hooks import Plugins
 from exop.runtime.channel import DirectChannel
 from exop.runtime.drivers.base import current_driver
 from exop.wiring.shadow.follower import Follower
 from tests.change.test_hanging import GATE, HANGING, SHORT, Old, Patient, adding, upgraded, upgrading
-from tests.change.tools import chain, changed, endless, grows, plain, plain_too, whole, writing
+from tests.change.tools import chain, changed, endless, grows, in_thread, plain, plain_too, whole, writing
 from tests.rig import PATIENCE, eventually
 
 __all__ = ["upgrading"]
@@ -122,6 +122,137 @@ def test_an_upgrade_that_hangs_before_a_proof_gives_that_up(upgrading, monkeypat
             upgraded(platform, timeout=SHORT, shadow=Shadow(items=20))
         grows(seen, 10)
         assert platform.mesh("app").node("b").slet.name == "adding"
+    whole(seen)
+
+
+class Hung:
+    """An item whose copy hangs, while the gate is closed."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __deepcopy__(self, memo: object) -> "Hung":
+        GATE.wait(PATIENCE)
+        return Hung(self.number)
+
+
+class Odd:
+    """A value that hangs when it is compared, while the gate is closed."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return GATE.wait(PATIENCE)
+
+
+class Unequal(Memento):
+    """A state that hangs when it is compared."""
+
+    total: int = 0
+    odd: Odd = dataclasses.field(default_factory=Odd)
+
+
+@slet
+def boxing(x: int) -> Hung:
+    """Put out items that are copied for a trial."""
+    return Hung(x)
+
+
+@slet
+def unboxing(x: Hung) -> int:
+    """Take them."""
+    return x.number
+
+
+@slet
+def unboxing_too(x: Hung) -> int:
+    """Take them, by other code."""
+    return x.number
+
+
+@slet(effects=False)
+def unequal(x: int, kept: Unequal) -> None:
+    """Keep a state."""
+    kept.total += x
+
+
+@slet(effects=False)
+def unequal_too(x: int, kept: Unequal) -> None:
+    """Keep a state, by other code."""
+    kept.total += x
+
+
+class Pushing(Slet, own_driver=True):
+    """An engine that passes on."""
+
+    out: OutputPort[int]
+
+    @input_port
+    def x(self, x: int) -> None:
+        """Pass on."""
+        self.out.push(x)
+
+
+class PushingToo(Pushing):
+    """The same, by other code."""
+
+
+def test_an_item_whose_copy_hangs_ends_the_trial(upgrading):
+    """The stream goes on without the copy after a second, and the call is shown."""
+    seen: list[int] = []
+    with Platform() as platform:
+        platform.apply(chain("app", endless, boxing, unboxing, writing(seen)).build())
+        grows(seen, 10)
+        with pytest.raises(ShadowFailed, match="an item cannot be copied .*copying an item: it has not returned"):
+            platform.plan(platform.mesh("app").replace("c", unboxing_too)).apply(shadow=Shadow(items=20))
+        grows(seen, 10)
+        assert [call["phase"] for call in platform.status("app")["calls"]] == ["copying an item"]
+        GATE.set()
+        platform.plan(platform.mesh("app").replace("c", unboxing_too)).apply(shadow=Shadow(items=20))
+        grows(seen, 10)
+    whole(seen)
+
+
+def test_a_memento_of_a_sink_that_hangs_when_it_is_compared_ends_the_trial(upgrading):
+    """The last comparison, in the cut, has the time-out of the change; the old sink goes on."""
+    with Platform() as platform:
+        platform.apply(chain("app", endless, unequal).build())
+        component = platform.deployment("app").components["b"]
+        plan = platform.plan(platform.mesh("app").replace("b", unequal_too))
+        with pytest.raises(ComponentFailed, match="b failed while being compared: it has not returned"):
+            plan.apply(shadow=Shadow(items=20), timeout=SHORT)
+        before = component.state.total
+        eventually(lambda: component.state.total > before, "the next items")
+        GATE.set()
+        plan.apply(shadow=Shadow(items=20))
+        assert platform.mesh("app").node("b").slet.name == "unequal_too"
+
+
+@pytest.mark.parametrize("end", ["its time is over", "abandoned"])
+def test_a_comparison_of_engines_that_hangs_ends_the_trial(upgrading, end):
+    """It is called by the change itself, which gives it up after the time-out, or when it is abandoned."""
+    seen: list[int] = []
+    compared = threading.Event()
+
+    def hanging(old: int, new: int) -> bool:
+        compared.set()
+        return GATE.wait(PATIENCE)
+
+    with Platform() as platform:
+        platform.apply(chain("app", endless, Pushing, writing(seen)).build())
+        plan = platform.plan(platform.mesh("app").replace("b", PushingToo))
+        timeout = SHORT if end == "its time is over" else PATIENCE
+
+        def refused() -> None:
+            with pytest.raises(ComponentFailed, match="b failed while being compared: it "):
+                plan.apply(shadow=Shadow(items=20, compare=hanging), timeout=timeout)
+
+        with in_thread(refused):
+            assert compared.wait(PATIENCE)
+            if end == "abandoned":
+                platform.abandon_proof("app")
+        grows(seen, 10)
+        assert platform.mesh("app").node("b").slet.name == "pushing"
     whole(seen)
 
 

@@ -210,7 +210,6 @@ class Comparison:
         self.times: dict[Side, deque[float]] = {"old": deque(maxlen=4096), "new": deque(maxlen=4096)}
         self.waiting = False
         self._given = compare
-        self._in_step = in_step
         self._turn = threading.Lock()
 
     def put_out(self, side: Side, item: int, leaving: Leaving) -> None:
@@ -268,8 +267,6 @@ class Comparison:
 
     def problem(self) -> str | None:
         """Return the reason, as far as is known, why the two are not equal."""
-        if not self._in_step:  # the driver of the new one has matched those in step, or hangs in a comparison
-            self.match()
         for streams in self.ports.values():
             if streams.broken is not None:
                 return streams.broken

@@ -24,7 +24,7 @@ from exop.shown import RAISED, class_of, described, message
 from exop.wiring.drain import quiesce
 from exop.wiring.shadow.comparison import Side
 from exop.wiring.shadow.taps import Call, FollowerTap, LeaderTap, Leaving
-from exop.wiring.sharing import independent
+from exop.wiring.sharing import copies_freely, independent
 
 if TYPE_CHECKING:
     from exop.wiring.shadow.beside import Kept
@@ -37,6 +37,8 @@ CAPACITY = 4096
 NEAR = 32
 #: Seconds for which the leader waits at most for a follower that is CAPACITY items behind; then it is given up.
 PATIENCE = 1.0
+#: Seconds that the copy of an item may take: the stream stands still meanwhile.
+COPYING = 1.0
 #: Seconds for which the leader waits at a time for one that catches up.
 MOMENT = 0.02
 #: Seconds that a follower that is given up may take to leave its slet; after that it is closed all the same.
@@ -72,6 +74,7 @@ class Follower(ThreadDriver):
         self.slowing = False
         self.news: Callable[[], object] = lambda: None
         self._put = self._allowed = 0
+        self._seen, self._moved = -1, 0.0  # the items that were done, and since when no more are
         self._wakes: list[Callable[[], None]] = []
         self._ways: dict[str, Entry] = {}
         old, new = partial(self.put_out, "old"), partial(self.put_out, "new")
@@ -231,11 +234,17 @@ class Follower(ThreadDriver):
             entry.push_batch(payload)
 
     def _wait_for_room(self) -> None:
-        """Wait, in the leader's driver, until half of it is done, unless that one has to come to its safe point."""
-        driver, problem = current_driver(), None if self.slowing else self.full()
+        """Wait, in the leader's driver, until half of it is done, unless that one has to come to its safe point.
+
+        One that is catching up and has done no item for PATIENCE hangs in it: the leader runs at its own pace then.
+        """
+        driver, now = current_driver(), time.monotonic()
+        if self.items != self._seen:
+            self._seen, self._moved = self.items, now
+        problem = self.full() if self.behind >= self.capacity else None
         if problem is not None:
             self.give_up(problem)
-        if driver is None or self.lost is not None:
+        if driver is None or self.lost is not None or (self.slowing and now - self._moved >= PATIENCE):
             return
 
         def ready() -> Any:
@@ -257,8 +266,13 @@ class Follower(ThreadDriver):
             wake()
 
     def _copied(self, value: object) -> object:
+        if self.lost is not None:
+            return value
         try:
-            return independent(value)
+            if copies_freely(value):
+                return independent(value)
+            leader = self.leader
+            return leader.user.run(leader, "copying an item", partial(independent, value), COPYING)
         except RAISED as error:  # an item that cannot be copied: the stream goes on without the copy
             self.give_up(
                 f"an item cannot be copied ({described(error)}); "

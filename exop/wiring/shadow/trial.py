@@ -21,6 +21,7 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.interrupts import check_interrupt
 from exop.runtime.lines import NodeWatch
 from exop.runtime.manager import ComponentManager
+from exop.shown import shown
 from exop.wiring.controller import WiringController
 from exop.wiring.lines import fired_beside
 from exop.wiring.plan import Plan, Step
@@ -34,6 +35,8 @@ from exop.wiring.successors import copied, leave, taken
 GLANCE = 0.05
 #: Items that may wait while the state of a successor is made; they are kept in memory.
 MOST = 1_000_000
+#: The phase of the calls of `compare` and `__eq__` that a change waits for.
+COMPARING = "being compared"
 #: Why a successor does not take over that puts out nothing, as its predecessor does.
 NO_OUTPUT = (
     "no output was compared, because neither has put out anything; give it more time or more items, or allow it for a "
@@ -84,6 +87,7 @@ class Trial(Follower):
             MementoError: the successor cannot take the state.
             ComponentFailed: the user code that makes it has not returned in time.
         """
+        self.seconds = seconds
         way, state = self.step.state, None
         if way is not None:
             state = taken(way, self.component, self._copy(), seconds, interruptible=True)
@@ -161,6 +165,8 @@ class Trial(Follower):
     def obstacle(self) -> str | None:
         """Return why it cannot take over, as far as is known."""
         old, new = self.leader, self.component
+        if not self.in_step:  # the driver of the new one compares those in step
+            self._compare()
         if (found := self.comparison.problem()) is not None:
             return found
         if old.status is State.ENDED or old.ended >= {port.name for port in old.spec.inputs}:
@@ -171,14 +177,23 @@ class Trial(Follower):
             return f"the new one broke: {type(new.error).__name__}: {new.error}"
         return self.lost or self.comparison.too_far()
 
-    def check(self) -> None:
-        """Compare what is left, and the mementos of sinks."""
+    def _compare(self, *, last: bool = False) -> None:
+        """Compare the outputs so far; at the *last* time all that is left, and the mementos of sinks."""
         old, new = self.leader, self.component
-        if self.shadow is not None:
-            self.comparison.match(last=True)
-            if new.spec.role is Role.OMEGA and type(old.state) is type(new.state) and not same(old.state, new.state):
-                texts = (f"{state!r:.200}" for state in (old.state, new.state))
+
+        def compare() -> None:
+            self.comparison.match(last=last)
+            sink = last and new.spec.role is Role.OMEGA and type(old.state) is type(new.state)
+            if sink and not same(old.state, new.state):
+                texts = (shown(state, 200) for state in (old.state, new.state))
                 self.comparison.note(Difference("memento", self.items, "memento", *texts))
+
+        new.user.run(new, COMPARING, compare, self.seconds, interruptible=not last)
+
+    def check(self) -> None:
+        """Compare what is left."""
+        if self.shadow is not None:
+            self._compare(last=True)
         problem = self.obstacle() or self._slow() or (NO_OUTPUT if self.unproven else None)
         if problem is not None:
             raise self.failed(problem)
@@ -312,7 +327,8 @@ class Run:
     def abort(self, reason: str, timeout: float) -> None:
         """Give up, also the states that are being made, and wait until that is done."""
         self.aborted = reason
-        self._manager.user.give_up(self.deployment.name, "taking over the state", reason)
+        for phase in ("taking over the state", COMPARING):
+            self._manager.user.give_up(self.deployment.name, phase, reason)
         self._tell()
         self.over.wait(timeout)
 
