@@ -34,7 +34,8 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
         "running_s": round(time.monotonic() - deployment.started, 3) if deployment.started else 0.0,
         "nodes": {name: component_status(one) for name, one in deployment.components.items()},
         "channels": {
-            name: channel_status(one) | _pending_of(deployment, name) for name, one in deployment.channels.items()
+            name: channel_status(one) | pending_status(one.asked.pending, one.watch)
+            for name, one in deployment.channels.items()
         },
         "inserted": {
             name: channel_status(queue) | {"reason": deployment.reasons.get(name, "its consumer pulls")}
@@ -107,17 +108,12 @@ def component_status(component: Component) -> dict[str, Any]:
     return found
 
 
-def pending_status(pending: tuple[Line, ...], watch: Watch | None) -> dict[str, Any]:
+def pending_status(pending: tuple[Line, ...], watch: Watch[Any] | None) -> dict[str, Any]:
     """Return the settings pending at a point in the stream, and any error of their conditions."""
     found: dict[str, Any] = {"pending": [str(line) for line in pending]} if pending else {}
     if pending and watch is not None and watch.problem is not None:
         found["pending_problem"] = f"the condition raised for {watch.errors} items, last {watch.problem}"
     return found
-
-
-def _pending_of(deployment: Deployment, channel: str) -> dict[str, Any]:
-    asked = deployment.ledger.asked.get(channel)
-    return pending_status(asked.pending if asked else (), deployment.ledger.watches.get(channel))
 
 
 def component_figures(component: Component) -> dict[str, Any]:

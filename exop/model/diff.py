@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import compress
-from operator import is_not
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
+from exop.model.entries import missing, touched
 from exop.model.mesh import ChannelSpec, Mesh, Node
 
 T = TypeVar("T")
-#: How many entries are compared at once.
-_PART: Final = 100
 
 
 @dataclass(frozen=True)
@@ -95,23 +92,6 @@ def difference(before: Mesh | None, after: Mesh | None) -> Difference:
     return Difference(*_difference(old_nodes, new_nodes), *_difference(old_channels, new_channels))
 
 
-def touched(before: Mapping[str, T], after: Mapping[str, T]) -> list[str]:
-    """The names whose values in *after* are other objects than in *before*, in the order of *after*.
-
-    Edits share what they do not change, so these are few, and most often in the same places; they are found without
-    a loop in Python.
-    """
-    if before is after:
-        return []
-    names = list(after)
-    if names == list(before):
-        old, new = list(before.values()), list(after.values())
-        parts = [slice(at, at + _PART) for at in range(0, len(names), _PART)]
-        differing = [part for part in parts if old[part] != new[part]]  # the same objects are not compared any further
-        return [name for part in differing for name in compress(names[part], map(is_not, old[part], new[part]))]
-    return list(compress(after, map(is_not, map(before.get, after), after.values())))
-
-
 def _difference(
     before: Mapping[str, T], after: Mapping[str, T]
 ) -> tuple[tuple[T, ...], tuple[T, ...], tuple[tuple[T, T], ...]]:
@@ -119,7 +99,5 @@ def _difference(
     names = touched(before, after)
     added = [name for name in names if name not in before]
     common = sorted(name for name in names if name in before)
-    changed = [(before[name], after[name]) for name in common if before[name] != after[name]]
-    gone = len(before) + len(added) > len(after)
-    removed = [entry for name, entry in before.items() if name not in after] if gone else []
-    return tuple(after[name] for name in added), tuple(removed), tuple(changed)
+    changed = tuple((before[name], after[name]) for name in common if before[name] != after[name])
+    return tuple(after[name] for name in added), tuple(before[name] for name in missing(before, after)), changed

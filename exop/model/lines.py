@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from exop.errors import MeshError, SettingError, UnknownName
-from exop.model.condition import Condition, Names, read_condition
+from exop.model.condition import Names, read_condition
 from exop.model.ports import PortType
 
 if TYPE_CHECKING:
-    from exop.model.mesh import Mesh, Node
+    from exop.model.mesh import ChannelSpec, Mesh, Node
     from exop.model.spec import SletSpec
+
+Place = TypeVar("Place", "Node", "ChannelSpec")
 
 #: How a condition on a channel calls what comes.
 ITEM = "item"
@@ -85,11 +87,6 @@ def line_for(node: Node, when: str, settings: Mapping[str, Any]) -> Line:
     return Line(condition.text, {name: complete[name] for name in settings})
 
 
-def condition_of(node: Node, line: Line) -> Condition:
-    """The condition of a line of a node."""
-    return read_condition(line.when, node_names(node.name, node.slet))
-
-
 def inherited(node: Node, spec: SletSpec) -> tuple[Line, ...]:
     """The lines of a node that hold for a successor *spec* too: it has the ports, fields and settings they name."""
     kept = []
@@ -102,34 +99,12 @@ def inherited(node: Node, spec: SletSpec) -> tuple[Line, ...]:
     return tuple(kept)
 
 
-def without(pending: tuple[Line, ...], line: Line) -> tuple[Line, ...]:
-    """The pending lines but for the first that is *line*."""
-    at = pending.index(line)
-    return pending[:at] + pending[at + 1 :]
+def without(there: Place, line: Line) -> Place:
+    """The node or channel without the first of its pending lines that is *line*."""
+    at = there.pending.index(line)
+    return replace(there, pending=there.pending[:at] + there.pending[at + 1 :])
 
 
-def fired(node: Node, line: Line) -> Node:
-    """A node of which a line has taken effect: what it sets counts as set."""
-    return replace(node.with_settings(line.settings), pending=without(node.pending, line))
-
-
-def fired_node(mesh: Mesh, name: str, line: Line) -> Mesh:
-    """A mesh in which a line of a node has taken effect."""
-    return mesh.edited({name: fired(mesh.nodes[name], line)})
-
-
-def fired_channel(mesh: Mesh, name: str, line: Line) -> Mesh:
-    """A mesh in which a line of a channel has taken effect."""
-    channel = mesh.channels[name]
-    settings = {**channel.settings, **line.settings}
-    after = replace(channel, settings=settings, pending=without(channel.pending, line))
-    return mesh.edited(channels={name: after})
-
-
-def without_line(mesh: Mesh, section: str, name: str, line: Line) -> Mesh:
-    """A mesh without a line that could not take effect."""
-    if section == "nodes":
-        node = mesh.nodes[name]
-        return mesh.edited({name: replace(node, pending=without(node.pending, line))})
-    channel = mesh.channels[name]
-    return mesh.edited(channels={name: replace(channel, pending=without(channel.pending, line))})
+def fired(there: Place, line: Line) -> Place:
+    """The node or channel of which a pending line has taken effect: what it sets counts as set."""
+    return without(there, line).with_settings(line.settings)

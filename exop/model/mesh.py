@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Final, Literal, Self, TypeVar, cast
+from typing import Any, Final, Literal, Self, cast
 
 from exop.errors import MeshError, UnknownName
 from exop.model.ends import Ends
+from exop.model.entries import Entries
 from exop.model.lines import Line, inherited
 from exop.model.memento import Memento
 from exop.model.notebook import Pictured
@@ -19,7 +20,6 @@ from exop.model.spec import Policy, SletSpec, unfit_bounds
 
 DIRECT = "direct"
 
-T = TypeVar("T")
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -55,6 +55,10 @@ class ChannelSpec:
     def __post_init__(self) -> None:
         checked_name("a channel", self.name)
         object.__setattr__(self, "settings", _frozen(self.settings))
+
+    def with_settings(self, settings: Mapping[str, Any]) -> ChannelSpec:
+        """The channel with these settings set; the others stay as they are."""
+        return replace(self, settings={**self.settings, **settings})
 
 
 @dataclass(frozen=True)
@@ -142,8 +146,8 @@ class Mesh(Settings, Pictured):
     """
 
     name: str
-    nodes: Mapping[str, Node] = field(default_factory=dict)
-    channels: Mapping[str, ChannelSpec] = field(default_factory=dict)
+    nodes: Mapping[str, Node] = field(default_factory=lambda: Entries({}))
+    channels: Mapping[str, ChannelSpec] = field(default_factory=lambda: Entries({}))
     revision: int = 0
     durable: float | None = None
 
@@ -153,8 +157,9 @@ class Mesh(Settings, Pictured):
             raise MeshError(
                 f"{self.name}: a checkpoint cannot be taken every {self.durable!r} seconds; give a number > 0"
             )
-        object.__setattr__(self, "nodes", _frozen(self.nodes))
-        object.__setattr__(self, "channels", _frozen(self.channels))
+        for section in ("nodes", "channels"):
+            if not isinstance(found := getattr(self, section), Entries):
+                object.__setattr__(self, section, Entries(dict(found)))
 
     def node(self, name: str) -> Node:
         """The node called *name*.
@@ -295,7 +300,10 @@ class Mesh(Settings, Pictured):
 
         All edits are made by this. It shares what it does not change, so that a difference is found by identity.
         """
-        made = replace(self, nodes=_changed(self.nodes, nodes), channels=_changed(self.channels, channels), **fields)
+        after = cast("Entries[Node]", self.nodes).edited(nodes)
+        made = replace(
+            self, nodes=after, channels=cast("Entries[ChannelSpec]", self.channels).edited(channels), **fields
+        )
         if "_ends" in self.__dict__:
             made.__dict__["_ends"] = self._ends.after(made.nodes, {name: self.nodes.get(name) for name in nodes})
         return made
@@ -334,15 +342,6 @@ class Mesh(Settings, Pictured):
         """Drop the channels of *before* that no port is connected to any more."""
         left = {to for to in before.ports.values() if to not in self._ends.outputs and to not in self._ends.inputs}
         return self.edited(channels=dict.fromkeys(left))
-
-
-def _changed(before: Mapping[str, T], changes: Mapping[str, T | None]) -> Mapping[str, T]:
-    """A mapping with other values for some names, copied at the speed of C; `None` removes a name."""
-    if not changes:
-        return before
-    after: dict[str, Any] = cast("Any", before) | changes  # of a read-only dict: an ordinary one
-    removed = None in changes.values()
-    return MappingProxyType({key: one for key, one in after.items() if one is not None} if removed else after)
 
 
 def _known_port(place: str, slet: SletSpec, port: str) -> None:

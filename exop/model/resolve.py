@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from exop.errors import MeshError
-from exop.model.diff import touched
+from exop.model.entries import touched
 from exop.model.lines import Line
 from exop.model.mesh import Mesh, Node
 from exop.model.spec import SletSpec

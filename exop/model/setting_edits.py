@@ -55,8 +55,7 @@ class Settings:
         mesh = cast("Mesh", self)
         channel = mesh.channel(name)
         if when is None:
-            complete = {**channel.settings, **settings}
-            now = replace(channel, settings=complete, pending=(), close_windows=close_windows)
+            now = replace(channel.with_settings(settings), pending=(), close_windows=close_windows)
             return mesh.edited(channels={name: now})
         if not settings and not close_windows:
             raise MeshError(f"{name}: nothing is to change when {when}; name a setting")

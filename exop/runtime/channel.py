@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from weakref import WeakKeyDictionary
 
 from exop.model.items import EndOfStream, Punctuation
@@ -16,6 +16,9 @@ from exop.model.ports import PortType
 from exop.model.settings import Setting, configured
 from exop.model.signature import read_settings
 from exop.runtime.entry import Entry, fan_out
+
+if TYPE_CHECKING:
+    from exop.runtime.lines import ChannelWatch
 
 #: A time before every punctuation.
 LOWEST = float("-inf")
@@ -51,6 +54,8 @@ class Channel(ABC):
         refuses_whole: A batch with an item that the channel refuses is refused as a whole.
         ways: The entries behind `entry` that lead to one port each (a window per port); each stands at a named place,
             so that unfinished work finds it again after a change.
+        asked: Its specification, with the settings and the pending lines of now.
+        watch: Tests the items while lines are pending; `None` when there are none.
         home: A folder of its own in the state directory, perhaps not created yet; `None` without one.
         trouble: The problem of the channel, as text: shown in the status, and raised by `wait`.
     """
@@ -63,6 +68,8 @@ class Channel(ABC):
     live: bool = False
     ways: Sequence[Entry] = ()
     refuses_whole: ClassVar[bool] = False
+    asked: ChannelSpec
+    watch: ChannelWatch | None = None
 
     def __init__(self, name: str) -> None:
         self.name = name

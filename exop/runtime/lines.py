@@ -9,14 +9,14 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
-from exop.model.condition import PUNCTUATION, Condition, Names, read_condition
+from exop.model.condition import PUNCTUATION, Names, read_condition
 from exop.model.items import EndOfStream, Punctuation
-from exop.model.lines import Line, condition_of, fired, fired_channel, fired_node, without, without_line
+from exop.model.lines import Line, Place, fired, node_names, without
 from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.ports import PortSpec, PortType
 from exop.runtime.channel import Channel, channel_settings
@@ -42,12 +42,14 @@ class Firing:
     dropped: bool = False
     revision: int = 0
 
+    def of(self, there: Place) -> Place:
+        """Return its node or channel after it."""
+        return (without if self.dropped else fired)(there, self.line)
+
     def on(self, mesh: Mesh) -> Mesh:
         """Return the mesh after it."""
-        if self.dropped:
-            return without_line(mesh, self.section, self.name, self.line)
-        fired = fired_node if self.section == "nodes" else fired_channel
-        return fired(mesh, self.name, self.line)
+        there = getattr(mesh, self.section)[self.name]
+        return mesh.edited(**{self.section: {self.name: self.of(there)}})
 
 
 class Ledger:
@@ -56,52 +58,58 @@ class Ledger:
     Attributes:
         firings: The lines that took effect, the latest last.
         news: Events to log; `heard` is called when there are new ones, because no driver waits for a log.
-        asked: The specifications of the channels, with the lines that have taken effect.
-        watches: The watches of the channels with pending lines.
+        watches: Those of the nodes and channels with pending lines, and perhaps of some that are gone.
     """
 
     def __init__(self, deployment: Deployment) -> None:
         self.firings: deque[Firing] = deque(maxlen=KEPT)
-        self.asked = deployment.mesh.channels
-        self.watches: dict[str, Watch] = {}
+        self.watches: set[Watch[Any]] = set()
         self.news: deque[tuple[str, dict[str, Any]]] = deque()
         self.heard: Callable[[], object] = bool
-        self._deployment = deployment
+        self.deployment = deployment
         self._turn = threading.Lock()
 
-    def counts(self, component: Component) -> bool:
-        """Whether a component is the one of the mesh; a follower runs behind it, on the same items."""
-        return self._deployment.components.get(component.node.name) is component
+    def watch(self, place: Component | Channel, watch: Any) -> None:
+        """Set the watch of a component or channel; `None` when no line is pending there."""
+        if place.watch is not None:
+            self.watches.discard(place.watch)
+        place.watch = watch
+        if watch is not None:
+            self.watches.add(watch)
+
+    def watched(self, *, pending: bool) -> tuple[list[str], list[str]]:
+        """Return the nodes and the channels that have a watch: those with pending lines, or those without any left."""
+        found: dict[str, list[str]] = {"nodes": [], "channels": []}
+        for watch in list(self.watches):
+            if not watch.stands:
+                self.watches.discard(watch)
+            elif bool(watch.there.pending) is pending:
+                found[watch.section].append(watch.there.name)
+        return found["nodes"], found["channels"]
 
     def note(self, firing: Firing) -> None:
         """Enter a line that took effect into the mesh."""
-        deployment = self._deployment
+        deployment = self.deployment
         with self._turn:  # drivers of several nodes may come at the same time
             there = getattr(deployment.mesh, firing.section).get(firing.name)
             if there is None or firing.line not in there.pending:  # no reason to end the driver that brings the item
                 self.tell("a line took effect that the mesh does not have", place=firing.name, line=str(firing.line))
                 return
-            revision = deployment.mesh.revision + 1
-            noted = Firing(firing.section, firing.name, firing.line, firing.dropped, revision)
+            noted = replace(firing, revision=deployment.mesh.revision + 1)
             self.firings.append(noted)
-            deployment.mesh = noted.on(deployment.mesh).at(revision)
+            deployment.mesh = noted.on(deployment.mesh).at(noted.revision)
         event = "a pending line could not take effect" if firing.dropped else "a pending line took effect"
         self.tell(event, place=firing.name, line=str(firing.line))
 
-    def ask(self, channel: ChannelSpec) -> None:
-        """Set the specification of a channel."""
-        with self._turn:
-            self.asked = {**self.asked, channel.name: channel}
-
     def tell(self, event: str, **facts: Any) -> None:
         """Add an event to the news."""
-        self.news.append((event, {"application": self._deployment.name, **facts}))
+        self.news.append((event, {"application": self.deployment.name, **facts}))
         self.heard()
 
     def since(self, revision: int) -> tuple[Mesh, list[Firing] | None]:
         """Return the mesh, and the lines that took effect since a revision; `None` if other changes came between."""
         with self._turn:
-            mesh = self._deployment.mesh
+            mesh = self.deployment.mesh
             found = [one for one in self.firings if one.revision > revision]
         return mesh, found if len(found) == mesh.revision - revision else None
 
@@ -109,7 +117,7 @@ class Ledger:
 class Guard:
     """Tests the payloads on their way into *inner*, the compiled entry of one place."""
 
-    def __init__(self, watch: Watch, inner: Entry, carried: PortType) -> None:
+    def __init__(self, watch: Watch[Any], inner: Entry, carried: PortType) -> None:
         self.inner = inner
         #: The condition of the next line, if it concerns the items of this place, or the time; and the fields it reads.
         self.test: Callable[[Any], Any] | None = None
@@ -182,8 +190,12 @@ class Guard:
         self.inner.control(mark)
 
 
-class Watch(ABC):
+class Watch(ABC, Generic[Place]):
     """The pending lines of one node or channel: they take effect in order, and the guards test for the first.
+
+    Args:
+        ledger: Records those that have taken effect.
+        names: The names that their conditions may use.
 
     Attributes:
         section: The section of the mesh that has them.
@@ -193,16 +205,22 @@ class Watch(ABC):
 
     section: Literal["nodes", "channels"]
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
+    def __init__(self, ledger: Ledger, names: Names) -> None:
+        self._ledger = ledger
+        self._names = names
         self.problem: str | None = None
         self.errors = 0
         self.guards: dict[str, Guard] = {}
 
     @property
-    def pending(self) -> tuple[Line, ...]:
-        """The lines that have not taken effect yet."""
-        return self._there.pending
+    @abstractmethod
+    def there(self) -> Place:
+        """The current specification of the node or channel, with the lines that have not taken effect yet."""
+
+    @property
+    @abstractmethod
+    def stands(self) -> bool:
+        """Whether its component or channel is the one of the mesh; a follower runs behind it, on the same items."""
 
     def behind(self, key: str, inner: Entry, carried: PortType) -> Entry:
         """Put a guard in front of an entry; conditions call it *key*."""
@@ -214,10 +232,10 @@ class Watch(ABC):
         """Let the guards test for the first line; without one they test nothing."""
         for guard in self.guards.values():
             guard.test = guard.time_test = None
-        if not self.pending:
+        if not self.there.pending:
             return
-        condition, settings = self._read(self.pending[0])
-        test = condition.test(settings)
+        condition = read_condition(self.there.pending[0].when, self._names)
+        test = condition.test(self.there.settings)
         for key, guard in self.guards.items():
             if condition.subject == PUNCTUATION:
                 guard.time_test = test
@@ -232,52 +250,41 @@ class Watch(ABC):
             self.errors += 1
             self.problem = described(error)
             if self.errors == 1:
-                facts = {"when": self.pending[0].when, "problem": self.problem}
-                self.ledger.tell("a condition raised", place=self._there.name, **facts)
+                facts = {"when": self.there.pending[0].when, "problem": self.problem}
+                self._ledger.tell("a condition raised", place=self.there.name, **facts)
             return False
 
     def fire(self) -> None:
         """Put the first line into effect, record it, and arm the next one."""
-        before, line, dropped = self._there, self.pending[0], False
+        before, line, dropped = self.there, self.there.pending[0], False
         try:
-            self._configure(line)
+            self._take(fired(before, line), line)
         except RAISED as error:  # whatever a slet or the channel kind of a plugin raises: the item is not lost by it
             dropped = True
             event = f"a {'slet' if self.section == 'nodes' else 'channel'} refused its settings"
-            self.ledger.tell(event, place=before.name, line=str(line), problem=described(error))
-            self._put_back(replace(before, pending=without(before.pending, line)))
-        self._note(Firing(self.section, before.name, line, dropped))
+            self._ledger.tell(event, place=before.name, line=str(line), problem=described(error))
+            self._put_back(without(before, line))
+        if self.stands:
+            self._ledger.note(Firing(self.section, before.name, line, dropped))
         self.problem, self.errors = None, 0
         self._arm()
 
-    @property
     @abstractmethod
-    def _there(self) -> Node | ChannelSpec:
-        """The current specification of the node or channel."""
+    def _take(self, after: Place, line: Line) -> None:
+        """Put a line into effect; *after* has its settings."""
 
     @abstractmethod
-    def _read(self, line: Line) -> tuple[Condition, Mapping[str, Any]]:
-        """Read the condition of a line; return it with the settings that it can name."""
-
-    @abstractmethod
-    def _configure(self, line: Line) -> None:
-        """Put the settings of a line into effect."""
-
-    @abstractmethod
-    def _put_back(self, before: Any) -> None:
+    def _put_back(self, before: Place) -> None:
         """Go on with the settings of *before*, which lacks the line that could not take effect."""
 
-    def _note(self, firing: Firing) -> None:
-        self.ledger.note(firing)
 
-
-class NodeWatch(Watch):
+class NodeWatch(Watch[Node]):
     """The pending lines of one component, which is configured between two items."""
 
     section = "nodes"
 
     def __init__(self, component: Component, ledger: Ledger) -> None:
-        super().__init__(ledger)
+        super().__init__(ledger, node_names(component.node.name, component.node.slet))
         self._component = component
         self._compile: dict[str, Callable[[], Entry]] = {}
 
@@ -287,51 +294,54 @@ class NodeWatch(Watch):
         return self.behind(port.name, compiled(), port.type)
 
     @property
-    def _there(self) -> Node:
+    def there(self) -> Node:
+        """The node, with the lines that have not taken effect yet."""
         return self._component.node
 
-    def _read(self, line: Line) -> tuple[Condition, Mapping[str, Any]]:
-        return condition_of(self._component.node, line), self._component.node.settings
+    @property
+    def stands(self) -> bool:
+        """Whether the component is the one of the mesh."""
+        return self._ledger.deployment.components.get(self.there.name) is self._component
 
-    def _configure(self, line: Line) -> None:
-        self._component.configure(fired(self._component.node, line))
+    def fire(self) -> None:
+        """Put the first line into effect, and compile the entries again."""
+        super().fire()
+        for key, guard in self.guards.items():
+            guard.inner = self._compile[key]()
+        self._component.announce()
+
+    def _take(self, after: Node, line: Line) -> None:
+        self._component.configure(after)
 
     def _put_back(self, before: Node) -> None:
         with suppress(*RAISED):
             self._component.configure(before)
         self._component.node = before
 
-    def _note(self, firing: Firing) -> None:
-        """Compile the entries again, and record it in the mesh, unless the component is a follower."""
-        for key, guard in self.guards.items():
-            guard.inner = self._compile[key]()
-        if self.ledger.counts(self._component):
-            self.ledger.note(firing)
-        self._component.announce()
 
-
-class ChannelWatch(Watch):
-    """The pending lines of one channel; *names* are those that its conditions may use."""
+class ChannelWatch(Watch[ChannelSpec]):
+    """The pending lines of one channel."""
 
     section = "channels"
 
     def __init__(self, channel: Channel, ledger: Ledger, names: Names) -> None:
-        super().__init__(ledger)
+        super().__init__(ledger, names)
         self._channel = channel
-        self._names = names
 
     @property
-    def _there(self) -> ChannelSpec:
-        return self.ledger.asked[self._channel.name]
+    def there(self) -> ChannelSpec:
+        """The channel, with the lines that have not taken effect yet."""
+        return self._channel.asked
 
-    def _read(self, line: Line) -> tuple[Condition, Mapping[str, Any]]:
-        return read_condition(line.when, self._names), {}
+    @property
+    def stands(self) -> bool:
+        """Whether the channel is the one of the mesh."""
+        return self._ledger.deployment.channels.get(self._channel.name) is self._channel
 
-    def _configure(self, line: Line) -> None:
-        channel, asked = self._channel, self._there
-        after = replace(asked, settings={**asked.settings, **line.settings}, pending=without(asked.pending, line))
+    def _take(self, after: ChannelSpec, line: Line) -> None:
+        channel = self._channel
         channel.reconfigure(channel_settings(type(channel), after), close=line.close_windows)
-        self.ledger.ask(after)
+        channel.asked = after
 
     def _put_back(self, before: ChannelSpec) -> None:
-        self.ledger.ask(before)
+        self._channel.asked = before

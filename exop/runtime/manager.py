@@ -222,9 +222,11 @@ def make_channel(kinds: Mapping[str, type[Channel]], spec: ChannelSpec) -> Chann
     cls = kinds[spec.kind]
     settings = channel_settings(cls, spec)
     try:
-        return cls(spec.name, **settings)
+        channel = cls(spec.name, **settings)
     except MeshError:
         raise
     except (TypeError, ValueError) as problem:
         place = f"the channel {spec.name!r} ({spec.kind})"
         raise SettingError(place=place, setting=", ".join(spec.settings) or "…", problem=str(problem)) from problem
+    channel.asked = spec
+    return channel

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from exop.errors import PlanError
-from exop.model.diff import Difference, touched
+from exop.model.diff import Difference
+from exop.model.entries import touched
 from exop.model.handover import new_version
 from exop.model.mesh import ChannelSpec, Mesh
 from exop.model.versions import Mover, NoVersion, package_of
@@ -60,15 +61,13 @@ def _check_settings(old: ChannelSpec, channel: ChannelSpec, kinds: Mapping[str, 
 
 def settle_channels(deployment: Deployment, mesh: Mesh, changes: Difference, undo: list[Undo]) -> set[str]:
     """Give the channels that stay their new settings, before they are bound; return those whose windows were closed."""
-    ledger, asked = deployment.ledger, deployment.ledger.asked
-    undo.append(partial(setattr, ledger, "asked", asked))
     closing = {new.name for _, new in changes.channels_changed if new.close_windows}
-    for name in dict.fromkeys([*touched(asked, mesh.channels), *closing]):
+    for name in dict.fromkeys([*touched(deployment.mesh.channels, mesh.channels), *closing]):
         spec, channel = mesh.channels[name], deployment.channels[name]
-        old = asked.get(name, spec)
-        if dict(old.settings) != dict(spec.settings) or name in closing:
+        undo.append(partial(setattr, channel, "asked", channel.asked))
+        if dict(channel.asked.settings) != dict(spec.settings) or name in closing:
             undo.append(channel.reconfigure(channel_settings(type(channel), spec), close=name in closing))
-    ledger.asked = mesh.channels
+        channel.asked = spec
     return closing
 
 

@@ -83,7 +83,8 @@ class Compiler:
         self._bound.add(node)
         pending = component.node.pending
         if pending or component.watch is not None:
-            component.watch = (component.watch or NodeWatch(component, self.deployment.ledger)) if pending else None
+            ledger = self.deployment.ledger
+            ledger.watch(component, (component.watch or NodeWatch(component, ledger)) if pending else None)
         to = {port.name: self._leaving(component, port.name, name) for port, name in self.circuit.outputs(component)}
         component.bind(to if component.tap is None else component.tap.outlets(to))
 
@@ -144,14 +145,14 @@ class Compiler:
 
     def _looking(self, name: str, entry: Entry) -> Entry:
         """The way into a channel behind the watch of its pending lines, if there are any."""
-        ledger = self.deployment.ledger
-        if not ledger.asked[name].pending:
-            ledger.watches.pop(name, None)
+        ledger, channel = self.deployment.ledger, self.circuit.channels[name]
+        if not channel.asked.pending:
+            ledger.watch(channel, None)
             return entry
         carried = [join.port.type for join in self.circuit.producers[name]]
         subject = carried[0] if len(carried) == 1 else PortType()
-        names = item_names(name, subject)
-        watch = ledger.watches[name] = ChannelWatch(self.circuit.channels[name], ledger, names)
+        watch = ChannelWatch(channel, ledger, item_names(name, subject))
+        ledger.watch(channel, watch)
         guarded = watch.behind(ITEM, entry, subject)
         return self._at(guarded, entry.place) if entry.place else guarded
 
@@ -191,7 +192,7 @@ class Compiler:
         return Outlet(join.name, self._at(queue.entry(()), f"queue {queue.name}"))
 
     def _way(self, channel: str, join: Join) -> Entry:
-        if join.component.node.name not in self.region.nodes and not self.deployment.ledger.asked[channel].pending:
+        if join.component.node.name not in self.region.nodes and not self.circuit.channels[channel].asked.pending:
             return self.deployment.places[join.name]
         entry = way_into(join.component, join.port)
         if self.sharing is not None:

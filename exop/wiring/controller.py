@@ -149,7 +149,7 @@ class WiringController:
         ):
             # The condition of a line that is pending on a channel reads the items as its producers type them.
             left = (name for node in nodes for _, name in circuit.outputs(circuit.nodes[node].component))
-            watched = {name for name in left if deployment.ledger.asked[name].pending}
+            watched = {name for name in left if circuit.channels[name].asked.pending}
             region = Region.callers(before, circuit, nodes, watched.union(channels))
             joined: Iterable[str] = {name for node in nodes for name in circuit.nodes[node].ports.values()}
         else:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from functools import reduce
+from typing import TYPE_CHECKING, Final
 
 from exop.errors import ExopError, StaleMesh
 from exop.logs import logger
-from exop.model.lines import fired_channel, fired_node
+from exop.model.lines import Place, fired
 from exop.model.mesh import Mesh, Node
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
@@ -68,16 +69,16 @@ def pending_again(before: Mesh, after: Mesh) -> Mesh:
 
     A recovery goes back to *before*, from where they take effect again at their point in the stream.
     """
-    back: dict[str, dict[str, Any]] = {"nodes": {}, "channels": {}}
-    for section, fire in (("nodes", fired_node), ("channels", fired_channel)):
-        for name, old in getattr(before, section).items():
-            new, fired = getattr(after, section).get(name), before
-            for line in old.pending if new is not None else ():
-                if line not in new.pending:
-                    fired = fire(fired, name, line)
-            if fired is not before and getattr(fired, section)[name] == new:
-                back[section][name] = old
-    return after.edited(back["nodes"], back["channels"])
+
+    def back(old: Mapping[str, Place], new: Mapping[str, Place]) -> dict[str, Place]:
+        found = {}
+        for name in old.keys() & new.keys():
+            gone = [line for line in old[name].pending if line not in new[name].pending]
+            if gone and reduce(fired, gone, old[name]) == new[name]:
+                found[name] = old[name]
+        return found
+
+    return after.edited(back(before.nodes, after.nodes), back(before.channels, after.channels))
 
 
 def remembered(component: Component) -> Undo:
@@ -96,9 +97,7 @@ def remembered(component: Component) -> Undo:
 
 def may_fire(deployment: Deployment, wiring: WiringController) -> list[Driver]:
     """Return the drivers that may bring pending lines into effect."""
-    mesh, circuit = deployment.mesh, wiring.current(deployment).circuit
-    nodes = [one.name for one in mesh.nodes.values() if one.pending and one.name in circuit.nodes]
-    channels = [one.name for one in mesh.channels.values() if one.pending and one.name in circuit.channels]
+    nodes, channels = deployment.ledger.watched(pending=True)
     return wiring.region(deployment, None, nodes, channels).drivers(deployment) if nodes or channels else []
 
 
@@ -117,7 +116,7 @@ def fired_beside(component: Component, since: int, deployment: Deployment) -> No
     for firing in list(deployment.ledger.firings):
         here = firing.section == "nodes" and firing.name == node.name
         if here and firing.revision > since and firing.line in node.pending:
-            node = firing.on(deployment.mesh.edited({node.name: node})).nodes[node.name]
+            node = firing.of(node)
     return node
 
 
@@ -132,13 +131,6 @@ def settle_ready(deployment: Deployment, ready: Iterable[Follower], mesh: Mesh, 
         there = replace(mesh.nodes[node.name], settings=node.settings, given=node.given, pending=node.pending)
         mesh = mesh.edited({node.name: there})
     return mesh
-
-
-def notes_on_lines(old: Node, new: Node) -> Iterator[str]:
-    """Note the pending lines that a successor cannot take over."""
-    for line in old.pending:
-        if line not in new.pending and old.slet != new.slet:
-            yield f"{new.name}: the pending {line} goes: {new.slet.name} has no such port, field or setting"
 
 
 class Aftermath:
@@ -182,9 +174,7 @@ class Aftermath:
     def _compile_out(self) -> None:
         """Bind the places anew where no line is pending any more."""
         deployment = self._deployment
-        watches = [(name, one.watch) for name, one in deployment.components.items()]
-        nodes = [name for name, watch in watches if watch is not None and not watch.pending]
-        channels = [name for name, watch in deployment.ledger.watches.items() if not watch.pending]
+        nodes, channels = deployment.ledger.watched(pending=False)
         try:
             if nodes or channels:
                 self._wiring.settle(deployment, timeout=BRIEF, nodes=nodes, channels=channels)

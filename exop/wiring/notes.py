@@ -23,7 +23,6 @@ from exop.wiring.channels import check_channels
 from exop.wiring.circuit import Circuit, edge_key
 from exop.wiring.drain import HELPLESS
 from exop.wiring.layout import lay_out
-from exop.wiring.lines import notes_on_lines
 from exop.wiring.plan import Plan, Step
 
 #: An opening that computes for so many seconds is worth a warning.
@@ -46,8 +45,10 @@ def notes(
             component = components.get(step.node)
             if component is not None:
                 yield from _of_old(step, component)
-            if step.before is not None and step.after is not None:
-                yield from notes_on_lines(step.before, step.after)
+            if step.before is not None and step.after is not None and step.before.slet != step.after.slet:
+                lines = (line for line in step.before.pending if line not in step.after.pending)
+                why = f"{step.after.slet.name} has no such port, field or setting"
+                yield from (f"{step.node}: the pending {line} goes: {why}" for line in lines)
             if step.verb in ("add", "replace"):
                 yield from _of_given(step)
                 yield from _of_new(step, opened)

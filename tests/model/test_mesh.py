@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from exop import Mesh, slet
 from exop.errors import MeshError, SettingError, SletError, UnknownName
-from exop.model.lines import fired_node
+from exop.model.lines import fired
 from exop.model.mesh import ChannelSpec, Node
 from exop.model.slet import spec_of
 from tests.model.meshes import SLETS, line, meshes, node
@@ -91,7 +91,13 @@ def test_a_line_that_takes_effect_sets():
     mesh = line().replace("middle", old_defaults).configure("middle", low=1, when="item > 5")
     (line_,) = mesh.node("middle").pending
     assert mesh.node("middle").given == set()
-    assert fired_node(mesh, "middle", line_).replace("middle", new_defaults).node("middle").settings["low"] == 1
+    assert (
+        mesh.edited({"middle": fired(mesh.node("middle"), line_)})
+        .replace("middle", new_defaults)
+        .node("middle")
+        .settings["low"]
+        == 1
+    )
 
 
 def test_configure_changes_what_is_given_and_converts_it():

@@ -10,14 +10,14 @@ import errno
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from exop.errors import StateError
-from exop.model.diff import touched
+from exop.model.entries import keeps_order, missing, touched
 from exop.model.mesh import Mesh
 from exop.model.topology import section_text, sections
 from exop.runtime.log.files import DISK
@@ -267,7 +267,7 @@ def write_mesh(database: sqlite3.Connection, mesh: Mesh, stored: Mesh | None) ->
     """
     run = database.execute
     pairs = {} if stored is None else {name: (getattr(stored, name), getattr(mesh, name)) for name in _PARTS}
-    if stored is None or not all(_same_order(*pair) for pair in pairs.values()):
+    if stored is None or not all(keeps_order(*pair) for pair in pairs.values()):
         run("DELETE FROM sections WHERE application = ?", (mesh.name,))
         rows = [(mesh.name, *key, section_text(mesh, *key)) for key in sections(mesh)]
         database.executemany("INSERT INTO sections (application, kind, name, content) VALUES (?, ?, ?, ?)", rows)
@@ -277,8 +277,7 @@ def write_mesh(database: sqlite3.Connection, mesh: Mesh, stored: Mesh | None) ->
     gone: list[tuple[str, str]] = []
     for kind, (before, after) in pairs.items():
         changed += [(kind, name) for name in touched(before, after)]
-        if before is not after:
-            gone += [(kind, name) for name in sorted(before.keys() - after.keys())]
+        gone += [(kind, name) for name in missing(before, after)]
     for key in (*changed, *gone):
         found = run(f"SELECT content {_SECTION}", (mesh.name, *key)).fetchone()
         total -= checksum(*key, found[0]) if found else 0
@@ -306,14 +305,3 @@ def checksum(kind: str, name: str, content: str) -> int:
     """Return the checksum of one row; the sum of millions of them fits into a column."""
     data = "\0".join((kind, name, content)).encode("utf-8", "surrogateescape")
     return int.from_bytes(blake2b(data, digest_size=5).digest())
-
-
-def _same_order(before: Mapping[str, object], after: Mapping[str, object]) -> bool:
-    """Whether the names that stay are in the same order, and the new ones stand behind them."""
-    if before is after:
-        return True
-    old, new = [*before], [*after]
-    if new[: len(old)] == old:  # the ordinary case, compared without a loop in Python
-        return True
-    kept = [name for name in old if name in after]
-    return new[: len(kept)] == kept
