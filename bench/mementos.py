@@ -39,13 +39,13 @@ from exop import Batch, Memento
 from exop.bundle.archive import read_archive
 from exop.bundle.manifest import read_manifest
 from exop.errors import ExopError
-from exop.model.convert import convert
 from exop.model.decoding import decode, zones
 from exop.model.encoding import MARK, Tag, encode, fields_of
 from exop.model.exported import exported, imported
-from exop.model.fields import check_fields, check_parts
+from exop.model.memento import check_fields, check_parts
 from exop.model.mesh import Mesh
 from exop.model.stored import declared_by, header, pack
+from exop.model.types.convert import convert
 from exop.remoting import codec
 from exop.remoting.changes import ChangeOperations
 from exop.remoting.declare import Request

@@ -27,7 +27,7 @@ CONFINED = {
     "cyclopts": ("cli",),
     "lark": ("model/filter_text.py",),
     "msgpack": ("remoting", "model/encoding.py", "model/decoding.py", "model/depth.py"),
-    "msgspec": ("remoting", "model/convert.py"),
+    "msgspec": ("remoting", "model/types/convert.py"),
     "numpy": ("model/columns.py",),
     "packaging": ("bundle",),
     "pluggy": ("hooks",),

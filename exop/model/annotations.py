@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from exop.errors import SletError
-from exop.model.fitting import unalias, union_members
 from exop.model.memento import Memento
 from exop.model.ports import InputPort, OutputPort, PortSpec, PortType, port_type
 from exop.model.settings import Setting
 from exop.model.spec import Result
+from exop.model.types.description import type_of, unalias
 
 ITERATORS = (collections.abc.Iterator, collections.abc.Iterable, collections.abc.Generator)
+_NOTHING = (None, type(None), typing.NoReturn, typing.Never)
 _ASYNC = (collections.abc.AsyncIterator, collections.abc.AsyncGenerator, collections.abc.AsyncIterable)
 
 
@@ -96,24 +97,22 @@ def read_result(slet: str, hints: dict[str, Any]) -> tuple[Result, PortType | No
         cure = "annotate it, with `-> None` for a sink"
         raise SletError(slet=slet, problem="it says not what it returns", cure=cure)
     annotation = unalias(hints["return"])
-    if annotation in (None, type(None), typing.NoReturn, typing.Never):
+    if annotation in _NOTHING:
         return "none", None
     if kind_of(annotation) in _ASYNC:
         raise SletError(
-            slet=slet, problem="an asynchronous iterator is not driven by anybody", cure="return Iterator[T]"
+            slet=slet, problem="the platform does not drive an asynchronous iterator", cure="return Iterator[T]"
         )
     if kind_of(annotation) in ITERATORS:
         item = unalias(_argument(annotation))
-        if item in (None, type(None), typing.NoReturn, typing.Never):
+        if item in _NOTHING:
             return "none", None
-        pauses = item is Any or type(None) in union_members(item)
-        return "many", replace(read_port(slet, item), pauses=pauses)
-    members = union_members(annotation)
-    if any(kind_of(unalias(member)) in ITERATORS for member in members):
+        return "many", replace(read_port(slet, item), pauses=type_of(item).takes_none)
+    found = type_of(annotation)
+    if any(member.cls in ITERATORS for member in found.members):
         cure = "return Iterator[T]: one that is empty says the same as None"
         raise SletError(slet=slet, problem="an iterator is one of several results", cure=cure)
-    pauses = annotation is Any or type(None) in members
-    return ("optional" if pauses else "one"), read_port(slet, annotation)
+    return ("optional" if found.takes_none else "one"), read_port(slet, annotation)
 
 
 def check_generator(slet: str, function: Callable[..., Any], result: Result) -> None:

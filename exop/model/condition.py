@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import Any, Final, NoReturn
 
 from exop.errors import ConditionError, suggest
-from exop.model.known_fields import Fields, known_fields, lacks
 from exop.model.ports import PortType
+from exop.model.types.description import ANY, Type
 
 #: In a condition: the time of the punctuation that comes.
 PUNCTUATION: Final = "punctuation"
@@ -103,7 +103,7 @@ class Condition:
     subject: str
     fields: tuple[str, ...] | None
     _tree: ast.expr = field(repr=False, compare=False)
-    _known: Fields = field(repr=False, compare=False)
+    _known: Type = field(repr=False, compare=False)
 
     def test(self, settings: Mapping[str, Any]) -> Callable[[Any], Any]:
         """The condition as a function of an item, with these *settings*."""
@@ -144,10 +144,11 @@ class _Reader:
         for node in _in_order(tree):
             self._check(node)
         subject = self._subject(tree)
-        fields = known_fields(self.names.subjects.get(subject))
+        carried = self.names.subjects.get(subject)
+        known = ANY if carried is None else carried.items
         for node in _in_order(tree):
-            self._check_field(node, subject, fields)
-        return Condition(self.text, subject, _needed(tree, subject), tree, fields)
+            self._check_field(node, subject, known)
+        return Condition(self.text, subject, _needed(tree, subject), tree, known)
 
     def _parsed(self) -> ast.expr:
         if len(self.text) > LONGEST:
@@ -203,12 +204,13 @@ class _Reader:
             self._fail(0, f"it looks at no item; name one of {possible}")
         return found
 
-    def _check_field(self, node: ast.AST, subject: str, fields: Fields) -> None:
+    def _check_field(self, node: ast.AST, subject: str, known: Type) -> None:
         name = _field_name(node, subject)
-        if name is None or not isinstance(node, (ast.Attribute, ast.Subscript)) or not lacks(fields, name):
+        if name is None or not known.fields or name in known.fields or _has_attribute(known, name):
             return
-        at = self._end(node) - len(name) if isinstance(node, ast.Attribute) else self._at(node.slice)
-        self._fail(at, f"{fields.shown} has no field {name!r}; {suggest(name, fields.names, 'field')}")
+        at = self._end(node) - len(name) if isinstance(node, ast.Attribute) else self._at(node.slice)  # type: ignore[attr-defined]
+        shown = "the record batch" if known.kind == "columns" else known.name
+        self._fail(at, f"{shown} has no field {name!r}; {suggest(name, known.fields, 'field')}")
 
     def _at(self, node: ast.AST) -> int:
         return self._position(getattr(node, "col_offset", 0))
@@ -250,6 +252,11 @@ def _field_name(node: ast.AST, subject: str) -> str | None:
     return None
 
 
+def _has_attribute(known: Type, name: str) -> bool:
+    """Whether items have the attribute beside their fields: a property."""
+    return known.kind == "record" and not known.is_row and hasattr(known.cls, name)
+
+
 def _is_name(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
@@ -273,19 +280,19 @@ def _depth(tree: ast.expr) -> int:
 class _Reading(ast.NodeTransformer):
     """How fields are read: as attributes of items of a known class, by `field_of` where the type is not known."""
 
-    def __init__(self, subject: str, known: Fields) -> None:
+    def __init__(self, subject: str, known: Type) -> None:
         self.subject = subject
-        self.known = known
+        self.typed = known.kind == "record" and not known.is_row
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         """`report.time`."""
-        if self.known.typed and _is_name(node.value, self.subject):
+        if self.typed and _is_name(node.value, self.subject):
             return node
         return ast.Call(ast.Name(_FIELD, ast.Load()), [self.visit(node.value), ast.Constant(node.attr)], [])
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         """`report["time"]`."""
         name = _field_name(node, self.subject)
-        if self.known.typed and name is not None:
+        if self.typed and name is not None:
             return ast.Attribute(node.value, name, ast.Load())
         return ast.Subscript(self.visit(node.value), self.visit(node.slice), ast.Load())

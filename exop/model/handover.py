@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, NewType
 
 from exop.errors import MementoError
-from exop.model.fitting import fits
 from exop.model.memento import Memento
 from exop.model.mesh import Node
-from exop.model.ports import type_name
+from exop.model.types.description import type_name
+from exop.model.types.fitting import fits
 from exop.model.versions import Mover, NoVersion, package_of, same_class, same_shape, types_of
 from exop.shown import RAISED, described, shown
 

@@ -20,9 +20,9 @@ from decimal import Decimal
 from pathlib import PurePath
 from typing import Any, Final
 
-from exop.model.fitting import unalias, union_members
 from exop.model.memento import Memento
 from exop.model.named import name_of
+from exop.model.types.description import type_of, unalias
 
 _PLAIN: Final = (type(None), bool, int, str)
 #: Classes whose values are their text, where the annotation names the class.
@@ -42,7 +42,7 @@ def guide(annotation: Any) -> Any:
     annotation = unalias(annotation)
     if typing.get_origin(annotation) is typing.Annotated:
         return guide(typing.get_args(annotation)[0])
-    members = [one for one in union_members(annotation) if one not in (None, type(None))]
+    members = [one.annotation for one in type_of(annotation).members if one.kind != "none"]
     if len(members) != 1:
         return Any
     return annotation if members[0] is annotation else guide(members[0])

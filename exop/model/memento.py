@@ -5,10 +5,17 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
+from collections.abc import Mapping
 from types import FunctionType
-from typing import Any, ClassVar, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
-from exop.errors import SletError
+from exop.errors import MeshError, SletError, StoredStateError
+from exop.model.depth import parts_of
+from exop.model.types.description import type_of
+from exop.model.types.fitting import misfit
+
+if TYPE_CHECKING:
+    from exop.model.spec import SletSpec
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
@@ -85,3 +92,65 @@ def _check_typed(cls: type) -> None:
         if not plain and name not in typed and not inspect.isdatadescriptor(value) and not hasattr(value, "__get__"):
             problem = f"{name} has no type, so it is no part of the state"
             raise SletError(slet=cls.__qualname__, what="memento", problem=problem, cure=f"write `{name}: T = …`")
+
+
+def check_memento(place: str, slet: SletSpec, memento: Memento) -> None:
+    """Refuse a state that a slet cannot work with.
+
+    Raises:
+        MeshError: it keeps none, or one of another class.
+        StoredStateError: a value in it is not of its field's type.
+    """
+    kind = memento_of(place, slet)
+    if not isinstance(memento, kind):
+        given = type(memento).__qualname__
+        raise MeshError(f"{place}: {slet.name} keeps a {kind.__qualname__}, and this is a {given}")
+    check_fields({name: getattr(memento, name) for name in type_of(kind).fields}, kind, place)
+
+
+def memento_of(place: str, slet: SletSpec) -> type[Memento]:
+    """The class of the state that a slet keeps.
+
+    Raises:
+        MeshError: it keeps none.
+    """
+    if slet.state is None:
+        why = "; what its engine keeps, the platform cannot read" if getattr(slet.factory, "keeps_own_state", 0) else ""
+        raise MeshError(f"{place}: {slet.name} keeps no memento{why}")
+    return slet.state[1]
+
+
+def check_fields(fields: Mapping[str, Any], kind: type[Memento], place: str) -> None:
+    """Compare values with the annotations of a memento class.
+
+    Raises:
+        StoredStateError: a field that the class does not have, or a value of another type.
+    """
+    known = type_of(kind).fields
+    for name, value in fields.items():
+        if name not in known:
+            problem = f"{kind.__qualname__} has no field {name!r}; it has {', '.join(known) or 'none'}"
+            cure = "give the memento a `@classmethod def upgrade(cls, old)`, or use the code that wrote it"
+            raise StoredStateError(what=place, problem=problem, cure=cure)
+        where = misfit(value, known[name].type, name)
+        if where is not None:
+            cure = "correct it, or give the memento a higher version and a `@classmethod def upgrade(cls, old)`"
+            raise StoredStateError(what=place, problem=where, cure=cure)
+
+
+def check_parts(value: Any, place: str) -> None:
+    """Compare every dataclass and named tuple that *value* holds with the annotations of its fields.
+
+    Raises:
+        StoredStateError: a value of another type.
+    """
+    open_ = [value]
+    while open_:
+        one = open_.pop()
+        kind = type(one)
+        if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
+            for name, field in type_of(kind).fields.items():
+                where = misfit(getattr(one, name, None), field.type, f"{kind.__qualname__}.{name}")
+                if where is not None:
+                    raise StoredStateError(what=place, problem=where, cure="correct it, or use the code that wrote it")
+        open_ += (part for _, part in parts_of(one))

@@ -17,8 +17,9 @@ from types import ModuleType
 from typing import Any, Final
 
 from exop.errors import NotStorable, StoredStateError
-from exop.model.fitting import unalias
 from exop.model.items import EndOfStream, Punctuation
+from exop.model.types import description
+from exop.model.types.description import unalias
 from exop.model.versions import ROOT, find_version
 
 _names: Final[dict[Any, str]] = {}
@@ -73,6 +74,7 @@ def forget(package: str) -> None:
     for kind in [one for one in _names if one.__module__ == package or one.__module__.startswith(f"{package}.")]:
         del _names[kind]
     named.cache_clear()
+    description.forget()
 
 
 def is_named_tuple(kind: Any) -> bool:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import types
-import typing
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar, Union
+from functools import cached_property
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union
 
-from exop.model.fitting import fits, unalias, union_members
 from exop.model.items import Batch, EndOfStream, Punctuation
+from exop.model.types.description import Type, type_name, type_of
+from exop.model.types.fitting import columns_unfit, unfit
 
 T = TypeVar("T")
 In = TypeVar("In", contravariant=True)
@@ -82,6 +82,11 @@ class PortType:
     def __str__(self) -> str:
         return "pyarrow.RecordBatch" if self.form == "columns" else type_name(self.item)
 
+    @cached_property
+    def items(self) -> Type:
+        """The description of one item; of columns, that of their schema."""
+        return type_of(self.item if self.schema is None else Annotated[self.item, self.schema])
+
 
 @dataclass(frozen=True)
 class PortSpec:
@@ -94,78 +99,45 @@ class PortSpec:
     pulled: bool = False
 
 
-def type_name(annotation: Any) -> str:
-    """The short text of an annotation, for messages."""
-    if typing.get_origin(annotation) in (Union, types.UnionType):
-        return " | ".join(type_name(member) for member in typing.get_args(annotation))
-    if annotation is type(None):
-        return "None"
-    if isinstance(annotation, (type, typing.NewType)) and not typing.get_args(annotation):
-        return str(annotation.__qualname__)  # type: ignore[union-attr]
-    return str(annotation).replace("typing.", "").replace("collections.abc.", "")
-
-
-def is_columns(annotation: Any) -> bool:
-    """Tell whether *annotation* is `pyarrow.RecordBatch`, without importing pyarrow."""
-    return getattr(annotation, "__name__", "") == "RecordBatch" and getattr(annotation, "__module__", "").startswith(
-        "pyarrow"
-    )
-
-
 def port_type(annotation: Any) -> PortType:
     """Read what a port carries from its annotation (without the `None` and `Iterator` of a result).
 
     Raises:
         TypeError: a union of several forms: items, batches, columns.
     """
-    members = tuple(unalias(member) for member in union_members(unalias(annotation)))
-    payload = [member for member in members if member not in (Punctuation, EndOfStream, type(None))]
-    flags: dict[str, Any] = {"punctuation": Punctuation in members, "end": EndOfStream in members}
-    if len(payload) != 1:
-        if any(_payload_type(member, {}).form != "item" for member in payload):
-            raise TypeError("a union of items, batches and columns has no form: choose one of them")
-        return PortType(Union[tuple(payload)] if payload else Any, **flags)  # noqa: UP007 (built at run time)
-    return _payload_type(payload[0], flags)
+    members = type_of(annotation).members
+    payload = [one for one in members if one.kind != "none" and one.cls not in (Punctuation, EndOfStream)]
+    kinds = {one.cls for one in members}
+    flags: dict[str, Any] = {"punctuation": Punctuation in kinds, "end": EndOfStream in kinds}
+    if len(payload) == 1:
+        return _payload_type(payload[0], flags)
+    if any(one.kind == "columns" or one.cls is Batch for one in payload):
+        raise TypeError("a union of items, batches and columns has no form: choose one of them")
+    return PortType(Union[tuple(one.annotation for one in payload)] if payload else Any, **flags)  # noqa: UP007 (built at run time)
 
 
-def _payload_type(only: Any, flags: dict[str, Any]) -> PortType:
-    if typing.get_origin(only) is typing.Annotated:
-        base, *extras = typing.get_args(only)
-        if is_columns(base):
-            schema = next((extra for extra in extras if type(extra).__name__ == "Schema"), None)
-            return PortType(base, "columns", schema, **flags)
-        return _payload_type(base, flags)
-    if is_columns(only):
-        return PortType(only, "columns", **flags)
-    if typing.get_origin(only) is Batch or only is Batch:
-        return PortType((typing.get_args(only) or (Any,))[0], "batch", **flags)
-    return PortType(only, **flags)
+def _payload_type(only: Type, flags: dict[str, Any]) -> PortType:
+    if only.kind == "columns":
+        return PortType(only.annotation, "columns", only.schema, **flags)
+    if only.cls is Batch:
+        return PortType(only.element.annotation, "batch", **flags)
+    return PortType(only.annotation, **flags)
 
 
 def mismatch(source: PortType, target: PortType) -> str | None:
-    """Say why what leaves *source* cannot enter *target*, or `None` when it can."""
-    if source.form == "columns" and target.form == "columns":
-        if source.schema is None or target.schema is None or source.schema.equals(target.schema):
-            return None
-        return f"the columns differ: {_columns(source.schema)} leave, {_columns(target.schema)} are expected"
-    if "columns" in (source.form, target.form):
-        rows = target if source.form == "columns" else source
-        return None if has_fields(rows.item) else f"items of type {rows} have no columns"
-    return None if fits(source.item, target.item) else f"{source} leaves, {target} is expected"
+    """Say why what leaves *source* cannot enter *target*, with the field where they differ; `None` when it can."""
+    if "columns" not in (source.form, target.form):
+        found = unfit(source.items, target.items)
+        return None if found is None else str(found)
+    for rows in (source, target):
+        if rows.form != "columns" and not all(map(_has_fields, rows.items.members)):
+            return f"items of type {rows} have no columns"
+    found = columns_unfit(source.items, target.items)
+    both = "the columns differ: " if source.form == target.form else ""
+    return None if found is None else f"{both}{found}"
 
 
-def has_fields(item: Any) -> bool:
-    """Tell whether items of this type can stand in columns: dataclasses, structs, dictionaries, or not declared."""
-    members = union_members(item)
-    if len(members) > 1:
-        return all(has_fields(member) for member in members)
-    plain = typing.get_origin(item) or item
-    if plain in (Any, object) or isinstance(plain, TypeVar):
-        return True
-    if isinstance(plain, type) and issubclass(plain, Mapping):
-        return True
-    return any(hasattr(plain, mark) for mark in ("__dataclass_fields__", "__struct_fields__", "_fields"))
-
-
-def _columns(schema: Any) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
+def _has_fields(item: Type) -> bool:
+    """Whether items of this type can stand in columns: they have fields, or nothing is known of them."""
+    mapping = isinstance(item.cls, type) and issubclass(item.cls, Mapping)
+    return mapping or item.kind in ("any", "open", "variable", "record")

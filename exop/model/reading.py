@@ -17,12 +17,11 @@ from typing import Any, Final
 from exop.errors import StoredStateError
 from exop.model.decoding import filled, filled_tuple, watched, zone_named
 from exop.model.depth import TooDeep, deep_place
-from exop.model.fields import check_fields
 from exop.model.legible import concrete, elements, guide, key_and_value
-from exop.model.memento import Memento
+from exop.model.memento import Memento, check_fields
 from exop.model.named import class_named, factory_named, is_named_tuple
-from exop.model.ports import type_name
 from exop.model.stored import declared_by
+from exop.model.types.description import type_name
 
 _CURE: Final = "correct it and import it again"
 #: Classes whose values are read from text.

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from exop.errors import MeshError
 from exop.model.condition import read_condition
-from exop.model.fields import check_memento
 from exop.model.lines import Line, channel_names, line_for
-from exop.model.memento import Memento
+from exop.model.memento import Memento, check_memento
 
 if TYPE_CHECKING:
     from exop.model.mesh import Mesh

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from exop.errors import SettingError, UnknownName
-from exop.model.convert import convert
-from exop.model.ports import type_name
+from exop.model.types.convert import convert
+from exop.model.types.description import type_name
 
 
 @dataclass(frozen=True)

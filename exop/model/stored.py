@@ -12,8 +12,7 @@ from weakref import WeakKeyDictionary
 from exop.errors import NotStorable, StoredStateError
 from exop.model.decoding import decode, filled
 from exop.model.encoding import encode
-from exop.model.fields import check_fields
-from exop.model.memento import Memento
+from exop.model.memento import Memento, check_fields
 from exop.model.named import Declared, class_named, name_of
 from exop.shown import RAISED, described, shown
 

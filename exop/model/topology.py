@@ -11,7 +11,7 @@ from exop.model.depth import read_toml
 from exop.model.lines import Line
 from exop.model.mesh import DIRECT, ChannelSpec, Mesh, Node
 from exop.model.spec import POLICIES, SletSpec
-from exop.model.written import written
+from exop.model.types.convert import written
 
 _NODE_KEYS: Final[dict[str, type]] = {
     "slet": str,

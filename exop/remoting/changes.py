@@ -10,8 +10,8 @@ import msgspec
 
 from exop.errors import UnknownName
 from exop.model.exported import imported
-from exop.model.fields import memento_of
 from exop.model.marks import marked
+from exop.model.memento import memento_of
 from exop.model.mesh import Mesh
 from exop.model.resolve import with_full_paths
 from exop.model.spec import SletSpec

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from exop.model.exported import Form, document, exported, imported
-from exop.model.fields import memento_of
+from exop.model.memento import memento_of
 from exop.remoting.changes import ChangeOperations
 from exop.remoting.declare import Request, operation
 from exop.remoting.offered import Changing

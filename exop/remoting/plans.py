@@ -14,7 +14,7 @@ from exop.model.mesh import Mesh
 from exop.model.notebook import as_text, picture_of
 from exop.model.resolve import resolved
 from exop.model.shadow import Shadow, as_shadow
-from exop.model.written import written
+from exop.model.types.convert import written
 from exop.runtime.catalog import known_slets
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import Any
 
 from exop.errors import WiringError
 from exop.model.ports import PortType
+from exop.model.types.description import type_of
 
 
 def weight(batch: Any) -> int:
@@ -80,13 +81,15 @@ _SHARED: dict[int, Shared] = {}
 
 
 def _rows(batch: Any, item: Any) -> list[Any]:
-    rows: list[dict[str, Any]] = batch.to_pylist()
-    if isinstance(item, type) and (
-        dataclasses.is_dataclass(item) or {"_fields", "__struct_fields__"}.intersection(dir(item))
-    ):
-        make: Callable[..., Any] = item
-        return [make(**row) for row in rows]
-    return rows
+    described = type_of(item)
+    if described.kind != "record" or described.is_row:
+        rows: list[Any] = batch.to_pylist()
+        return rows
+    names = [name for name in batch.schema.names if name in described.fields]
+    if 0 < len(names) < batch.num_columns:  # the others are not asked for
+        batch = batch.select(names)
+    make: Callable[..., Any] = described.cls
+    return [make(**row) for row in batch.to_pylist()]
 
 
 def _batch(items: list[Any], port: PortType) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exop.errors import NotStorable, StoredStateError
-from exop.model.fields import misfit
+from exop.model.types.fitting import misfit
 from exop.runtime.entry import Unwind
 from exop.shown import described, shown, traceback_of
 

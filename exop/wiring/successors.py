@@ -12,10 +12,9 @@ from typing import Final
 
 from exop.errors import ComponentFailed, NotStorable, PlanError
 from exop.logs import logger
-from exop.model.fields import memento_of
 from exop.model.handover import HandOver
 from exop.model.lifecycle import Event, State
-from exop.model.memento import Memento
+from exop.model.memento import Memento, memento_of
 from exop.runtime.budget import UserCall
 from exop.runtime.channel import Channel
 from exop.runtime.component import Component

@@ -18,8 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exop.model.convert import convert
-from exop.model.written import written
+from exop.model.types.convert import convert, written
 
 T = TypeVar("T")
 Seconds = NewType("Seconds", int)

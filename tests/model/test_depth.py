@@ -16,13 +16,12 @@ import pytest
 from exop import Batch, Memento
 from exop.bundle.manifest import read_manifest
 from exop.errors import BundleError, MeshError, NotStorable, StoredStateError
-from exop.model.convert import convert
 from exop.model.decoding import decode
 from exop.model.depth import DEPTH, deep_place, read_toml
 from exop.model.encoding import Tag, encode
 from exop.model.exported import exported, imported
 from exop.model.stored import pack, unpack
-from exop.model.written import written
+from exop.model.types.convert import convert, written
 from exop.remoting.codec import BadMessage
 from exop.remoting.codec import pack as sent
 from exop.remoting.codec import unpack as received

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Generic, Literal, NewType, Protocol, TypedDic
 
 import pytest
 
-from exop.model.fitting import fits
+from exop.model.types.fitting import fits
 
 T = TypeVar("T")
 Number = TypeVar("Number", int, float)

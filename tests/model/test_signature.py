@@ -340,7 +340,7 @@ WRONG = [
     (generator_of_none, "it yields, but its annotation declares one result; write `-> Iterator[T]`, T being"),
     (awaited, "an `async def` is never awaited; write `def`"),
     (async_source, "an `async def` is never awaited; write `def`"),
-    (async_result, "an asynchronous iterator is not driven by anybody; return Iterator[T]"),
+    (async_result, "the platform does not drive an asynchronous iterator; return Iterator[T]"),
     (functools.partial(one), "a partial has no signature of its own; write a function"),
     (Report, "Report is no slet: a class is marked by its base; write `class Report(Slet):`"),
 ]

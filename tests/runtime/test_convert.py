@@ -63,6 +63,12 @@ def test_columns_become_what_the_port_takes(item, rows):
     assert to_items(COLUMNS, item) == rows
 
 
+def test_columns_without_a_field_are_left_out():
+    """A record takes the columns that it has fields for."""
+    wide = COLUMNS.append_column("z", COLUMNS["x"])
+    assert to_items(wide, Point) == to_items(COLUMNS, Point)
+
+
 @pytest.mark.parametrize("rows", [[Point(1, 2)], [Pair(1, 2)], [Struct(1, 2)], [{"x": 1, "y": 2}]])
 def test_rows_become_columns(rows):
     """Whatever has fields can stand in columns."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pytest
 
-from exop.model.fields import misfit
+from exop.model.types.fitting import misfit
 
 
 @pytest.mark.parametrize(

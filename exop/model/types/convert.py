@@ -1,0 +1,339 @@
+"""Settings as text, TOML and Python values: conversion to the annotated type, and back into what TOML can hold.
+
+A value of the right type is taken as it is. Text is read as the type wants it, because a command line has nothing but
+text; lists, tables and dataclasses are written there as in a topology file: `sizes=[1, 2]`, `rule={low = 1}`. Nothing
+else is guessed: a truth value is no number, a number is no text, a fraction is no whole number.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import enum
+import numbers
+import operator
+import os
+from collections.abc import Callable, Mapping, Set
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal, InvalidOperation
+from pathlib import PurePath
+from typing import Any, Final
+from uuid import UUID
+
+from exop.errors import MeshError, suggest
+from exop.model.depth import DEPTH, deep_place, read_toml
+from exop.model.types.description import CONCRETE, Type, type_of
+from exop.shown import RAISED, message
+
+_LISTS: Final = (list, tuple, set, frozenset)
+_TRUE: Final = ("true", "yes", "on", "1")
+_FALSE: Final = ("false", "no", "off", "0")
+
+
+def convert(value: Any, wanted: Any) -> Any:
+    """Convert *value* to the type *wanted*.
+
+    Raises:
+        ValueError: it does not fit; the text is one line, without the name of the setting.
+    """
+    described = type_of(wanted)
+    found = _BY_KIND[described.kind](value, described)
+    if any(type(note).__module__.split(".")[0] == "msgspec" for note in described.notes):
+        # msgspec costs 20 ms to import: its bounds (`Meta(ge=1)`) are checked where they are used.
+        return _by_msgspec(found, described.annotated)
+    return found
+
+
+def _given(value: Any, sound: bool, wanted: str) -> Any:
+    """The value, if it is *sound*; otherwise the error says what was *wanted*."""
+    if not sound:
+        raise _unfit(wanted, value)
+    return value
+
+
+def _unfit(wanted: str, value: Any) -> ValueError:
+    if value is None:
+        return ValueError(f"expected {wanted}, got nothing (None)")
+    return ValueError(f"expected {wanted}, got {_shown(value)} ({type(value).__name__})")
+
+
+def _shown(value: Any, most: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def _int(value: Any) -> int:
+    if type(value) is int:
+        return value
+    try:
+        return int(value) if isinstance(value, str) else operator.index(_no_truth(value, "int"))
+    except (TypeError, ValueError):
+        raise _unfit("int", value) from None
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, float):
+        return value
+    real = isinstance(_no_truth(value, "float"), (str, numbers.Real))
+    try:
+        return float(_given(value, real, "float"))
+    except ValueError:
+        raise _unfit("float", value) from None
+
+
+def _bool(value: Any) -> bool:
+    if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
+        return value.lower() in _TRUE
+    return bool(_given(value, isinstance(value, bool), "true or false"))
+
+
+def _str(value: Any) -> str:
+    return str(_given(value, isinstance(value, str), "str")) if type(value) is not str else value
+
+
+def _decimal(value: Any) -> Decimal:
+    if isinstance(value, Decimal):
+        return value
+    try:
+        return Decimal(str(_given(_no_truth(value, "Decimal"), isinstance(value, (int, float, str)), "Decimal")))
+    except InvalidOperation:
+        raise _unfit("Decimal", value) from None
+
+
+def _duration(value: Any) -> timedelta:
+    return value if isinstance(value, timedelta) else timedelta(seconds=_float(value))
+
+
+def _moment(kind: Any, example: str) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if isinstance(value, kind) and not (kind is date and isinstance(value, datetime)):
+            return value
+        try:
+            return kind.fromisoformat(_given(value, isinstance(value, str), kind.__name__))
+        except ValueError:
+            raise _unfit(f"{kind.__name__} as in {example}", value) from None
+
+    return read
+
+
+def _no_truth(value: Any, wanted: str) -> Any:
+    return _given(value, not isinstance(value, bool), wanted)
+
+
+_SCALARS: Final[dict[Any, Callable[[Any], Any]]] = {
+    int: _int,
+    float: _float,
+    bool: _bool,
+    str: _str,
+    Decimal: _decimal,
+    timedelta: _duration,
+    datetime: _moment(datetime, "2026-01-31T12:30:00"),
+    date: _moment(date, "2026-01-31"),
+    time: _moment(time, "12:30:00"),
+}
+
+
+def _scalar(value: Any, wanted: Type) -> Any:
+    read = _SCALARS.get(wanted.cls)
+    if read is not None:
+        return read(value)
+    if issubclass(wanted.cls, PurePath) and not isinstance(value, wanted.cls):
+        return wanted.cls(_given(value, isinstance(value, (str, os.PathLike)), "a path"))
+    return _instance(value, wanted)
+
+
+def _instance(value: Any, wanted: Type) -> Any:
+    """Any other class: one that can be made of a text is (an address, a time zone, an identifier)."""
+    kind = wanted.cls
+    if isinstance(value, kind):
+        return value
+    if not isinstance(value, str) or kind in (bytes, bytearray):
+        raise _unfit(wanted.name, value)
+    try:
+        return kind(value)
+    except RAISED as problem:  # whatever a class of the user's raises, the value does not fit
+        raise ValueError(f"expected {wanted}, got {_shown(value)}: {message(problem)}") from None
+
+
+def _union(value: Any, wanted: Type) -> Any:
+    members = wanted.members
+    exact = [one for one in members if type(value) is one.bare.cls]
+    for one in (*exact, *members):
+        try:
+            return convert(value, one)
+        except ValueError:
+            continue
+    if isinstance(value, str) and value.lower() == "none" and wanted.takes_none:
+        return None
+    raise _unfit(" or ".join("nothing" if one.kind == "none" else one.name for one in members), value)
+
+
+def _choice(value: Any, wanted: Type) -> Any:
+    return _chosen(value, [(choice, str(choice)) for choice in wanted.choices])
+
+
+def _chosen(value: Any, choices: list[tuple[Any, str]]) -> Any:
+    for choice, text in choices:
+        if (type(value) is type(choice) and value == choice) or (isinstance(value, str) and value == text):
+            return choice
+    known = suggest(value, [text for _, text in choices], "choice")
+    raise ValueError(f"{_shown(value)} is none of the choices; {known}")
+
+
+def _member(value: Any, wanted: Type) -> Any:
+    if isinstance(value, wanted.cls):
+        return value
+    by_name = wanted.cls.__members__.get(value) if isinstance(value, str) else None
+    if by_name is not None:
+        return by_name
+    return wanted.cls(_chosen(value, [(member.value, str(member.value)) for member in wanted.cls]))
+
+
+def _list(value: Any, wanted: Type) -> Any:
+    made = CONCRETE.get(wanted.cls)
+    if made not in _LISTS:
+        return _instance(value, wanted)
+    value = _literal(value)
+    sound = isinstance(value, (*_LISTS, collections.abc.Sequence, collections.abc.Set))
+    if not sound or isinstance(value, (str, bytes)):
+        raise _unfit(f"a {made.__name__}, written [a, b]", value)
+    if wanted.kind == "tuple" and len(wanted.arguments) != len(value):
+        raise ValueError(f"expected {len(wanted.arguments)} values, got {len(value)}: {_shown(value)}")
+    pairs = zip(value, wanted.elements(len(value)), strict=True)
+    found = [_inside(f"element {number}", one, kind) for number, (one, kind) in enumerate(pairs, 1)]
+    maker: Any = type(value) if isinstance(value, wanted.cls) and type(value) in _LISTS else made
+    return maker(found)
+
+
+def _table(value: Any, wanted: Type) -> Any:
+    if CONCRETE.get(wanted.cls) is not dict:
+        return _instance(value, wanted)
+    value = _literal(value)
+    if not isinstance(value, Mapping):
+        raise _unfit("a table, written {name = value}", value)
+    keys, values = wanted.entry
+    return {_inside("the key", key, keys): _inside(f"{key!r}", one, values) for key, one in value.items()}
+
+
+def _record(value: Any, wanted: Type) -> Any:
+    """A dataclass, a named tuple, a typed dictionary or a structure out of a table."""
+    kind = wanted.cls
+    if not wanted.is_row and isinstance(value, kind):
+        return value
+    if hasattr(kind, "__struct_fields__"):
+        return _by_msgspec(value, kind)
+    value = _literal(value)
+    if not isinstance(value, Mapping):
+        raise _unfit(f"{kind.__name__}, written {{field = value}}", value)
+    known = {field.name: field for field in wanted.fields.values() if field.given}
+    for name in value:
+        if name not in known:
+            raise ValueError(f"{kind.__name__} has no field {name!r}; {suggest(name, known, 'field')}")
+    missing = [name for name, field in known.items() if field.required and name not in value]
+    if missing:
+        raise ValueError(f"{kind.__name__} lacks {', '.join(missing)} in {_shown(dict(value))}")
+    return kind(**{name: _inside(name, one, known[name].type) for name, one in value.items()})
+
+
+def _by_msgspec(value: Any, annotation: Any) -> Any:
+    # A program that declares a msgspec type has imported msgspec already.
+    import msgspec
+
+    try:
+        return msgspec.convert(_literal(value), annotation, strict=False)
+    except (msgspec.ValidationError, TypeError) as problem:
+        raise ValueError(f"{problem}: {_shown(value)}") from None
+
+
+def _inside(place: str, value: Any, wanted: Type) -> Any:
+    try:
+        return convert(value, wanted)
+    except ValueError as problem:
+        raise ValueError(f"{place}: {problem}") from None
+
+
+def _literal(value: Any) -> Any:
+    """Lists and tables may be written as text, as a topology file writes them."""
+    if not isinstance(value, str) or value[:1] not in ("[", "{"):
+        return value
+    try:
+        return read_toml(f"value = {value}", DEPTH + 1)["value"]
+    except ValueError as problem:
+        raise ValueError(f"{_shown(value)} is no list or table as TOML writes it: {problem}") from None
+
+
+_BY_KIND: Final[dict[str, Callable[[Any, Type], Any]]] = {
+    **dict.fromkeys(("any", "open", "variable"), lambda value, wanted: value),
+    "new": lambda value, wanted: convert(value, wanted.bare),
+    "none": lambda value, wanted: _given(value, value is None, "nothing"),
+    "type": lambda value, wanted: _given(value, isinstance(value, type), "a class"),
+    "callable": lambda value, wanted: _given(value, callable(value), "something that can be called"),
+    "scalar": _scalar,
+    "choice": _choice,
+    "enum": _member,
+    "union": _union,
+    "list": _list,
+    "tuple": _list,
+    "table": _table,
+    "record": _record,
+    "columns": _instance,
+    "class": _instance,
+}
+
+
+def written(place: str, value: Any) -> Any:
+    """Give *value* a form that TOML has, from which `convert` makes the same value again.
+
+    Raises:
+        MeshError: it has none, or is nested too deeply; *place* says where it stands.
+    """
+    deep = deep_place(value)
+    if deep is not None:
+        raise MeshError(
+            f"{place} is nested more than {DEPTH} levels deep, or refers to itself, at {deep}; make it flatter"
+        )
+    return _written(place, value)
+
+
+def _written(place: str, value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return _written(place, value.value)
+    if isinstance(value, (bool, datetime, date, time)):
+        return value
+    for plain in (int, float):
+        if isinstance(value, plain):
+            return plain(value)
+    if isinstance(value, (str, PurePath, Decimal, UUID)):
+        return _unicode(place, str(value))
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        given = [(one, getattr(value, one.name)) for one in dataclasses.fields(value) if one.init]
+        return _plain_table(place, {f.name: one for f, one in given if one is not None or f.default is not None})
+    if isinstance(value, Mapping):
+        return _plain_table(place, value)
+    if hasattr(value, "_asdict"):
+        return _plain_table(place, value._asdict())
+    if isinstance(value, Set):
+        return [_written(place, one) for one in sorted(value, key=repr)]
+    if isinstance(value, (list, tuple)):
+        return [_written(place, one) for one in value]
+    raise MeshError(
+        f"{place} is {value!r:.80}, which a topology file cannot hold; "
+        f"use numbers, text, dates, lists, tables and dataclasses for settings that are stored"
+    )
+
+
+def _unicode(place: str, text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise MeshError(
+            f"{place} is {text!r:.80}, which is not Unicode, and a topology file cannot hold it; "
+            f"use other text, or give the file or folder another name"
+        ) from None
+    return text
+
+
+def _plain_table(place: str, value: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(_written(place, key)): _written(f"{place}.{key}", one) for key, one in value.items()}

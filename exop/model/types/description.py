@@ -1,0 +1,392 @@
+"""The description of a type, read once from its annotation.
+
+Every module that asks what an annotation means asks here: which kind of type it is, what it consists of, which fields
+it has. Arguments and fields are described when they are first asked for, so that a type may contain itself.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import enum
+import sys
+import types
+import typing
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import cached_property, lru_cache
+from pathlib import PurePath
+from typing import Any, Final, ForwardRef, Literal, NewType, TypeAlias, TypeVar, Union
+from uuid import UUID
+
+Kind: TypeAlias = Literal[
+    "any",  # everything: `Any`, `object`
+    "open",  # not known: a name that is not resolved, a form without meaning here
+    "none",
+    "scalar",  # a number, text, bytes, a moment, a path, an identifier
+    "choice",  # `Literal`
+    "enum",
+    "union",
+    "list",  # any number of elements of one type: lists, sets, deques, `tuple[T, ...]`, `Sequence[T]`
+    "tuple",  # a fixed number of elements
+    "table",  # keys and values
+    "record",  # named fields: dataclasses, named tuples, typed dictionaries, msgspec structures, Arrow structures
+    "columns",  # record batches; named fields if their schema is declared
+    "new",  # `NewType`
+    "variable",  # `TypeVar`; the arguments are its bounds
+    "class",  # any other class
+    "callable",
+    "type",
+]
+
+SCALARS: Final = frozenset(
+    (bool, int, float, complex, str, bytes, bytearray, Decimal, datetime, date, time, timedelta, UUID)
+)
+_LISTS: Final = (list, tuple, set, frozenset, deque)
+#: The concrete class that stands for an abstract container.
+CONCRETE: Final[dict[Any, type]] = {
+    collections.abc.Iterable: list,
+    collections.abc.Collection: list,
+    collections.abc.Sequence: list,
+    collections.abc.MutableSequence: list,
+    collections.abc.Set: set,
+    collections.abc.MutableSet: set,
+    collections.abc.Mapping: dict,
+    collections.abc.MutableMapping: dict,
+    **{one: one for one in (*_LISTS, dict, OrderedDict, Counter, defaultdict)},
+}
+_WRAPPERS: Final = (typing.Required, typing.NotRequired, typing.Final, typing.ClassVar)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a record or column of a batch.
+
+    Attributes:
+        required: It has no default.
+        given: The constructor takes it.
+        written: The annotation as it stands in the source.
+        default: The default; a class instance that is made anew each time has none here.
+    """
+
+    name: str
+    type: Type
+    required: bool = True
+    given: bool = True
+    written: str = ""
+    default: Any = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Type:
+    """One type: its kind, its short name for messages, and its class, if that is known here.
+
+    Attributes:
+        annotation: The annotation, without other names and notes.
+        notes: The notes on it (`Annotated`) that are more than text: bounds.
+        identity: Module and name of the class.
+    """
+
+    kind: Kind
+    name: str
+    cls: Any = None
+    annotation: Any = None
+    notes: tuple[Any, ...] = ()
+    identity: str = ""
+
+    def __str__(self) -> str:
+        return self.name
+
+    __repr__ = __str__
+
+    @cached_property
+    def arguments(self) -> tuple[Type, ...]:
+        """The types that this one is made of: members, elements, key and value, bounds."""
+        return tuple(map(type_of, _arguments(self.kind, self.annotation, self.cls)))
+
+    @cached_property
+    def choices(self) -> tuple[Any, ...]:
+        """The values that are allowed: those of a `Literal`, the members of an enumeration."""
+        if self.kind == "enum":
+            return tuple(self.cls.__members__.values())
+        return typing.get_args(self.annotation) if self.kind == "choice" else ()
+
+    @cached_property
+    def fields(self) -> Mapping[str, Field]:
+        """The fields of a record, and the columns of a declared schema, by name."""
+        if self.kind == "columns":
+            # Imported lazily: most slets have no columns.
+            from exop.model.types.arrow import columns_of
+
+            return columns_of(self.schema or ())
+        return {field.name: field for field in _fields(self.cls)} if self.kind == "record" else {}
+
+    @property
+    def annotated(self) -> Any:
+        """The annotation with its notes."""
+        return typing.Annotated[(self.annotation, *self.notes)] if self.notes else self.annotation
+
+    @property
+    def schema(self) -> Any:
+        """The declared `pyarrow.Schema` of columns."""
+        return next((note for note in self.notes if type(note).__name__ == "Schema"), None)
+
+    @property
+    def members(self) -> tuple[Type, ...]:
+        """The members of a union, or the type itself."""
+        return self.arguments if self.kind == "union" else (self,)
+
+    @property
+    def takes_none(self) -> bool:
+        """Whether `None` may be a value of it."""
+        return self.annotation is Any or any(one.kind == "none" for one in self.members)
+
+    @cached_property
+    def bare(self) -> Type:
+        """The type behind names of its own (`NewType`)."""
+        return self.arguments[0].bare if self.kind == "new" else self
+
+    @cached_property
+    def sole(self) -> Type:
+        """The one type that values other than `None` have; `Any` if there are several."""
+        members = [one for one in self.members if one.kind != "none"]
+        if len(members) != 1:
+            return ANY
+        return members[0].bare if members[0].bare is self else members[0].bare.sole
+
+    @property
+    def element(self) -> Type:
+        """The type of the elements of a list."""
+        return self.arguments[0] if self.kind == "list" and self.arguments else ANY
+
+    def elements(self, count: int) -> list[Type]:
+        """The types of *count* elements."""
+        if self.kind == "tuple":
+            return [*self.arguments, *[ANY] * max(0, count - len(self.arguments))][:count]
+        return [self.element] * count
+
+    @property
+    def entry(self) -> tuple[Type, Type]:
+        """The types of the keys and of the values of a table."""
+        return (self.arguments[0], self.arguments[1]) if self.kind == "table" and self.arguments else (ANY, ANY)
+
+    @property
+    def is_row(self) -> bool:
+        """Whether it is a record whose values are dictionaries."""
+        return self.kind == "record" and (self.cls is dict or typing.is_typeddict(self.cls))
+
+    def reached(self) -> Iterator[Type]:
+        """Yield this type and all that it is made of, each once."""
+        seen: set[int] = set()
+        found: list[Type] = [self]
+        while found:
+            one = found.pop()
+            if id(one) not in seen:
+                seen.add(id(one))
+                yield one
+                found += one.arguments
+                found += (field.type for field in one.fields.values())
+                found += (type_of(type(choice)) for choice in one.choices if one.kind == "choice")
+
+
+def type_of(annotation: Any) -> Type:
+    """Describe the type that an annotation declares."""
+    if type(annotation) is Type:
+        return annotation
+    if type(annotation) is type:
+        return _of_class(annotation)
+    try:
+        # Unions are equal in any order of their members, and the order counts where a value is converted.
+        return _of_form(annotation, repr(annotation))
+    except TypeError:  # a note on it cannot be hashed
+        return _described(annotation)
+
+
+def forget() -> None:
+    """Forget all descriptions: classes come or go."""
+    _of_class.cache_clear()
+    _of_form.cache_clear()
+
+
+@lru_cache(maxsize=4096)
+def _of_class(kind: type) -> Type:
+    return _described(kind)
+
+
+@lru_cache(maxsize=4096)
+def _of_form(annotation: Any, _text: str) -> Type:
+    return _described(annotation)
+
+
+def _described(annotation: Any) -> Type:
+    annotation = unalias(annotation)
+    notes: tuple[Any, ...] = ()
+    plain = annotation
+    while typing.get_origin(plain) in (typing.Annotated, *_WRAPPERS):
+        notes += getattr(plain, "__metadata__", ())
+        plain = unalias(typing.get_args(plain)[0])
+    kind, cls = _kind(plain)
+    name = type_name(plain if kind == "columns" or (plain is not annotation and not notes) else annotation)
+    identity = f"{cls.__module__}:{cls.__qualname__}" if cls is not None else ""
+    return Type(kind, name, cls, plain, notes, identity)
+
+
+def unalias(annotation: Any) -> Any:
+    """An annotation without its other name (`type X = …`), and without notes that are text alone."""
+    while True:
+        if type(annotation).__name__ == "TypeAliasType":
+            annotation = annotation.__value__
+        elif typing.get_origin(annotation) is typing.Annotated and all(
+            isinstance(note, str) for note in annotation.__metadata__
+        ):
+            annotation = annotation.__origin__
+        else:
+            return annotation
+
+
+def type_name(annotation: Any) -> str:
+    """The short text of an annotation, for messages."""
+    if typing.get_origin(annotation) in (Union, types.UnionType):
+        return " | ".join(type_name(member) for member in typing.get_args(annotation))
+    if annotation is type(None):
+        return "None"
+    if isinstance(annotation, (type, NewType)) and not typing.get_args(annotation):
+        return str(annotation.__qualname__)  # type: ignore[union-attr]
+    return str(annotation).replace("typing.", "").replace("collections.abc.", "")
+
+
+def is_named_tuple(kind: Any) -> bool:
+    """Whether it is a class of named tuples."""
+    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def _kind(plain: Any) -> tuple[Kind, Any]:
+    """The kind of an annotation, and the class that it names."""
+    origin = typing.get_origin(plain)
+    if plain is Any or plain is object:
+        return "any", None
+    if plain is None or plain is type(None):
+        return "none", type(None)
+    if origin in (Union, types.UnionType):
+        return "union", None
+    if isinstance(plain, (TypeVar, NewType)):
+        return ("variable" if isinstance(plain, TypeVar) else "new"), None
+    if origin is Literal:
+        return "choice", None
+    if origin is type or plain is type:
+        return "type", type
+    if origin is collections.abc.Callable or plain is collections.abc.Callable:
+        return "callable", collections.abc.Callable
+    kind = origin or plain
+    return (_kind_of_class(kind, typing.get_args(plain)), kind) if isinstance(kind, type) else ("open", None)
+
+
+def _kind_of_class(kind: type, arguments: tuple[Any, ...]) -> Kind:
+    if issubclass(kind, enum.Enum):
+        return "enum"
+    if kind in SCALARS or issubclass(kind, PurePath):
+        return "scalar"
+    if dataclasses.is_dataclass(kind) or typing.is_typeddict(kind) or is_named_tuple(kind):
+        return "record"
+    if hasattr(kind, "__struct_fields__"):
+        return "record"
+    if issubclass(kind, tuple) and arguments and arguments[-1] is not Ellipsis:
+        return "tuple"
+    if issubclass(kind, _LISTS):
+        return "list"
+    if issubclass(kind, dict):
+        return "table"
+    if kind in CONCRETE:
+        return "table" if CONCRETE[kind] is dict else "list"
+    is_columns = kind.__name__ == "RecordBatch" and kind.__module__.partition(".")[0] == "pyarrow"
+    return "columns" if is_columns else "class"
+
+
+def _arguments(kind: Kind, plain: Any, cls: Any) -> tuple[Any, ...]:
+    if kind == "new":
+        return (plain.__supertype__,)
+    if kind == "variable":
+        return plain.__constraints__ or ((plain.__bound__,) if plain.__bound__ is not None else ())
+    if kind in ("choice", "callable", "open"):
+        return ()
+    found = typing.get_args(plain)
+    if kind == "table":
+        found = (found[0], int) if cls is Counter and len(found) == 1 else found
+        return found if len(found) == 2 else ()
+    return tuple(one for one in found if one is not Ellipsis)
+
+
+def _fields(kind: Any) -> Iterator[Field]:
+    """The fields of a class of records."""
+    hints, absent = _hints(kind), dataclasses.MISSING
+    if dataclasses.is_dataclass(kind):
+        for one in dataclasses.fields(kind):
+            required = one.default is absent and one.default_factory is absent
+            default = None if one.default is absent else one.default
+            yield Field(one.name, hints(one.name), required, one.init, _written(one.type), default)
+        return
+    if typing.is_typeddict(kind):
+        defaults: Mapping[str, Any] = dict.fromkeys(kind.__optional_keys__)
+        names = tuple(kind.__annotations__)
+    elif hasattr(kind, "__struct_fields__"):
+        names = kind.__struct_fields__
+        found = kind.__struct_defaults__
+        named = zip(names[len(names) - len(found) :], found, strict=True)
+        defaults = {name: one for name, one in named if "nodefault" not in type(one).__name__.lower()}
+    else:
+        names, defaults = kind._fields, kind._field_defaults
+    for name in names:
+        wanted = hints(name)
+        yield Field(name, wanted, name not in defaults, written=wanted.name, default=defaults.get(name))
+
+
+def _hints(kind: Any) -> typing.Callable[[str], Type]:
+    """Describe the annotations of a class by field; one that cannot be resolved stays open, under its text."""
+    try:
+        hints = typing.get_type_hints(kind, include_extras=True)
+    except (NameError, TypeError, AttributeError, SyntaxError):
+        hints = {name: _resolved(base, one) for base in kind.__mro__[::-1] for name, one in _own(base).items()}
+    return lambda name: type_of(hints.get(name, Any))
+
+
+def _own(kind: type) -> dict[str, Any]:
+    found: dict[str, Any] = vars(kind).get("__annotations__", {})
+    return found
+
+
+def _resolved(kind: type, annotation: Any) -> Any:
+    holder = types.SimpleNamespace(__annotations__={"one": annotation})
+    known = vars(sys.modules.get(kind.__module__, types))
+    try:
+        return typing.get_type_hints(holder, dict(known), dict(vars(kind)), include_extras=True)["one"]
+    except (NameError, TypeError, AttributeError, SyntaxError):
+        return ForwardRef(annotation) if isinstance(annotation, str) and annotation.isidentifier() else Any
+
+
+def _written(annotation: Any) -> str:
+    """An annotation as it stands in the source, or nearly so: stored mementos carry it."""
+    plain = isinstance(annotation, type) and not typing.get_args(annotation)
+    return annotation if isinstance(annotation, str) else annotation.__qualname__ if plain else str(annotation)
+
+
+def built(
+    kind: Kind,
+    name: str,
+    cls: Any = None,
+    *,
+    identity: str = "",
+    arguments: tuple[Type, ...] = (),
+    fields: typing.Iterable[Field] = (),
+    choices: tuple[Any, ...] = (),
+) -> Type:
+    """Describe a type that no annotation here declares."""
+    found = Type(kind, name, cls, None, (), identity)
+    vars(found).update(arguments=arguments, fields={field.name: field for field in fields}, choices=choices)
+    return found
+
+
+#: The type that says nothing.
+ANY: Final = type_of(Any)
