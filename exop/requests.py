@@ -1,4 +1,4 @@
-"""The requests to the applications of a platform; each is passed to the component in charge."""
+"""The requests to the applications of a platform."""
 
 from __future__ import annotations
 
@@ -20,23 +20,21 @@ if TYPE_CHECKING:
 
 
 class Requests:
-    """The half of `Platform` that concerns its applications; what it holds stands there."""
+    """The half of `Platform` that concerns its applications.
+
+    Each method raises `UnknownName` if the platform does not run the application, or the mesh has no such node.
+    """
 
     _applications: Applications
 
     def _check_running(self) -> None:
-        """Refuse what needs a platform that was started.
-
-        Raises:
-            PlanError: it was not, or is closed again.
-        """
+        """Raise `PlanError` unless the platform was started, and is not closed."""
         raise NotImplementedError
 
     def plan(self, mesh: Mesh) -> Plan:
-        """Plan `apply` for a running application; print the plan, or `apply()` it. Nothing has happened yet.
+        """Plan `apply` for a running application; print the plan, or `apply()` it. Nothing happens yet.
 
         Raises:
-            UnknownName: no such application runs here.
             StaleMesh: the mesh is not of the revision that runs.
             MeshError, PlanError: it cannot be made so.
         """
@@ -47,7 +45,7 @@ class Requests:
     def apply(
         self, mesh: Mesh, *, timeout: float | None = None, pause: float | None = None, stall: bool = False
     ) -> Mesh:
-        """Make *mesh* what runs: deploy a new application, or change the one that runs. Returns it with its revision.
+        """Deploy *mesh* as a new application, or change the running one to it; return it with its revision.
 
         A change is given up when the drivers need longer than *timeout* seconds (10 by default) to come to their safe
         points: a slet that hangs does not hold up the others. *pause* and *stall* as for `Plan.apply`.
@@ -64,11 +62,7 @@ class Requests:
         return uninterrupted(self._applications.apply)(mesh, timeout, pause, stall=stall)
 
     def mesh(self, application: str) -> Mesh:
-        """The mesh of a running application, as it is now.
-
-        Raises:
-            UnknownName: no such application runs here.
-        """
+        """The mesh of a running application, as it is now."""
         return self.deployment(application).mesh
 
     def applications(self) -> list[str]:
@@ -76,11 +70,7 @@ class Requests:
         return self._applications.names()
 
     def deployment(self, application: str) -> Deployment:
-        """The running form of an application.
-
-        Raises:
-            UnknownName: no such application runs here.
-        """
+        """The running form of an application."""
         return self._applications.get(application)
 
     @uninterrupted
@@ -88,7 +78,6 @@ class Requests:
         """Let items into a suspended or failed node again; the item that it is suspended on is tried first.
 
         Raises:
-            UnknownName: no such application, or node.
             LifecycleError: it is not suspended.
         """
         self._applications.resume(application, node)
@@ -97,26 +86,18 @@ class Requests:
         """The item that a node is suspended on, with its memento, settings and traceback; `None` if it is not.
 
         `to_bytes()` of it is a file for `exop.testing.replay`.
-
-        Raises:
-            UnknownName: no such application, or node.
         """
         return failed_items(self.deployment(application), node)[0]
 
     def dead_letters(self, application: str, node: str) -> list[FailedItem]:
-        """The items of a node that were set aside (`on_error="dead-letter"`), the oldest first.
-
-        Raises:
-            UnknownName: no such application, or node.
-        """
+        """The items of a node that were set aside (`on_error="dead-letter"`), the oldest first."""
         return failed_items(self.deployment(application), node)[1]
 
     @uninterrupted
     def retry_dead_letters(self, application: str, node: str) -> int:
-        """Have all dead letters of a node tried again, in their order, behind what is under way; returns how many.
+        """Have all dead letters of a node tried again, in order, behind the items under way; return their number.
 
         Raises:
-            UnknownName: no such application, or node.
             PlanError: the stream has ended there.
         """
         return retry_dead_letters(self.deployment(application), node)
@@ -126,18 +107,13 @@ class Requests:
         """Let the predecessor of a node, kept by `plan.apply(keep=…)`, take over again with its own, current state.
 
         Raises:
-            UnknownName: no such application, or node.
             PlanError: none was kept; or it could not be made, and everything is as it was.
         """
         return self._applications.changes.rollback(application, node, self._applications.plan)
 
     @uninterrupted
     def abandon_proof(self, application: str) -> bool:
-        """Give up the proof of a change: the old slets stay; `False` when none was under way.
-
-        Raises:
-            UnknownName: no such application.
-        """
+        """Give up the proof of a change: the old slets stay; `False` if none is under way."""
         self.deployment(application)
         return self._applications.changes.beside.abandon(application, "it was given up")
 
@@ -146,14 +122,13 @@ class Requests:
         """Take a checkpoint of a durable application now; it is written when this returns.
 
         Raises:
-            UnknownName: no such application runs here.
             CheckpointError: it is not durable, or a driver does not come to a safe point.
             NotStorable, StateError: it cannot be stored, or not be written; the one before it stands.
         """
         self._applications.checkpoint(application)
 
     def end(self, application: str) -> None:
-        """Ask the sources of an application to end; what is under way is still processed."""
+        """Ask the sources of an application to end; the items under way are still processed."""
         self.deployment(application).end_sources()
 
     @uninterrupted
@@ -176,7 +151,6 @@ class Requests:
         """A copy of a node's state as it is now, between two items.
 
         Raises:
-            UnknownName: no such application, or node.
             MeshError: its slet keeps no memento.
             PlanError: a driver did not come to a safe point in time.
         """
@@ -186,7 +160,6 @@ class Requests:
         """Let a node go on from another state; a change like any other. Returns the mesh that runs then.
 
         Raises:
-            UnknownName: no such application, or node.
             MeshError: its slet keeps no memento, or one of another class.
             StoredStateError: a value in it is not of its field's type.
             PlanError: the change could not be made; everything is as it was.
@@ -195,11 +168,7 @@ class Requests:
 
 
 def _check_mesh(place: str, given: object) -> None:
-    """Refuse what is no mesh.
-
-    Raises:
-        PlanError: it is something else.
-    """
+    """Raise `PlanError` if *given* is no mesh."""
     if not isinstance(given, Mesh):
-        told = f"{given!r:.80} ({type(given).__name__})"
-        raise PlanError(f"{place} takes a mesh, as app.build() or platform.mesh(name) returns it, not {told}")
+        found = f"{given!r:.80} ({type(given).__name__})"
+        raise PlanError(f"{place} takes a mesh, as app.build() or platform.mesh(name) returns it, not {found}")

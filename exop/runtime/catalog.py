@@ -16,10 +16,7 @@ from exop.shown import RAISED, message
 
 
 class Catalog:
-    """The slets and channel kinds of one platform, gathered from its plugins.
-
-    An offer that is neither is noted in `plugins.broken`, and the plugin's other offers count.
-    """
+    """The slets and channel kinds of one platform, from its plugins; `plugins.broken` notes the offers that are bad."""
 
     def __init__(self, plugins: Plugins) -> None:
         self.plugins = plugins
@@ -41,7 +38,7 @@ class Catalog:
             self._take(plugin, self._add_slet, thing)
 
     def embed(self, slets: Iterable[SletSpec]) -> None:
-        """Make slets of this process known by MODULE:NAME; those of plugins take precedence."""
+        """Add slets of this process by MODULE:NAME; those of plugins take precedence."""
         self.slets = {spec.identity: spec for spec in slets if spec.plugin is None} | self.slets
 
     def transports(self) -> dict[str, Callable[[str], Any]]:
@@ -70,21 +67,19 @@ class Catalog:
     def _add_slet(self, plugin: str, thing: Any) -> None:
         spec = spec_of(thing).of(plugin)
         if self.slets.get(spec.identity, spec).factory is not spec.factory:
-            raise PluginError(
-                plugin=plugin, problem=f"it offers two slets as {spec.identity!r}; give one another name="
-            )
+            problem = f"it offers two slets as {spec.identity!r}; give one another name="
+            raise PluginError(plugin=plugin, problem=problem)
         self.slets = {**self.slets, spec.identity: spec}
 
     def _offers(self, hook: str) -> Iterator[tuple[str, Any]]:
         for plugin, offered in self.plugins.ask(hook):
             try:
                 each = list(offered or ())
-            except RAISED as problem:  # an answer that is no list, or a generator that raises
-                told = f"{hook}() gave no list: {message(problem)}"
-                self.plugins.note(plugin, PluginError(plugin=plugin, problem=told))
-                continue
-            for one in each:
-                yield plugin, one
+            except RAISED as error:  # an answer that is no list, or a generator that raises
+                problem = f"{hook}() gave no list: {message(error)}"
+                self.plugins.note(plugin, PluginError(plugin=plugin, problem=problem))
+            else:
+                yield from ((plugin, one) for one in each)
 
     def _take(self, plugin: str, take: Callable[[str, Any], None], offer: Any) -> None:
         try:
@@ -109,8 +104,7 @@ def in_use(catalog: Catalog) -> Iterator[None]:
 def known_slets(plugins: Plugins | None = None) -> Catalog:
     """Return the catalog of *plugins*; without any that of `in_use`, or else that of the installed plugins."""
     if plugins is None:
-        known = _IN_USE.get()
-        if known is not None:
+        if (known := _IN_USE.get()) is not None:
             return known
         plugins = Plugins()
         plugins.discover()

@@ -30,7 +30,7 @@ from exop.runtime.lines import NodeWatch
 from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.opening import Living, overrides
 from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput, flush_all
-from exop.runtime.tied.live import EnginePlaces, LiveTie
+from exop.runtime.tied import DurableTie, EnginePlaces, LiveTie
 from exop.runtime.trouble import Kept, Trouble
 
 #: Every component of this process, by `id`: log records are attributed to the slet that has made them.
@@ -151,9 +151,6 @@ class Component(Living):
         forms = {port.name: port.type.form for port in self.spec.inputs if not port.pulled}
         if engines is None:
             return LiveTie(forms)
-        # Imported lazily: only durable applications need the logs.
-        from exop.runtime.tied.durable import DurableTie
-
         folder = partial(engines.folder, self.application, self.node.name)
         return DurableTie(folder, forms, self.outputs, driver)
 

@@ -1,10 +1,12 @@
-"""One application that runs: its components, channels and drivers, from opening to the end."""
+"""A running application: its components, channels and drivers, from opening to the end."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -38,21 +40,19 @@ class Deployment:
     """The running form of one mesh.
 
     Attributes:
-        name: That of the application.
         components: The components by node; replaced as a whole (`place`).
-        inserted: Queues that the wiring has put where drivers would meet, by the place where they stand.
-        reasons: Why each of them is there.
-        places: What is compiled at each place.
+        inserted: The queues that the wiring has inserted between drivers, by place; `reasons` says why.
+        places: The compiled entry at each place.
         inlets: The work that waits in front of each place.
         merges: Where several producers meet in a channel.
         joined: The channel of each connected port, by `node.port`.
-        loops: What watches the cycles; called by drivers that have nothing to do.
+        loops: Watch the cycles; called by drivers that have nothing to do.
         retired: Folders of engines that were replaced, which the last checkpoint may still name.
         finished: Set when every component has ended.
         over: Called before that, when all have ended by themselves.
-        ledger: What has taken effect by itself.
-        changing: Held while the mesh is being changed: no checkpoint is taken of one that is half changed.
-        parking: Held while drivers are made to park: one at a time does so; any thread may release it.
+        ledger: The pending lines, and those that have taken effect.
+        changing: Held while the mesh is being changed, so that no checkpoint is taken meanwhile.
+        parking: Held while drivers are made to park: one thread at a time does so; any may release it.
         replaced: The errors of components that were replaced or removed, by the component's id.
         last_change: The revision that the last change has made, and for how many seconds everything stood still.
     """
@@ -111,7 +111,8 @@ class Deployment:
         """
         failed: list[BaseException] = []
         quick = [one for one in self.components.values() if not one.opens]
-        todo = iter([one for one in self.components.values() if one.opens])
+        slow = [one for one in self.components.values() if one.opens]
+        queue = iter(slow)
 
         def open_all(components: Iterable[Component]) -> None:
             for component in components:
@@ -120,13 +121,15 @@ class Deployment:
                 except BaseException as error:  # noqa: BLE001 (the others are opened, and closed again)
                     failed.append(error)
 
-        openers = [threading.Thread(target=open_all, args=(todo,), daemon=True) for _ in range(OPENERS)]
-        for opener in openers if len(quick) < len(self.components) else ():
-            opener.start()
-        open_all(quick)
+        openers: list[threading.Thread] = []
+        with suppress(RuntimeError):  # the process has no thread left: those that there are open the rest
+            for number in range(min(OPENERS, len(slow))):
+                opener = threading.Thread(target=open_all, args=(queue,), name=f"exop opener {number}", daemon=True)
+                opener.start()
+                openers.append(opener)
+        open_all(quick if openers else chain(quick, queue))
         for opener in openers:
-            if opener.ident is not None:
-                opener.join()
+            opener.join()
         for error in failed:
             for driver in self.drivers():  # an engine that is open already may wait in a push
                 driver.halt()
@@ -134,14 +137,14 @@ class Deployment:
             raise error
 
     def start(self) -> None:
-        """Let the items flow: everything behind the sources first, the sources last.
+        """Let the items flow; the sources begin last.
 
         Raises:
             ComponentFailed: an engine broke after it was opened.
         """
         for component in self.components.values():
             if component.status is State.FAILED:
-                raise _failure(component, "starting")
+                raise _failure(component.node.name, "starting", component.error)
         self.started = time.monotonic()
         for component in self.components.values():
             component.on(Event.SUSPEND if component.node.suspended else Event.START)
@@ -154,7 +157,7 @@ class Deployment:
         SAMPLER.add(self._look)
 
     def end_sources(self) -> None:
-        """Ask every α-slet to end its stream; what is under way is drained."""
+        """Ask every α-slet to end its stream; the items under way are drained."""
         for component in self.components.values():
             if component.spec.role is Role.ALPHA and component.driver is not None:
                 component.driver.end()
@@ -165,25 +168,21 @@ class Deployment:
         Raises:
             ComponentFailed: a slet is suspended on an item, or an engine or driver broke.
         """
+        with self.progress:
+            found = self.progress.wait_for(lambda: self.finished.is_set() or self._failed(), timeout)
+        if isinstance(found, ComponentFailed):
+            raise found
+        return bool(found)
 
-        def settled() -> bool:
-            return self.finished.is_set() or bool(self.failures() or self.crashed() or self.troubles())
-
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            with self.progress:
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                if not self.progress.wait_for(settled, left):
-                    return False
-            if self.finished.is_set():
-                return True
-            for name, crash in self.crashed():
-                raise ComponentFailed(node=name, phase="driving", problem=described(crash)) from crash
-            for component in self.failures():
-                raise _failure(component, "running")
-            for name, trouble in self.troubles():
-                raise ComponentFailed(node=name, phase="running", problem=trouble)
-            # Else it was repaired meanwhile.
+    def _failed(self) -> ComponentFailed | None:
+        """Return the error that keeps the application from going on, if there is one."""
+        for name, crash in self.crashed():
+            return _failure(name, "driving", crash)
+        for component in self.failures():
+            return _failure(component.node.name, "running", component.error)
+        for name, trouble in self.troubles():
+            return ComponentFailed(node=name, phase="running", problem=trouble)
+        return None
 
     def stop(self, timeout: float = 5.0) -> bool:
         """Halt all drivers and close the slets, upstream first; returns whether all that has ended in time."""
@@ -200,30 +199,22 @@ class Deployment:
         return closed and all(joined)
 
     def close(self, timeout: float = CLOSING) -> bool:
-        """Close what is open, upstream first, and return whether all that has ended in time.
-
-        One slet that raises or hangs does not keep the others from closing.
-        """
+        """Close what is open, upstream first, whatever one slet does; return whether all that has ended in time."""
         self._stopped = True
         return close_all([one for one in self.components.values() if one.status is not State.CREATED], timeout)
 
     def let_go(self, component: Component) -> None:
-        """A component was replaced or removed: drivers that waited for it go on; its errors stay in the report."""
+        """Release the drivers that wait for a replaced or removed component; its errors stay in the report."""
         component.let_go()
         metrics, successor = component.metrics, self.components.get(component.node.name)
         if successor is not None:
             successor.metrics.inherit(component)  # it has given away what it had not sent
         if metrics.errors:
-            self.replaced[component.id] = {
-                "node": component.node.name,
-                "slet": component.spec.identity,
-                "errors": metrics.errors,
-                "skipped": metrics.skipped,
-                "last_error": metrics.last_error,
-            }
+            facts = {"node": component.node.name, "slet": component.spec.identity, "last_error": metrics.last_error}
+            self.replaced[component.id] = {**facts, "errors": metrics.errors, "skipped": metrics.skipped}
 
     def changed(self, component: Component) -> None:
-        """A component's state has changed: perhaps everything has ended, or a cycle has."""
+        """Note the changed state of a component: everything may have ended, or a cycle."""
         with self._placing:
             if self.components.get(component.node.name) is component:
                 self._attended.note(component)
@@ -234,7 +225,7 @@ class Deployment:
             self.tell()
 
     def nudge(self) -> None:
-        """Something has come to its end: sleeping drivers check whether a cycle has; waiting threads look again."""
+        """Let sleeping drivers check whether a cycle has ended, and waiting threads look again."""
         for driver in self._drivers() if self.loops else ():
             driver.wake()
         self.tell()
@@ -266,7 +257,7 @@ class Deployment:
         return [(d.name, d.crash) for d in self._drivers() if isinstance(d, ThreadDriver) and d.crash is not None]
 
     def settle_workers(self, timeout: float | None) -> None:
-        """After the wiring has changed: start the workers that are new, and let those go that serve no queue."""
+        """Start the workers that are new after a change of the wiring, and let those go that serve no queue."""
         if self.started is None:
             return
         for key, worker in list(self.workers.items()):
@@ -278,13 +269,12 @@ class Deployment:
                 del self.workers[key]
 
     def idle(self) -> Callable[[], None] | None:
-        """A driver has nothing to do: perhaps a cycle has ended, and that is to be said."""
+        """Return the call that ends a cycle, if one is over; asked by a driver that has nothing to do."""
         return next((todo for loop in self.loops if (todo := loop()) is not None), None)
 
     def queues(self) -> Iterable[Buffered]:
-        """Every queue, asked for or inserted."""
-        yield from (channel for channel in self.channels.values() if isinstance(channel, Buffered))
-        yield from self.inserted.values()
+        """Return every queue, asked for or inserted."""
+        return [one for one in (*self.channels.values(), *self.inserted.values()) if isinstance(one, Buffered)]
 
     def _look(self) -> bool:
         """Look at the drivers and slets from outside; returns whether to do so again."""
@@ -299,8 +289,8 @@ class Deployment:
         return not stopped
 
 
-def _failure(component: Component, phase: str) -> ComponentFailed:
-    problem = described(component.error) if component.error is not None else "it is not known why"
-    failed = ComponentFailed(node=component.node.name, phase=phase, problem=problem)
-    failed.__cause__ = component.error
+def _failure(node: str, phase: str, error: BaseException | None) -> ComponentFailed:
+    problem = described(error) if error is not None else "it is not known why"
+    failed = ComponentFailed(node=node, phase=phase, problem=problem)
+    failed.__cause__ = error
     return failed

@@ -1,7 +1,7 @@
-"""The policies for an item for which a slet raised: no output of it has left, and it is not lost.
+"""The failure policies: an item for which a slet raises is left out, set aside, tried again, or suspends its slet.
 
-The compiled way into a port calls `stuck_at`; a source driver `source_broken`; the way into a channel that refuses an
-item `careful`; a driver that met an error outside of any slet `stranded`. The functions at the end are for users.
+No output of it has left. `stuck_at` serves the compiled way into a port, `source_broken` a source driver, `careful` the
+way into a channel that may refuse an item, `stranded` a driver that meets an error outside of any slet.
 """
 
 from __future__ import annotations
@@ -34,42 +34,50 @@ BACK_OFF = 0.1
 Producer: TypeAlias = "tuple[Component, str]"
 #: Returns the producers of a channel.
 Producers: TypeAlias = Callable[[], Sequence[Producer]]
-#: A slet behind the channel that was pushed to by hand; a driver that goes back to its safe point, or leaves.
+#: Raised by the platform itself, on behalf of a slet that has failed, or of a driver that unwinds or leaves.
 _PASSING = (ComponentFailed, Unwind, Halted)
 
 
+def _left_out(
+    component: Component, error: BaseException, where: str, port: str, items: Sequence[Any], count: int
+) -> bool:
+    """Count a failure; return whether the policy is to leave the items out (`skip`) or to set them aside."""
+    component.metrics.failed(error)
+    add_note(error, where)
+    policy = component.node.policy
+    if policy == "skip":
+        component.metrics.skipped += count
+    elif policy == "dead-letter":
+        for item in items:
+            set_aside(component, port, item, error)
+    return policy in ("skip", "dead-letter")
+
+
 def aside_at(component: Component, port: PortSpec) -> Callable[[Any, BaseException], bool]:
-    """Return the handler that counts a failure, and sets the item aside where the policy is not to try it again."""
+    """Return the handler that counts a failure at *port*, and returns whether the policy leaves the item out."""
     name, tally = port.name, component.metrics.tallies[port.name]
 
     def aside(item: Any, error: BaseException) -> bool:
-        # A slet that calls sys.exit is one that raises; only what the platform itself unwinds with passes. The class
-        # alone is looked at: `isinstance` would ask the error.
+        # A slet that calls sys.exit raises as any other. `isinstance` would ask the error for its class.
         if issubclass(type(error), (Unwind, Halted)):
             raise error
-        policy = component.node.policy
         try:
             component.forget_outputs()
             without_own_frames(error)
-            component.metrics.failed(error)
-            add_note(error, f"in the slet {component.node.name!r}, port {name!r}, for the item {shown(item)}")
-            if policy == "dead-letter":
-                set_aside(component, name, item, error)
+            where = f"in the slet {component.node.name!r}, port {name!r}, for the item {shown(item)}"
+            left_out = _left_out(component, error, where, name, [item], _size(port, item))
         except BaseException as defect:  # noqa: BLE001 (for lack of memory, say: the slet is suspended on the item)
             problem, node = described(defect), component.name
             logger("exop.runtime").error("an item could not be set aside", node=node, problem=problem)
             return False
-        if policy == "skip":
-            component.metrics.skipped += _items(port, item)
-        dealt_with = policy in ("skip", "dead-letter")
-        tally.stopped += dealt_with
-        return dealt_with
+        tally.stopped += left_out
+        return left_out
 
     return aside
 
 
 def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, BaseException, Push], None]:
-    """Return the handler of items for which the slet raised at *port*; it unwinds the driver to suspend the slet."""
+    """Return the handler of items for which the slet raises at *port*; it unwinds the driver to suspend the slet."""
     name = port.name
     lazy = component.spec.results.get(name) == "many"
     aside, tally = aside_at(component, port), component.metrics.tallies[name]
@@ -112,7 +120,7 @@ def anchor(component: Component, port: PortSpec) -> Entry:
 
 
 def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -> None:
-    """Wait before the next try, at the safe point if the driver is asked to park."""
+    """Wait before the next try; at the safe point if the driver has to park."""
     driver = current_driver()
     if driver is None:
         return
@@ -126,13 +134,13 @@ def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -
 def again(component: Component, port: PortSpec, item: Any) -> Work:
     """Return the work of taking an item once more, and correct the counts for it."""
     way: Way = "show" if isinstance(item, CONTROL) else "push" if port.type.form == "item" else "push_batch"
-    component.metrics.tallies[port.name].returned += _items(port, item)
+    component.metrics.tallies[port.name].returned += _size(port, item)
     component.metrics.batches -= way == "push_batch"
     return Work(anchor(component, port), way, item)
 
 
-def _items(port: PortSpec, payload: Any) -> int:
-    """The number of items in a payload of a port; a control item is none."""
+def _size(port: PortSpec, payload: Any) -> int:
+    """Return the number of items in a payload of a port; a control item is none."""
     return 0 if isinstance(payload, CONTROL) else 1 if port.type.form == "item" else weight(payload)
 
 
@@ -153,10 +161,9 @@ def _held(component: Component, kept: Kept, work: Work, why: str) -> Unwind:
 
 
 def stranded(deployment: Deployment, driver: Driver, error: BaseException, in_hand: Work | None) -> Unwind | None:
-    """Suspend the component to which a driver was on its way when something else than a slet raised.
+    """Suspend the component that a driver was about to call when an error arose outside of any slet.
 
-    It can be resumed and replaced like one whose slet has raised, and the driver goes on then. Returns `None` if all
-    that the driver runs has ended.
+    The driver goes on when it is resumed or replaced. Returns `None` if all that the driver runs has ended.
     """
     node, _, port = in_hand.entry.place.rpartition(".") if in_hand is not None else ("", "", "")
     there = deployment.components.get(node)
@@ -172,25 +179,28 @@ def stranded(deployment: Deployment, driver: Driver, error: BaseException, in_ha
     work = in_hand or Work(NOWHERE, "push", None)
     place = port if component is there else next(iter(component.spec.ports), "")
     kept = component.trouble.kept or Kept(place, work.payload, error)
-    component.failed(error, kept)
-    where = f"{component.node.name} is suspended: {driver.name} could not go on"
-    return Unwind(where, lambda: component.trouble.kept is not kept, work)
+    return _held(component, kept, work, f"is suspended: {driver.name} could not go on")
 
 
 def source_broken(component: Component, error: BaseException) -> bool:
-    """Handle an error of an iterated slet: return whether to iterate it anew, from its memento.
+    """Handle an error of an iterated slet; return whether to iterate it anew, from its memento.
 
     `retry` does so after a while, `suspend` when the slet is resumed. With `skip` and `dead-letter` a slet that pulls
-    goes on behind the items that it has pulled last; the stream of one that has pulled nothing (a source) ends.
+    goes on behind the items that it has pulled last; one that has pulled nothing (a source) ends its stream.
     """
     taken = _put_back(component)  # first: the item is not lost, if the rest fails
     component.forget_outputs()
     without_own_frames(error)
-    component.metrics.failed(error)
     driver, trouble, name = current_driver(), component.trouble, component.node.name
-    add_note(error, f"in the slet {name!r}, while it was iterated")
-    if component.node.policy in ("skip", "dead-letter"):
-        return _put_aside(component, error, taken)
+    where = f"in the slet {name!r}, while it was iterated"
+    if _left_out(component, error, where, "", [taken], sum(map(len, taken.values())) or 1):
+        for port, items in taken.items():
+            for _ in items:
+                component.pulled[port].taken.popleft()
+        if not taken:
+            facts = {"node": component.name, "error": described(error)}
+            logger("exop.runtime").warning("a slet has raised, and ends its stream", **facts)
+        return bool(taken)
     if driver is None:
         component.error = error
         return False
@@ -222,37 +232,12 @@ def _put_back(component: Component) -> dict[str, list[Any]]:
     return taken
 
 
-def _put_aside(component: Component, error: BaseException, taken: dict[str, list[Any]]) -> bool:
-    """Leave out the items that a slet has pulled last; return whether there were any."""
-    if not taken:  # a source, or a slet that has not pulled yet: its stream ends
-        component.metrics.skipped += component.node.policy == "skip"
-        if component.node.policy == "dead-letter":
-            set_aside(component, "", {}, error)
-        name = component.name
-        logger("exop.runtime").warning("a slet has raised, and ends its stream", node=name, error=described(error))
-        return False
-    for port, items in taken.items():
-        for _ in items:
-            component.pulled[port].taken.popleft()
-        if component.node.policy == "skip":
-            component.metrics.skipped += len(items)
-    if component.node.policy == "dead-letter":
-        set_aside(component, "", taken, error)
-    return True
-
-
 def careful(channel: Channel, entry: Entry, place: str, producers: Producers) -> Entry:
     """Return the way into a channel at *place*, with the policy of the producer for items that the channel refuses.
 
-    Nothing behind a channel raises, since every slet has a policy of its own: an exception that comes out of a channel
-    is the channel's (an item without a key, a log on a full disk).
+    Every slet behind the channel has a policy of its own, so an exception is the channel's (an item without a key, a
+    log on a full disk).
     """
-    made = _careful(channel, entry, place, producers)
-    made.probe = _careful(channel, entry.probe, place, producers) if entry.probe is not entry else made
-    return made
-
-
-def _careful(channel: Channel, entry: Entry, place: str, producers: Producers) -> Entry:
     there = stand_in(place)
 
     def guarded(way: Way) -> Push:
@@ -264,7 +249,7 @@ def _careful(channel: Channel, entry: Entry, place: str, producers: Producers) -
             except _PASSING:
                 raise
             except BaseException as error:  # noqa: BLE001 (whatever a channel, or a property of an item, raises)
-                if way == "push_batch" and channel.refuses_whole:  # nothing was taken: each item is tried alone
+                if way == "push_batch" and channel.refuses_whole:  # it has taken none: each is tried alone
                     in_turn(made, to_items(payload))
                 else:
                     _refused(channel, producers, Work(there, way, payload), error)
@@ -272,32 +257,28 @@ def _careful(channel: Channel, entry: Entry, place: str, producers: Producers) -
         return push
 
     made = Entry(guarded("push"), guarded("push_batch"), guarded("control"))
+    if entry.probe is not entry:
+        made.probe = careful(channel, entry.probe, place, producers)
     return made
 
 
 def _refused(channel: Channel, producers: Producers, work: Work, error: BaseException) -> None:
-    """Apply the policy of the slet that has sent an item which a channel has not taken."""
-    driver = current_driver()
-    found = producers()
+    """Apply the policy of the producer of an item that a channel has refused; without one, the item is dropped."""
+    driver, found, item = current_driver(), producers(), shown(work.payload)
+    if not found:  # the item that a slet is suspended on goes with it
+        facts = {"channel": channel.name, "item": item, "problem": described(error)}
+        logger("exop.runtime").error("a channel refuses an item whose producer was removed", **facts)
+        return
     component, port = next((one for one in found if one[0].runner is driver), found[0])
-    component.metrics.failed(error)
-    add_note(
-        error,
-        f"in the channel {channel.name!r} ({channel.kind}), behind {component.node.name}.{port}, "
-        f"for the item {shown(work.payload)}",
-    )
-    policy = component.node.policy
-    if policy == "skip":
-        component.metrics.skipped += weight(work.payload) if work.way == "push_batch" else 1
-    elif policy == "dead-letter":
-        for item in to_items(work.payload) if work.way == "push_batch" else [work.payload]:
-            set_aside(component, port, item, error)
-    elif driver is None:  # pushed by hand, outside of any driver: the caller gets the error
-        where = f"pushing into the channel {channel.name!r}"
-        raise ComponentFailed(node=component.node.name, phase=where, problem=described(error)) from error
-    else:
-        why = f"is suspended: the channel {channel.name!r} does not take its item"
-        raise _held(component, Kept(port, work.payload, error), work, why)
+    where = f"in the channel {channel.name!r} ({channel.kind}), behind {component.node.name}.{port}"
+    items = to_items(work.payload) if work.way == "push_batch" else [work.payload]
+    if _left_out(component, error, f"{where}, for the item {item}", port, items, len(items)):
+        return
+    if driver is None:  # pushed by hand, outside of any driver: the caller gets the error
+        phase = f"pushing into the channel {channel.name!r}"
+        raise ComponentFailed(node=component.node.name, phase=phase, problem=described(error)) from error
+    why = f"is suspended: the channel {channel.name!r} does not take its item"
+    raise _held(component, Kept(port, work.payload, error), work, why)
 
 
 def failed_items(deployment: Deployment, node: str) -> tuple[FailedItem | None, list[FailedItem]]:
@@ -308,32 +289,24 @@ def failed_items(deployment: Deployment, node: str) -> tuple[FailedItem | None, 
 
 
 def failed_item(deployment: Deployment, node: str, dead_letter: int | None = None) -> FailedItem:
-    """Return the kept item of a node, or a dead letter by its number (1 is the oldest).
-
-    Raises:
-        UnknownName, NoSuchItem: there is no such node, or it has no such item.
-    """
+    """Return the kept item of a node, or a dead letter by its number (1 is the oldest), or raise `NoSuchItem`."""
     kept, letters = failed_items(deployment, node)
-    if dead_letter is None and kept is not None:
-        return kept
-    if dead_letter is not None and 1 <= dead_letter <= len(letters):
-        return letters[dead_letter - 1]
     if dead_letter is None:
+        if kept is not None:
+            return kept
         what, cure = "kept item", f"it has {len(letters)} dead letters" if letters else "nothing of it has failed"
     else:
+        if 1 <= dead_letter <= len(letters):
+            return letters[dead_letter - 1]
         what = f"dead letter {dead_letter}"
         cure = f"give a number from 1 to {len(letters)}" if letters else "none was set aside"
     raise NoSuchItem(node=f"{deployment.name}.{node}", what=what, cure=cure)
 
 
 def retry_dead_letters(deployment: Deployment, node: str) -> int:
-    """Have all dead letters of a node tried again, in their order, and return how many; the policy applies anew.
+    """Have all dead letters of a node tried again, in order, and return their number; the policy applies anew.
 
     They enter the node behind the items under way, by the driver that runs it, at its next safe point.
-
-    Raises:
-        UnknownName: there is no such node.
-        PlanError: the stream has ended there, or a driver does not come to its safe point; nothing has happened.
     """
     # Imported lazily: a pause stands above the components, which this module serves.
     from exop.runtime.pause import Pause

@@ -1,8 +1,8 @@
 """Ctrl-C while the mesh changes: it asks the change to give up, and is raised when that is over.
 
 An exception that a signal handler raises lands between any two instructions of the main thread, for instance inside
-the undoing of a change. So a thread of its own carries the change out while the main thread waits; the interrupt
-becomes a request that the change meets at points where it can be undone as a whole. A decided change is completed.
+the undoing of a change. So another thread carries the change out while the main thread waits; the interrupt becomes a
+request, which the change meets where it can be undone as a whole. A decided change is completed.
 """
 
 from __future__ import annotations
@@ -25,23 +25,17 @@ T = TypeVar("T")
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 #: The number of interrupts that are deferred; the next one is raised at once, while the change finishes in its thread.
 PATIENCE: Final = 2
-#: How often, in seconds, a wait that no interrupt wakes looks for one.
+#: Seconds between two looks for an interrupt in a wait that none wakes.
 GLANCE: Final = 0.1
-_LOCAL = threading.local()
 
 
 class _Request:
-    """The interrupts of one change, seen from the main thread and from the thread that carries the change out."""
+    """The interrupts of one change: the main thread notes them, the thread that carries the change out meets one."""
 
     def __init__(self) -> None:
         self.kept: list[BaseException] = []
         self.met = self.over = False
         self.watchers: list[Callable[[], None]] = []
-
-    @property
-    def pending(self) -> bool:
-        """An interrupt has come, and the change has not met it yet."""
-        return bool(self.kept) and not self.met
 
     def keep(self, interrupt: BaseException) -> None:
         """Keep an interrupt back; wake the change if it waits for something."""
@@ -59,15 +53,24 @@ class _Request:
             watcher()
 
 
+class _Local(threading.local):
+    """The request of the change that the calling thread carries out."""
+
+    request: _Request | None = None
+
+
+_LOCAL: Final = _Local()
+
+
 def asked_to_give_up() -> bool:
     """Whether an interrupt asks the change that the calling thread carries out to give up."""
-    request: _Request | None = getattr(_LOCAL, "request", None)
-    return request is not None and request.pending
+    request = _LOCAL.request
+    return request is not None and bool(request.kept) and not request.met
 
 
 def check_interrupt() -> None:
     """Raise `KeyboardInterrupt`, once, if an interrupt asks for it; called where everything can still be undone."""
-    if asked_to_give_up():
+    if asked_to_give_up() and _LOCAL.request is not None:
         _LOCAL.request.met = True
         raise KeyboardInterrupt
 
@@ -75,8 +78,7 @@ def check_interrupt() -> None:
 @contextmanager
 def woken(wake: Callable[[], None]) -> Iterator[None]:
     """Call *wake* when an interrupt asks the change that the calling thread carries out to give up."""
-    request: _Request | None = getattr(_LOCAL, "request", None)
-    watchers = request.watchers if request is not None else []
+    watchers = _LOCAL.request.watchers if _LOCAL.request is not None else []
     watchers.append(wake)
     try:
         yield
@@ -86,7 +88,7 @@ def woken(wake: Callable[[], None]) -> Iterator[None]:
 
 def acquire(lock: threading.RLock | threading.Lock) -> None:
     """Acquire a lock that other changes may hold for long; an interrupt ends the wait."""
-    while not lock.acquire(timeout=GLANCE if hasattr(_LOCAL, "request") else -1):
+    while not lock.acquire(timeout=-1 if _LOCAL.request is None else GLANCE):
         check_interrupt()
 
 
@@ -114,12 +116,11 @@ def uninterrupted(work: Callable[P, T]) -> Callable[P, T]:
 
 def delegated(work: Callable[[], T], request: _Request | None = None) -> Callable[[], T]:
     """Return *work* for another thread to do on behalf of this one: with its interrupts, driver and context."""
-    request = getattr(_LOCAL, "request", None) if request is None else request
+    request = request or _LOCAL.request
     context, driver = contextvars.copy_context(), current_driver()
 
     def done() -> T:
-        if request is not None:
-            _LOCAL.request = request
+        _LOCAL.request = request
         with acting_as(driver):
             return context.run(work)
 
@@ -147,10 +148,9 @@ def _carried_out(work: Callable[[], T]) -> T:
         _thread.start_new_thread(carry_out, ())
         while not running.acquire(timeout=GLANCE):  # `_thread.interrupt_main` wakes no thread that waits
             continue
-    error = errors[0] if errors else None
     if request.kept:
-        raise request.kept[0] from (None if isinstance(error, KeyboardInterrupt) else error)
-    if error is not None:
+        raise request.kept[0] from next((one for one in errors if not isinstance(one, KeyboardInterrupt)), None)
+    for error in errors:
         raise error
     return results[0]
 
@@ -159,19 +159,16 @@ def _carried_out(work: Callable[[], T]) -> T:
 def _kept_back(request: _Request) -> Iterator[None]:
     """Keep what the handlers of signals raise until the block ends."""
 
-    def keeping(handler: Callable[[int, FrameType | None], Any]) -> Callable[[int, FrameType | None], None]:
-        def handle(number: int, frame: FrameType | None) -> None:
-            try:
-                handler(number, frame)
-            except BaseException as interrupt:  # noqa: BLE001 (whatever the program has its handlers raise)
-                request.keep(interrupt)
-
-        return handle
+    def handle(handler: Callable[[int, FrameType | None], Any], number: int, frame: FrameType | None) -> None:
+        try:
+            handler(number, frame)
+        except BaseException as interrupt:  # noqa: BLE001 (whatever the program has its handlers raise)
+            request.keep(interrupt)
 
     before = {number: handler for number in _SIGNALS if callable(handler := signal.getsignal(number))}
     try:
         for number, handler in before.items():
-            signal.signal(number, keeping(handler))
+            signal.signal(number, functools.partial(handle, handler))
         yield
     finally:
         request.over = True

@@ -1,4 +1,4 @@
-"""The ComponentManager: creates components and channels, and offers them as services with properties (paper §4.2)."""
+"""The ComponentManager: creates components and channels, and registers them as services (paper §4.2)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exop.errors import ComponentFailed, ExopError, MeshError, SettingError, UnknownName
+from exop.errors import ComponentFailed, ExopError, SettingError, UnknownName
 from exop.model import properties as names
 from exop.model.lifecycle import Event
 from exop.model.mesh import ChannelSpec, Node
@@ -19,7 +19,7 @@ from exop.runtime.budget import UserCalls
 from exop.runtime.channel import Channel, channel_settings
 from exop.runtime.component import Component
 from exop.runtime.metrics import disconnect
-from exop.runtime.tied.live import EnginePlaces
+from exop.runtime.tied import EnginePlaces
 from exop.shown import RAISED, described
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ SLET, CHANNEL, INPUT_PORT, OUTPUT_PORT = "Slet", "Channel", "InputPort", "Output
 
 #: The origin of the queues that the wiring has inserted.
 WIRING = "wiring"
+#: A component or channel itself, beside its ports.
+_WHOLE = ""
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,7 @@ class ComponentManager:
         self._registry = registry
         self._host = host
         self._numbers = itertools.count(1)
-        self._services: dict[str, list[Registration]] = {}
-        self._ports: dict[tuple[str, str], Registration] = {}
+        self._services: dict[str, dict[str, Registration]] = {}
         self.kinds: dict[str, type[Channel]] = {}
         self.opening: dict[str, Deployment] = {}
         self.user = UserCalls()
@@ -78,7 +79,7 @@ class ComponentManager:
         *changed* is called after every change of its state. *durable*: it is part of a durable application.
 
         Raises:
-            ComponentFailed: the slet's own code raised, or has not returned within *timeout* seconds.
+            ComponentFailed: the slet's own code raises, or does not return within *timeout* seconds.
         """
 
         def on_change(one: Component) -> None:
@@ -95,18 +96,15 @@ class ComponentManager:
             raise ComponentFailed(node=node.name, phase="being made", problem=described(error)) from error
         if component.instance is not None:
             component.instance.checkpointed = durable
-        common = {
-            names.APPLICATION: application,
-            names.NODE: node.name,
-            names.HOST: self._host,
-            names.INSTANCE: component.id,
-        }
-        self._services[component.id] = [self._registry.register(SLET, component, common | _properties(component))]
+        common = {names.APPLICATION: application, names.NODE: node.name}
+        common |= {names.HOST: self._host, names.INSTANCE: component.id}
+        slet = self._registry.register(SLET, component, common | _properties(component))
+        services = self._services[component.id] = {_WHOLE: slet}
         for port in (*node.slet.inputs, *node.slet.outputs):
-            self._register_port(component, port, common)
+            services[port.name] = self._register_port(component, port, common)
         return component
 
-    def _register_port(self, component: Component, port: PortSpec, common: Mapping[str, Any]) -> None:
+    def _register_port(self, component: Component, port: PortSpec, common: Mapping[str, Any]) -> Registration:
         properties = {
             **common,
             names.KIND: "port",
@@ -116,9 +114,7 @@ class ComponentManager:
             names.ITEM_TYPE: str(port.type),
         }
         interface = INPUT_PORT if port.direction == "in" else OUTPUT_PORT
-        registration = self._registry.register(interface, LivePort(component, port), properties)
-        self._services[component.id].append(registration)
-        self._ports[component.id, port.name] = registration
+        return self._registry.register(interface, LivePort(component, port), properties)
 
     def create_channel(self, application: str, spec: ChannelSpec, *, durable: bool = False) -> Channel:
         """Make a channel, open it, and register it; *durable*: it is part of a durable application."""
@@ -137,22 +133,22 @@ class ComponentManager:
 
     def port(self, component: Component, port: str) -> Registration:
         """Return the registration of a port, for its `connected-to` property."""
-        return self._ports[component.id, port]
+        return self._services[component.id][port]
 
     def destroy(self, component: Component) -> None:
         """Take a component out of the registry; it has to be stopped."""
         component.on(Event.DESTROY)
         disconnect(component)
-        for registration in self._services.pop(component.id, ()):
-            registration.unregister()
-        for port in component.spec.ports:
-            self._ports.pop((component.id, port), None)
+        self._unregister(component.id)
 
     def destroy_channel(self, application: str, channel: Channel) -> None:
         """Close a channel and take it out of the registry."""
-        for registration in self._services.pop(channel_id(application, channel.name), ()):
-            registration.unregister()
+        self._unregister(channel_id(application, channel.name))
         channel.close()
+
+    def _unregister(self, identifier: str) -> None:
+        for registration in self._services.pop(identifier, {}).values():
+            registration.unregister()
 
     def forget(self, application: str) -> None:
         """Remove the files in the state directory of the channels of an application; they are destroyed."""
@@ -176,14 +172,14 @@ class ComponentManager:
         }
         if (capacity := getattr(channel, "capacity", None)) is not None:
             properties[names.CAPACITY] = capacity
-        self._services[identifier] = [self._registry.register((CHANNEL, "In", "Out"), channel, properties)]
+        self._services[identifier] = {_WHOLE: self._registry.register((CHANNEL, "In", "Out"), channel, properties)}
 
     def _changed(self, component: Component) -> None:
-        if registrations := self._services.get(component.id):
+        if services := self._services.get(component.id):
             hangs = component.trouble.hang is not None
             more = {names.HANGS: hangs} if hangs or component.trouble.hung else {}
             pending = [str(line) for line in component.node.pending] or None
-            registrations[0].update({names.STATE: str(component.status), names.PENDING: pending, **more})
+            services[_WHOLE].update({names.STATE: str(component.status), names.PENDING: pending, **more})
 
 
 def _properties(component: Component) -> dict[str, Any]:
@@ -223,8 +219,6 @@ def make_channel(kinds: Mapping[str, type[Channel]], spec: ChannelSpec) -> Chann
     settings = channel_settings(cls, spec)
     try:
         channel = cls(spec.name, **settings)
-    except MeshError:
-        raise
     except (TypeError, ValueError) as problem:
         place = f"the channel {spec.name!r} ({spec.kind})"
         raise SettingError(place=place, setting=", ".join(spec.settings) or "…", problem=str(problem)) from problem

@@ -28,6 +28,8 @@ Direction: TypeAlias = Literal["in", "out"]
 Counts: TypeAlias = dict[tuple[Direction, str], int]
 #: Held while flows are connected anew, and while they are read.
 READING: Final = threading.RLock()
+#: Of `ComponentMetrics`: what is counted beside the items of each port.
+_COUNTED: Final = ("batches", "errors", "skipped")
 #: Seconds to wait for the answer of one slet's `metrics()`.
 PATIENCE: Final = 0.1
 #: Bounds of what one slet adds to the status of its platform: figures, characters of each, levels of nesting.
@@ -37,7 +39,7 @@ _LEVELS: Final = 8
 
 
 class Flow:
-    """A count of the items that one place passes on (*passed* reads it); another place need not count them."""
+    """The count of the items that one place passes on (*passed* reads it), from which another derives its own."""
 
     __slots__ = ("_connected_at", "_read", "_target")
 
@@ -70,11 +72,11 @@ class Flow:
 
 
 class Tally(Flow):
-    """The items of one input port, and the results of its slet. One driver at a time writes here: it is exact.
+    """The exact counts of one input port, and of the results of its slet; one driver at a time writes them.
 
     Attributes:
         received: Items that were counted on their way in.
-        sources: Flows into the port, which are counted at their beginning.
+        sources: Flows into the port, counted where they begin.
         earlier: Items of flows that lead elsewhere now. Apart from `received`, since any thread may end a flow.
         stopped: Items without exactly one result: none, several, an error.
         returned: Items that were given back, to be pushed once more.
@@ -99,7 +101,7 @@ class Tally(Flow):
     def entered(self) -> int:
         """The number of items that have entered, those included that were given back."""
         found = self.received + self.earlier
-        for source in self.sources:
+        for source in self.sources:  # not a generator: its frames would halve the length of chains
             found += source.since
         return found
 
@@ -128,7 +130,7 @@ class ComponentMetrics:
         batches, errors, skipped: Calls with a batch, exceptions, items left out because of one.
         busy: The seconds in calls with batches or columns, all of which are measured.
         times, singles, latencies: The last measured seconds: of such a call, of one with an item, and since the source.
-            Each is made when it is first read: an idle slet has none.
+            An idle slet has none.
     """
 
     times = cached_property(lambda _: deque[float](maxlen=512))
@@ -146,12 +148,12 @@ class ComponentMetrics:
         self._inherited: Counts = {}
 
     def succeed(self, component: Component, predecessor: Component) -> None:
-        """Go on from the counts of a predecessor; those of the component itself so far do not count."""
+        """Go on from the counts of a predecessor; discard those of the component itself so far."""
         self.before, self._inherited = {key: -items for key, items in counted_by(component).items()}, {}
         self.inherit(predecessor)
 
     def inherit(self, predecessor: Component) -> None:
-        """Take over the counts of a predecessor; once more when it has given away its in-flight items."""
+        """Take over the counts of a predecessor; again when it has given away its in-flight items."""
         counts = counts_of(predecessor)
         for key, items in counts.items():
             self.before[key] = self.before.get(key, 0) + items - self._inherited.get(key, 0)
@@ -176,34 +178,32 @@ class ComponentMetrics:
 
     def busy_seconds(self, singles: int) -> float:
         """The seconds inside the slet: exact for batches, estimated by the median of the samples for *singles*."""
-        times = sorted(self.singles)  # a copy: its driver adds to it meanwhile
-        return round(self.busy + (times[len(times) // 2] * singles if times else 0.0), 6)
+        times = sorted(self.singles) or [0.0]  # a copy: its driver adds to it meanwhile
+        return round(self.busy + times[len(times) // 2] * singles, 6)
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Go on from the `figures_of` a checkpoint; one of an earlier release has none."""
         self.before = {(direction, port): count for direction, port, count in held.get("items", ())}
-        self.batches, self.errors, self.skipped = (held.get(name, 0) for name in ("batches", "errors", "skipped"))
+        self.batches, self.errors, self.skipped = (held.get(name, 0) for name in _COUNTED)
         self.recovered = total(self.before, "in"), total(self.before, "out")
 
 
 def counts_of(component: Component) -> Counts:
     """Return the items of every port: exact while nothing is in flight, at other times up to the item under way."""
     with READING:
-        found = dict(component.metrics.before)
-        for key, items in counted_by(component).items():
-            found[key] = found.get(key, 0) + items
-        return found
+        before = component.metrics.before
+        return before | {key: before.get(key, 0) + items for key, items in counted_by(component).items()}
 
 
 def figures_of(components: Mapping[str, Component]) -> dict[str, dict[str, Any]]:
-    """The counts of components as plain data, for a checkpoint; `ComponentMetrics.restore` takes one back."""
-    found = {}
-    for name, component in components.items():
-        metrics = component.metrics
-        items = [[direction, port, count] for (direction, port), count in counts_of(component).items()]
-        more = {"batches": metrics.batches, "errors": metrics.errors, "skipped": metrics.skipped}
-        found[name] = {"items": items, **more}
-    return found
+    """Return the counts of components as plain data, for a checkpoint; `ComponentMetrics.restore` takes one back."""
+    return {
+        name: {
+            "items": [[*key, count] for key, count in counts_of(component).items()],
+            **{figure: getattr(component.metrics, figure) for figure in _COUNTED},
+        }
+        for name, component in components.items()
+    }
 
 
 def counted_by(component: Component) -> Counts:
@@ -239,7 +239,7 @@ def quantiles(values: Iterable[float]) -> dict[str, float]:
 
 
 class OwnFigures:
-    """One slet's own metrics, as last returned."""
+    """The last answer of a slet's own `metrics()`."""
 
     def __init__(self) -> None:
         self._last: Mapping[str, Any] = {}
@@ -247,7 +247,7 @@ class OwnFigures:
         self._turn = threading.Lock()
 
     def ask(self, component: Component) -> dict[str, Any]:
-        """Return the latest answer of `metrics()`; it notes if the call raises, or does not return."""
+        """Return the latest answer; it says so if the call raises, or does not return."""
         instance = component.instance
         if instance is None or getattr(type(instance), "metrics", None) is Slet.metrics:
             return {}

@@ -1,7 +1,4 @@
-"""The life cycle of a component: opening and closing its slet, and the calls that it makes beside its items.
-
-They run the slet's own code, and so each has a time.
-"""
+"""The life cycle of a component, and the hooks of its slet, each under a time limit: open, flush, quiesce, close."""
 
 from __future__ import annotations
 
@@ -25,16 +22,16 @@ if TYPE_CHECKING:
     from exop.runtime.component import Component
     from exop.runtime.deployment import Deployment
     from exop.runtime.drivers.base import Driver
-    from exop.runtime.tied.live import LiveTie
+    from exop.runtime.tied import LiveTie
 
 #: Seconds for which a slet that is slow to close keeps those downstream of it from closing.
 HOLDING = 0.5
-#: Seconds that slets have to close, even when the time for leaving has passed.
+#: Seconds that slets have to close at least, even when the time for leaving has passed.
 LEAST = 0.2
 
 
 class Living(Owner):
-    """The half of a component that is its life: its state, and the hooks of its slet that open, flush and close it.
+    """The half of a component with its state, and the hooks that open, flush and close its slet.
 
     Attributes:
         id: Unique in the platform, also over replacements of the node.
@@ -42,7 +39,7 @@ class Living(Owner):
         driver: The driver of an α-slet, of one that pulls, or of an engine; others have none.
         tie: The connection of an engine with the platform; others have none.
         user: Calls the slet's own code, within a time.
-        muted: Notifications of state changes are deferred until `announce`, because the streams stand still now.
+        muted: Notifications of state changes are deferred until `announce`.
         entered: The monotonic time at which its opening began; 0 before.
         stuck: It has failed in a call beside its items, and lets nothing in until it is resumed or replaced.
     """
@@ -95,12 +92,12 @@ class Living(Owner):
 
     @property
     def held(self) -> bool:
-        """Whether no items are let in: the component is suspended, or is to begin so, or is closed."""
+        """Whether no items are let in: it is suspended, or begins so, or is closed."""
         waiting = self.node.suspended and self.status in (State.CREATED, State.OPENING, State.READY)
         return waiting or self.shut or self.status is State.STOPPED
 
     def tell(self) -> None:
-        """Notify listeners that a visible property has changed; deferred while it is muted."""
+        """Notify listeners that a visible property has changed, unless it is muted."""
         if not self.muted:
             self._changed(self)
 
@@ -118,10 +115,10 @@ class Living(Owner):
         """Open the slet within so many seconds (`OPENING` by default); it is ready when this returns.
 
         Raises:
-            ComponentFailed: it has raised, or not opened in time; should it open later, it is closed at once.
+            ComponentFailed: it has raised, or not opened in time; if it opens later, it is closed at once.
         """
         self.entered = begin = time.monotonic()
-        self.muted = not self.opens  # it is ready at once: one notification will do
+        self.muted = not self.opens  # with nothing to open, one notification is enough: it is ready
         self.on(Event.OPEN)
         computed = 0.0
         try:
@@ -156,7 +153,7 @@ class Living(Owner):
         return time.thread_time() - begin
 
     def begin_exit(self) -> UserCall[None] | None:
-        """Begin to close the slet; returns the call, if there is something to close."""
+        """Begin to close the slet; return the call, if there is something to close."""
         if self.allows(Event.STOP):
             self.on(Event.STOP)
         if self._open and overrides(type(self.instance), "__exit__"):
@@ -165,7 +162,7 @@ class Living(Owner):
         return None
 
     def end_exit(self, closing: UserCall[None] | None, seconds: float) -> None:
-        """Wait for so many seconds for the call that `begin_exit` has returned, or raise `ComponentFailed`."""
+        """Wait for so many seconds for the call of `begin_exit`, or raise `ComponentFailed`."""
         try:
             if closing is not None:
                 closing.result(seconds)
@@ -174,11 +171,7 @@ class Living(Owner):
                 self.tie.close()
 
     def exit(self, seconds: float = CLOSING) -> None:
-        """Close the slet, if it is open, within so many seconds.
-
-        Raises:
-            ComponentFailed: it has not closed in time; it counts as closed all the same.
-        """
+        """Close the slet, if it is open, within so many seconds; after a `ComponentFailed` it counts as closed, too."""
         self.end_exit(self.begin_exit(), seconds)
 
     def _close(self) -> None:
@@ -194,16 +187,10 @@ class Living(Owner):
             raise ComponentFailed(node=self.node.name, phase="closing", problem=described(error)) from error
 
     def flush(self, seconds: float = CLOSING) -> None:
-        """Let a slet that buffers its output write it, within so many seconds: its memento is taken next.
-
-        Raises:
-            ComponentFailed: it raised, or has not done so in time.
-        """
-        flush = getattr(self.instance, "flush", None)
-        if not callable(flush):
-            return
+        """Let a slet write the output that it buffers within so many seconds, or raise `ComponentFailed`."""
         try:
-            self.user.run(self, "flushing", flush, seconds)
+            if callable(flush := getattr(self.instance, "flush", None)):
+                self.user.run(self, "flushing", flush, seconds)
         except RAISED as error:
             problem = error.problem if isinstance(error, ComponentFailed) else described(error)
             cure = (
@@ -213,20 +200,20 @@ class Living(Owner):
             raise ComponentFailed(node=self.node.name, phase="flushing", problem=f"{problem}; {cure}") from error
 
     def settle(self, seconds: float) -> None:
-        """Wait for so many seconds until it has committed the checkpoint that it commits; then give that up."""
+        """Wait for so many seconds until its commit of a checkpoint is over; then abandon that."""
         if self.committing is not None and not self.committing.wait(seconds):
             self.committing.abandon()
 
     def stopping(self, *, then_proceed: bool = False) -> Callable[[], None]:
-        """Return the call that lets an engine put out the results of all its input, for any thread to make.
+        """Return a call, for any thread, that lets an engine put out the results of all its input.
 
-        `proceed` overtakes it: the call does nothing if it begins later, and lets the slet go on if it returns later.
-        With *then_proceed* it lets the slet go on in any case, unless the slet is about to stop once more.
+        If `proceed` overtakes it, the call does nothing, or lets the slet go on when it returns. With *then_proceed* it
+        lets the slet go on in any case, unless another such call was made meanwhile.
         """
         self._stopped_by = stop = object()
 
         def quiesce() -> None:
-            if self._going_on.acquire(timeout=CLOSING):  # behind an earlier one that returns late
+            if self._going_on.acquire(timeout=CLOSING):  # after an earlier one that returns late
                 self._going_on.release()
             if self._stopped_by is not stop:
                 return
@@ -258,8 +245,7 @@ class Living(Owner):
 def close_all(components: Iterable[Component], timeout: float) -> bool:
     """Close components one after the other; return whether all have closed within so many seconds.
 
-    Raises:
-        KeyboardInterrupt: in the main thread, where it may be the user's; all are closed by then.
+    A `KeyboardInterrupt`, which may be the user's in the main thread, is raised when all are closed.
     """
     deadline = time.monotonic() + max(timeout, LEAST)
     closing: list[tuple[Component, UserCall[None] | None]] = []
@@ -285,27 +271,23 @@ def _logged(component: Component, interrupts: list[KeyboardInterrupt]) -> Iterat
         yield
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (whatever the slet raises)
         component.error = error
-        node, problem = component.node.name, described(error)
-        logger("exop.runtime").error("closing failed", node=node, component=component.id, error=problem)
+        facts = {"node": component.node.name, "component": component.id, "error": described(error)}
+        logger("exop.runtime").error("closing failed", **facts)
         interrupts.extend([error] if isinstance(error, KeyboardInterrupt) else [])
 
 
 def progress(deployment: Deployment) -> dict[str, Any]:
-    """Return the progress of an opening: the slets open, of how many, and those being opened, with their seconds."""
+    """Return the progress of an opening: how many slets are open, and those being opened, with their seconds."""
     now, components = time.monotonic(), deployment.components
     begun = [one.entered for one in components.values() if one.entered]
-    return {
-        "seconds": round(now - min(begun, default=now), 1),
-        "opened": sum(one.status not in (State.CREATED, State.OPENING) for one in components.values()),
-        "total": len(components),
-        "waiting": {
-            name: round(now - one.entered, 1) for name, one in components.items() if one.status is State.OPENING
-        },
-    }
+    opened = sum(one.status not in (State.CREATED, State.OPENING) for one in components.values())
+    waiting = {name: round(now - one.entered, 1) for name, one in components.items() if one.status is State.OPENING}
+    seconds = round(now - min(begun, default=now), 1)
+    return {"seconds": seconds, "opened": opened, "total": len(components), "waiting": waiting}
 
 
 def overrides(cls: Callable[..., Any], *names: str) -> bool:
-    """Whether a slet's class has a method of its own of one of these names."""
+    """Whether a slet's class overrides one of these methods."""
     return any(getattr(cls, name, None) is not getattr(Slet, name) for name in names)
 
 

@@ -16,7 +16,7 @@ from exop.model.mesh import Mesh
 from exop.runtime.durable.snapshot import Snapshot, ties
 from exop.runtime.state.database import Checkpoints, Database
 from exop.runtime.state.tables import FILE, FORMER_CHECKPOINTS, GENERATION, write_mesh
-from exop.runtime.tied.live import EnginePlaces
+from exop.runtime.tied import EnginePlaces
 
 #: The files read from a state directory; others, such as `lost+found`, are ignored.
 _READ: Final = (FILE, f"{FILE}-wal", FORMER_CHECKPOINTS, GENERATION, "lock", "engines", "channels", "bundles")

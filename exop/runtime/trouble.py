@@ -1,11 +1,11 @@
-"""Failed items as values: the one on which a slet is suspended, those that were set aside, and a file of one."""
+"""The state of a slet's failures: the item on which it is suspended, its dead letters, the item that hangs."""
 
 from __future__ import annotations
 
 import time
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exop.errors import NotStorable, StoredStateError
@@ -58,22 +58,11 @@ class FailedItem:
 
     def summary(self) -> dict[str, Any]:
         """Return the summary for the status, as plain data."""
-        return {
-            "kind": self.kind,
-            "port": self.port,
-            "item": shown(self.item),
-            "error": self.error,
-            "traceback": self.traceback,
-            "memento": self.told,
-            "at": self.at,
-        }
+        found = {name: getattr(self, name) for name in ("kind", "port", "error", "traceback", "at")}
+        return {**found, "item": shown(self.item), "memento": self.told}
 
     def to_bytes(self) -> bytes:
-        """Return the content of a file that `exop.testing.replay` takes.
-
-        Raises:
-            NotStorable: the item is of a type that cannot be stored.
-        """
+        """Return the content of a file for `exop.testing.replay`, or raise `NotStorable`."""
         # Imported lazily: only writing needs msgpack.
         from exop.model.encoding import encode
 
@@ -210,22 +199,19 @@ def kept_item(component: Component) -> FailedItem | None:
     kept = component.trouble.kept
     if kept is None:
         return None
-    memento, told = _memento(component, most=None)
     item = kept.item if kept.port else dict(kept.pulled)
-    return replace(_failed(component, kept.port, item, kept.error), memento=memento, told=told)
+    return _failed_item(component, "kept", kept.port, item, kept.error, _memento(component))
 
 
 def set_aside(component: Component, port: str, item: Any, error: BaseException) -> None:
     """Keep an item as a dead letter, with the memento of this moment."""
-    dead = component.trouble.dead
-    most = component.node.letters
+    dead, most = component.trouble.dead, component.node.letters
     if not most:
         dead.dropped += 1
         return
-    memento, told = (None, _TOO_LARGE) if dead.heavy else _memento(component, most=LARGEST)
-    dead.heavy = told == _TOO_LARGE
-    failed = _failed(component, port, item, error)
-    dead.add(replace(failed, kind="dead letter", memento=memento, told=told), most)
+    memento = (None, _TOO_LARGE) if dead.heavy else _memento(component, LARGEST)
+    dead.heavy = memento[1] == _TOO_LARGE
+    dead.add(_failed_item(component, "dead letter", port, item, error, memento), most)
 
 
 def _storable(value: Any) -> Any:
@@ -241,7 +227,14 @@ def _storable(value: Any) -> Any:
 _TOO_LARGE = f"not kept: it is larger than {LARGEST // 1024} KB"
 
 
-def _failed(component: Component, port: str, item: Any, error: BaseException) -> FailedItem:
+def _failed_item(
+    component: Component,
+    kind: Literal["kept", "dead letter"],
+    port: str,
+    item: Any,
+    error: BaseException,
+    memento: tuple[bytes | None, str],
+) -> FailedItem:
     # Names are looked for by the codec, which most platforms never need.
     from exop.model.named import name_of
 
@@ -250,22 +243,13 @@ def _failed(component: Component, port: str, item: Any, error: BaseException) ->
         code: str | None = name_of(spec.factory)
     except (NotStorable, AttributeError):
         code = None
-    return FailedItem(
-        application=component.application,
-        node=component.node.name,
-        slet=spec.identity,
-        code=code,
-        port=port,
-        item=item,
-        settings=dict(component.node.settings),
-        error=described(error),
-        traceback=traceback_of(error, without=Unwind),
-        at=time.time(),
-    )
+    trace, settings = traceback_of(error, without=Unwind), dict(component.node.settings)
+    where = (component.application, component.node.name, spec.identity, code, port)
+    return FailedItem(kind, *where, item, settings, *memento, described(error), trace, time.time())
 
 
-def _memento(component: Component, most: int | None) -> tuple[bytes | None, str]:
-    """The memento as it is stored, and its `told`."""
+def _memento(component: Component, most: int | None = None) -> tuple[bytes | None, str]:
+    """Return the memento as it is stored, unless it is larger than *most* bytes, and its `told`."""
     if component.state is None:
         return None, NONE
     from exop.model.stored import pack

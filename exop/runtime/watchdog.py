@@ -1,7 +1,6 @@
-"""Looks at running slets from outside: items that take too long, and output that is to be made visible.
+"""Observes running slets from one thread of the process: items that take too long, output to be made visible.
 
-One thread of the process looks at all applications, beside the streams, so that items cost nothing more. The position
-of a driver, its slet and the line in it, is read from the stack of its thread.
+Items cost nothing more. The slet that a driver runs, and the line in it, is read from the stack of its thread.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from traceback import walk_stack
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
@@ -44,10 +44,6 @@ class Sampler:
     """Calls functions every SAMPLING seconds, as long as they return true, in one thread for all applications."""
 
     def __init__(self) -> None:
-        self.begin()
-
-    def begin(self) -> None:
-        """Begin with no function and no thread; called in a forked child, too."""
         self._lock = threading.Lock()
         self._looks: list[Callable[[], bool]] = []
 
@@ -62,26 +58,23 @@ class Sampler:
         pause = threading.Event()
         while True:
             pause.wait(SAMPLING)
-            over = [look for look in list(self._looks) if not self._called(look)]
-            with self._lock:
-                for look in over:
-                    self._looks.remove(look)
-                if not self._looks:
-                    return
-
-    @staticmethod
-    def _called(look: Callable[[], bool]) -> bool:
-        try:
-            return look()
-        except Exception as error:  # noqa: BLE001 (the other applications are looked at all the same)
-            logger("exop.runtime").error("an application cannot be looked at any more", exc_info=error)
-            return False
+            for look in list(self._looks):
+                try:
+                    again = look()
+                except Exception as error:  # noqa: BLE001 (the other applications are looked at all the same)
+                    logger("exop.runtime").error("an application cannot be looked at any more", exc_info=error)
+                    again = False
+                if not again:
+                    with self._lock:
+                        self._looks.remove(look)
+                        if not self._looks:
+                            return
 
 
-#: The sampler of the process.
+#: The sampler of the process; a forked child begins with none of its functions, and without its thread.
 SAMPLER: Final = Sampler()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=SAMPLER.begin)
+    os.register_at_fork(after_in_child=SAMPLER.__init__)  # type: ignore[misc]
 
 
 #: The states of a component that does nothing more.
@@ -91,7 +84,7 @@ CLOSED: Final = (State.ENDED, State.STOPPED, State.DESTROYED)
 class Attended(dict[str, Component]):
     """The components to look at, by node: with a driver, a time-out per item, `make_visible`, or a failure.
 
-    One thread at a time changes it (`Deployment` has the lock); others read it meanwhile.
+    One thread at a time changes it, under the lock of `Deployment`; others read it meanwhile.
 
     Attributes:
         open: The nodes whose streams have not ended, and whose slets are not closed.
@@ -121,7 +114,7 @@ class Attended(dict[str, Component]):
 
 @dataclass
 class _Look:
-    """How far a busy driver had come, and since when it is in this call of a slet."""
+    """The progress of a busy driver, and since when it has been in this call of a slet."""
 
     progress: Hashable
     since: float
@@ -130,10 +123,10 @@ class _Look:
 
 
 class Watchdog:
-    """Looks at the drivers of an application, and reports slets that exceed their time-out per item.
+    """Reports the slets of an application that exceed their time-out per item.
 
-    A busy driver that has not come further since the last look is suspected; its stack shows the slet. A report is a
-    log line, the property `hangs` of the slet's service (an event of the registry), and a part of the status.
+    Where a busy driver has made no progress since the last look, its stack shows the slet. A report is a log line, the
+    property `hangs` of the slet's service (an event of the registry), and a part of the status.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -142,14 +135,11 @@ class Watchdog:
 
     def look(self, components: Mapping[str, Component], drivers: Iterable[Driver]) -> None:
         """Look at these drivers once."""
-        now, seen = self._clock(), {}
-        for driver in drivers:
-            after = self._look_at(driver, components, self._seen.pop(driver, None), now)
-            if after is not None:
-                seen[driver] = after
-        for gone in self._seen.values():
+        now, before = self._clock(), self._seen
+        found = [(driver, self._look_at(driver, components, before.pop(driver, None), now)) for driver in drivers]
+        self._seen = {driver: look for driver, look in found if look is not None}
+        for gone in before.values():
             self._over(gone)
-        self._seen = seen
 
     def _look_at(
         self, driver: Driver, components: Mapping[str, Component], before: _Look | None, now: float
@@ -161,34 +151,31 @@ class Watchdog:
         if before is None or before.progress != progress:
             self._over(before)
             return _Look(progress, now)
-        found = inside(list(components.values()), driver)
-        frame = found.frame if found is not None else None
+        probe = probe_stack(list(components.values()), driver)
+        frame = probe.frame if probe is not None else None
         if frame is not before.frame:
             self._over(before)
             begun = before.since if before.frame is None and before.hanging is None else now
             return _Look(progress, begun, frame)
-        patience = found.component.node.patience if found is not None else None
-        if found is not None and patience is not None and before.hanging is None and now - before.since >= patience:
-            before.hanging = found.component
-            hang = Hang(driver.name, _items(found.component, driver), before.since, found.stack, self._clock)
-            self._report(found.component, hang, patience)
+        patience = probe.component.node.patience if probe is not None else None
+        if probe is not None and patience is not None and before.hanging is None and now - before.since >= patience:
+            before.hanging = probe.component
+            self._report(probe, driver, before.since, patience)
         return before
 
-    def _report(self, component: Component, hang: Hang, patience: float) -> None:
-        component.trouble.hang, component.trouble.hung = hang, True
+    def _report(self, probe: Probe, driver: Driver, since: float, patience: float) -> None:
+        component, name = probe.component, probe.component.name
+        ports = component.pulled.values() if component.driver is driver else ()
+        items = sum(port.rows - len(port.taken) for port in ports) if ports else driver.count + driver.rows
+        hang = component.trouble.hang = Hang(driver.name, items, since, probe.stack, self._clock)
+        component.trouble.hung = True
         component.tell()
-        name = component.name
-        logger("exop.runtime").warning(
-            f"{name} hangs: an item takes longer than {patience:g} s",
-            node=name,
-            items=hang.items,
-            seconds=round(hang.seconds, 1),
-            stack=hang.stack,
-            cure="end what it waits for; it cannot be changed before this call returns; `exop remove` gives it up",
-        )
+        facts = {"node": name, "items": items, "seconds": round(hang.seconds, 1), "stack": hang.stack}
+        cure = "end what it waits for; it cannot be changed before this call returns; `exop remove` gives it up"
+        logger("exop.runtime").warning(f"{name} hangs: an item takes longer than {patience:g} s", **facts, cure=cure)
 
     def _over(self, look: _Look | None) -> None:
-        """Withdraw the report of a slet that goes on."""
+        """Withdraw the report on a slet that goes on."""
         if look is None or look.hanging is None:
             return
         component, look.hanging = look.hanging, None
@@ -199,27 +186,20 @@ class Watchdog:
 
 
 def _progress(driver: Driver, components: Iterable[Component]) -> tuple[Any, ...]:
-    """How far a driver has come, with the items that it has pulled."""
+    """Return a value that changes whenever the driver goes on: its counts, with the items that it has pulled."""
     ports = [port for one in components if one.driver is driver for port in one.pulled.values()]
     return driver.count, driver.rows, *((port.rows, len(port.taken)) for port in ports)
 
 
-def _items(component: Component, driver: Driver) -> int:
-    """How many items the driver has handled, or the slet has pulled, the one under way among them."""
-    if component.driver is driver and component.pulled:
-        return sum(port.rows - len(port.taken) for port in component.pulled.values())
-    return driver.count + driver.rows
-
-
 def shows(component: Component) -> bool:
-    """Whether the slet buffers its output, and makes it visible when it is called."""
+    """Whether the slet buffers its output, and has a hook that makes it visible."""
     return callable(getattr(type(component.instance), "make_visible", None))
 
 
 class Visibility:
     """Calls `make_visible()` of the slets that define it: when their stream rests, and every second while items come.
 
-    A call that hangs holds up nothing else: the next one of that slet waits for its end.
+    A call that hangs delays only the next one of the same slet.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -244,7 +224,7 @@ class Visibility:
         self._seen = seen
 
     def _call(self, component: Component) -> None:
-        """Call the hook; an error is logged when it begins, and the next item or checkpoint meets it anyway."""
+        """Call the hook; log an error when it is new: the next item or checkpoint meets it anyway."""
         try:
             component.instance.make_visible()
         except BaseException as error:  # noqa: BLE001 (whatever a slet raises: it ends this call only)
@@ -257,26 +237,23 @@ class Visibility:
             self._failing.pop(component.id, None)
 
 
-class Inside(NamedTuple):
-    """A slet in which a driver is: `frame` is that of this call of the slet, as long as it lasts."""
+class Probe(NamedTuple):
+    """The slet that a driver runs; `frame` is that of this call of the slet, as long as it lasts."""
 
     component: Component
     frame: FrameType
     stack: str
 
 
-def inside(components: Iterable[Component], driver: Driver) -> Inside | None:
+def probe_stack(components: Iterable[Component], driver: Driver) -> Probe | None:
     """Return the slet that *driver* runs at this moment; `None` if it waits for room, or for an item."""
     innermost = _innermost(driver)
-    found = _find(components, driver, innermost)
+    found = _find(components, driver, innermost) if innermost is not None else None
     if found is None:
         return None
-    frames = []
-    for frame in _outwards(innermost):
-        frames.append((frame, frame.f_lineno))
-        if frame is found[1]:
-            break
-    return Inside(*found, stack_of(frames))
+    frames = list(walk_stack(innermost))
+    depth = next((depth for depth, (frame, _) in enumerate(frames) if frame is found[1]), len(frames))
+    return Probe(*found, stack_of(frames[: depth + 1]))
 
 
 def current_node() -> tuple[str, str] | None:
@@ -290,18 +267,17 @@ def current_node() -> tuple[str, str] | None:
 
 def whereabouts(components: Iterable[Component], drivers: Iterable[Driver]) -> str:
     """Describe the positions of these drivers for a message: slet and stack; empty if they are in no slet."""
-    found = [inside(list(components), driver) for driver in drivers]
-    lines = [f"\n{one.component.node.name} is at\n{one.stack.rstrip()}" for one in found if one is not None]
-    return "".join(lines)
+    probes = [probe_stack(list(components), driver) for driver in drivers]
+    return "".join(f"\n{one.component.node.name} is at\n{one.stack.rstrip()}" for one in probes if one is not None)
 
 
 def _find(
-    components: Iterable[Component], driver: Driver | None, innermost: FrameType | None
+    components: Iterable[Component], driver: Driver | None, innermost: FrameType
 ) -> tuple[Component, FrameType] | None:
-    """The slet that a stack is in, and the frame of its call.
+    """Return the slet that a stack is in, and the frame of its call.
 
-    The frame of a fused chain tells which of its slets it calls. Elsewhere the code tells the slet; of several that
-    share it (nodes with the same slet) the one with this instance, or with this driver.
+    A frame of a fused chain names the slet that it calls. Elsewhere the code identifies the slet; of several nodes with
+    the same code, the instance does, or the driver.
     """
     by_code: dict[CodeType, list[Component]] = {}
     for component in components:
@@ -310,7 +286,7 @@ def _find(
     by_name = {component.node.name: component for component in components}
     found: FrameType | None = None
     meant: list[Component] = []
-    for frame in _outwards(innermost):
+    for frame, _ in walk_stack(innermost):
         called = CALLS.get(frame.f_code.co_filename, {}).get(frame.f_lineno)
         if called is not None and (fused := by_name.get(frame.f_globals[called].place.rpartition(".")[0])) is not None:
             return fused, found or frame
@@ -325,30 +301,21 @@ def _find(
 
 
 def _innermost(driver: Driver) -> FrameType | None:
-    """Return the innermost frame of the thread that runs the driver; an engine's own, or one of the pool."""
+    """Return the innermost frame of the thread that runs the driver: its own, or one of the pool."""
     for innermost in sys._current_frames().values():
-        for frame in _outwards(innermost):
+        for frame, _ in walk_stack(innermost):
             if frame.f_code in _RUNS and _self(frame) is driver:
                 return innermost
     return None
 
 
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
 def _codes(factory: Any) -> Iterator[CodeType]:
-    """The code of a slet: of the function, or of all methods of the class."""
-    if isinstance(factory, type):
-        for base in factory.__mro__:
-            if base is not Slet and base is not object:
-                yield from (code for one in vars(base).values() if (code := getattr(one, "__code__", None)) is not None)
-        return
-    code = getattr(inspect.unwrap(factory), "__code__", None)
-    if code is not None:
-        yield code
+    """Yield the code of a slet: of the function, or of all methods of the class."""
+    bases = factory.__mro__ if isinstance(factory, type) else ()
+    calls = [one for base in bases if base not in (Slet, object) for one in vars(base).values()]
+    for one in calls if bases else [inspect.unwrap(factory)]:
+        if (code := getattr(one, "__code__", None)) is not None:
+            yield code
 
 
 def _self(frame: FrameType) -> Any:

@@ -100,6 +100,35 @@ def test_one_that_cannot_be_opened_closes_the_others(rig):
     assert not rig.registry.find(None, "(application=devices)")
 
 
+def test_without_threads_to_open_them_slets_are_opened_one_after_the_other(rig, monkeypatch):
+    """The process has no thread left for openers: the thread that deploys opens the slets, and none is forgotten."""
+    opened = []
+
+    class Device(Slet):
+        def __enter__(self) -> "Device":
+            opened.append(self)
+            return self
+
+        @input_port
+        def item(self, item: int) -> None:
+            """Take."""
+
+    start = threading.Thread.start
+
+    def exhausted(thread: threading.Thread) -> None:
+        if thread.name.startswith("exop opener"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", exhausted)
+    app = Application("exhausted")
+    at = app.add("numbers", count_up, to=3)
+    for name in "abc":
+        app.add(name, Device, item=at)
+    rig.run(app)
+    assert len(opened) == 3
+
+
 def test_the_same_name_can_be_deployed_after_a_failure(rig):
     """Nothing of a failed deployment is in the way of the next one."""
     works = []
@@ -408,35 +437,6 @@ def test_a_mesh_that_cannot_be_is_not_deployed(rig):
         rig.deploy(mesh.move("numbers", to="edge-2"))
     with pytest.raises(MeshError):
         rig.deploy(mesh.remove("numbers"))
-
-
-def test_waiting_has_one_time_out(rig, monkeypatch):
-    """A repair in the meantime does not begin it anew."""
-    app = Application("once")
-    app.add("sink", collector([]), item=app.add("numbers", count_up))
-    deployment = rig.deploy(app)
-    asked = []
-
-    class Progress:
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *exc):
-            return None
-
-        def notify_all(self):
-            """Nobody waits."""
-
-        def wait_for(self, settled, timeout):
-            asked.append(timeout)
-            return len(asked) < 3
-
-    monkeypatch.setattr(deployment, "progress", Progress())
-    assert not deployment.wait(5.0)
-    assert 5.0 >= asked[0] > asked[1] > asked[2]
-    monkeypatch.undo()
-    deployment.end_sources()
-    assert deployment.wait(PATIENCE)
 
 
 def test_idle_applications_of_many_queues_have_few_threads():

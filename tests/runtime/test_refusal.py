@@ -8,6 +8,8 @@ import pytest
 
 from exop import Application, Batch, Platform, slet
 from exop.model.spec import POLICIES
+from exop.runtime.channels.table import TableChannel
+from exop.runtime.failure import careful
 from tests.change.tools import Position, changed, finish, suspended, writing
 from tests.rig import PATIENCE, threads_leave
 
@@ -158,3 +160,13 @@ def test_what_a_latch_keeps_can_be_pulled_after_its_end(platform):
     eventually(lambda: seen == [3, 3])
     tap.shut()
     finish(platform, "app")
+
+
+def test_the_item_of_a_producer_that_is_removed_goes_with_it(capsys):
+    """Without a producer there is no policy: the item is logged as it goes, and no driver breaks."""
+    table = TableChannel("keyed", key="id")
+    entry = careful(table, table.entry([]), "channel keyed", list)
+    entry.push({"other": 3})
+    entry.push({"id": 1})
+    assert table.scan() == [{"id": 1}]
+    assert "{'other': 3}" in capsys.readouterr().err

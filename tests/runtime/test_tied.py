@@ -13,8 +13,7 @@ from exop import Application, Committed, EndOfStream, Memento, Platform, Punctua
 from exop.errors import StoredStateError
 from exop.hooks import Plugins
 from exop.runtime.drivers.engine import EngineDriver
-from exop.runtime.tied.durable import DurableTie
-from exop.runtime.tied.live import EnginePlaces
+from exop.runtime.tied import DurableTie, EnginePlaces
 from exop.testing import feed
 from exop.testing.ports import CollectingOutput
 

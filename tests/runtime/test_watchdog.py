@@ -12,7 +12,7 @@ from exop.model.filter import where
 from exop.model.lifecycle import State
 from exop.model.properties import HANGS, NAME
 from exop.runtime.budget import UserCalls
-from exop.runtime.watchdog import Sampler, Visibility, Watchdog, inside
+from exop.runtime.watchdog import Sampler, Visibility, Watchdog, probe_stack
 from tests.change.tools import chain, changed, count_to, end, finish, plain, writing
 from tests.rig import PATIENCE, Gate, eventually, threads_leave
 
@@ -188,7 +188,7 @@ def test_one_slet_in_two_nodes(platform):
     platform.apply(chain("app", count_to, b, b, writing([]), a={"to": 5}).build())
     deployment = platform.deployment("app")
     gate.somebody_waits()
-    found = inside(list(deployment.components.values()), deployment.components["a"].driver)
+    found = probe_stack(list(deployment.components.values()), deployment.components["a"].driver)
     assert found.component.node.name == "c"
     gate.open()
     finish(platform, "app")

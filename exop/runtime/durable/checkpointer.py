@@ -35,7 +35,7 @@ from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.durable.snapshot import CAPTURING, Snapshot, capture, ties
 from exop.runtime.pause import Pause
 from exop.runtime.state.database import Checkpoints
-from exop.runtime.tied.durable import DurableTie
+from exop.runtime.tied import DurableTie
 from exop.shown import RAISED, described, message
 
 #: Seconds for an explicit `checkpoint()` to find every driver at a safe point, and for each call of a slet.

@@ -27,7 +27,7 @@ from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.entry import NOWHERE, Call, Way, Work
 from exop.runtime.metrics import figures_of
 from exop.runtime.ports import BufferedOutput
-from exop.runtime.tied.durable import DurableTie
+from exop.runtime.tied import DurableTie
 
 #: The phase of a call that captures mementos.
 CAPTURING: Final = "taking the memento"

@@ -29,7 +29,6 @@ from exop.runtime.log.segment import (
     replace_file,
     segment_names,
     settled,
-    write_all,
     written,
 )
 
@@ -202,7 +201,7 @@ class DiskLog:
             if offset is not None:
                 file = self._files.open(path)
                 first = max(start, self.start)
-                write_all(file, 0, b"%020d%20s" % (offset, b"%020d" % first if self._retention.endless else b""))
+                file.write(0, b"%020d%20s" % (offset, b"%020d" % first if self._retention.endless else b""))
                 if start > self.start:  # on the disk before the segments are gone
                     file.sync()
                 file.close()

@@ -25,9 +25,11 @@ class File:
             found += more
         return found
 
-    def write(self, position: int, data: bytes | memoryview) -> int:
-        """Write, and return the number of bytes written."""
-        return os.pwrite(self._number, data, position)
+    def write(self, position: int, data: bytes) -> None:
+        """Write all of *data*, in as many calls as it takes; an error may leave a part of it."""
+        done = 0
+        while done < len(data):
+            done += os.pwrite(self._number, memoryview(data)[done:], position + done)
 
     def truncate(self, size: int) -> None:
         """Cut the file off at *size*."""
@@ -41,9 +43,13 @@ class File:
         """Close the file; a lock on it ends."""
         os.close(self._number)
 
-    def lock(self) -> None:
-        """Lock the file; raise `BlockingIOError` if another holder has it locked."""
-        fcntl.flock(self._number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def lock(self) -> bool:
+        """Lock the file; return `False` if another holder has it locked."""
+        try:
+            fcntl.flock(self._number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
 
 class Files:
@@ -77,12 +83,10 @@ class Files:
     def lock(self, path: Path) -> File | None:
         """Lock a file until it is closed or the process ends; `None` if another holder has it locked."""
         file = File(path)
-        try:
-            file.lock()
-        except BlockingIOError:
-            file.close()
-            return None
-        return file
+        if file.lock():
+            return file
+        file.close()
+        return None
 
 
 DISK: Final = Files()

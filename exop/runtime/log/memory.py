@@ -1,18 +1,21 @@
-"""The log in memory, and what it shares with the log on disk: the retention and the check of a range."""
+"""`OffsetLog`: a log in memory; with the retention and the check of a range, which the log on disk shares."""
 
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
+from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
 from exop.errors import MeshError
 from exop.runtime.convert import cut, weight
 
 #: When appended rows are forced to the disk: with every append, with every checkpoint (`sync()`), or when the operating
-#: system does it. The death of the process alone loses nothing in any of them.
+#: system does it. If only the process dies, nothing is lost in any case.
 Fsync: TypeAlias = Literal["append", "checkpoint", "never"]
 
 
@@ -58,20 +61,15 @@ class OffsetLog:
     """
 
     def __init__(self) -> None:
-        self.start = 0
-        self.end = 0
-        self._batches: list[Any] = []
-        self._offsets: list[int] = []
-        self._head = 0
+        self.start = self.end = 0
+        self._batches: deque[tuple[int, Any]] = deque()  # with the offset of the first row
         self._lock = threading.Lock()
 
     def append(self, batch: Any) -> int:
-        """Add a batch (a list, or a record batch); returns the offset of the next row."""
+        """Add a batch (a list, or a record batch); return the offset of the next row."""
         with self._lock:
-            size = weight(batch)
-            if size:
-                self._batches.append(batch)
-                self._offsets.append(self.end)
+            if size := weight(batch):
+                self._batches.append((self.end, batch))
                 self.end += size
             return self.end
 
@@ -79,35 +77,26 @@ class OffsetLog:
         """Return the rows from *start* up to *end*, as slices of the batches that hold them; see `check_range`."""
         with self._lock:
             check_range(start, end, self.start, self.end)
-            first = max(self._head, bisect_right(self._offsets, start, lo=self._head) - 1)
-            found = []
-            for index in range(first, len(self._batches)):
-                offset, batch = self._offsets[index], self._batches[index]
-                if offset >= end:
-                    break
-                found.append(cut(batch, max(0, start - offset), min(weight(batch), end - offset)))
+            first = max(0, bisect_right(self._batches, start, key=itemgetter(0)) - 1)
+            last = bisect_left(self._batches, end, key=itemgetter(0))
+            held = islice(self._batches, first, last)
+            found = [cut(batch, max(0, start - at), min(weight(batch), end - at)) for at, batch in held]
             return [batch for batch in found if weight(batch)]
 
     def trim(self, offset: int) -> None:
         """Drop the rows before *offset* (whole batches)."""
         with self._lock:
-            while self._head < len(self._batches):
-                after = self._offsets[self._head] + weight(self._batches[self._head])
-                if after > offset:
-                    break
-                self._batches[self._head] = None
-                self._head += 1
+            while self._batches and (after := self._batches[0][0] + weight(self._batches[0][1])) <= offset:
+                self._batches.popleft()
                 self.start = after
-            if self._head > len(self._batches) // 2:  # rarely, so that a trim costs next to nothing on average
-                del self._batches[: self._head], self._offsets[: self._head]
-                self._head = 0
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Apply *replace* to every row kept; record batches stay as they are."""
         with self._lock:
-            for place, batch in enumerate(self._batches):
-                if isinstance(batch, list):
-                    self._batches[place] = type(batch)(map(replace, batch))
+            self._batches = deque(
+                (at, type(batch)(map(replace, batch)) if isinstance(batch, list) else batch)
+                for at, batch in self._batches
+            )
 
     def begin_at(self, offset: int) -> None:
         """Let an empty log begin at *offset*."""

@@ -162,9 +162,9 @@ class Segment:
         try:
             half = len(data) // 2 if armed("log-append-half") else 0
             if half:
-                write_all(file, self.size, data[:half])
+                file.write(self.size, data[:half])
                 failpoint("log-append-half")
-            write_all(file, self.size + half, data[half:])
+            file.write(self.size + half, data[half:])
         except OSError:
             self.take_back()
             raise
@@ -321,21 +321,13 @@ def _noted(folder: Path, files: Files, position: int) -> int | None:
         file.close()
 
 
-def write_all(file: File, position: int, data: bytes) -> None:
-    """Write all of *data*, in as many calls as it takes."""
-    view = memoryview(data)
-    while view:
-        taken = file.write(position, view)
-        position, view = position + taken, view[taken:]
-
-
 def replace_file(files: Files, path: Path, data: bytes) -> None:
     """Replace a file atomically, and force it to the disk; after an `OSError` it is as it was."""
     unfinished = path.with_suffix(UNFINISHED)
     file = files.open(unfinished)
     try:
         file.truncate(0)
-        write_all(file, 0, data)
+        file.write(0, data)
         file.sync()
     finally:
         file.close()

@@ -104,16 +104,15 @@ class BreakingFile:
 
     def write(self, position, data):
         room = self.system.room
+        fits = data if room is None else data[:room]
+        given = self.system.spend(len(fits)) if fits else 0
+        self.data[position : position + given] = fits[:given]
         if room is not None:
-            data = data[:room]
-            if not data:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            self.system.room = room - len(data)
-        given = self.system.spend(len(data))
-        self.data[position : position + given] = data[:given]
-        if given < len(data):
+            self.system.room = room - len(fits)
+        if given < len(fits):
             raise Crash
-        return given
+        if len(fits) < len(data):
+            raise OSError(errno.ENOSPC, "No space left on device")
 
     def truncate(self, size):
         self.system.spend()

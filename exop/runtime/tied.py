@@ -1,23 +1,26 @@
-"""The tie of an engine in a durable application: its input and output are logs on disk."""
+"""Engines with threads of their own, tied to the platform: in memory, or by logs on disk in a durable application."""
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+from urllib.parse import quote
 
 from exop.errors import StoredStateError
 from exop.model.items import CONTROL
 from exop.model.ports import OutputPort
-from exop.model.tie import Committed, Leaving, rest_of, send
-from exop.runtime.drivers.base import Halted
+from exop.model.tie import Committed, Leaving, Tie, rest_of, send
+from exop.runtime.drivers.base import Halted, current_driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.durable.failpoints import failpoint
-from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.memory import Retention
-from exop.runtime.tied.live import LiveTie
+
+if TYPE_CHECKING:
+    from exop.runtime.log.disk import DiskLog
 
 #: The engine waits while so many payloads wait in memory to leave.
 MOST: Final = 64
@@ -27,14 +30,52 @@ _BATCHES: Final = "batches"
 _GLANCE: Final = 0.05
 
 
-class DurableTie(LiveTie):
-    """Ties an engine that commits by itself to the checkpoints of its application.
+class LiveTie(Tie):
+    """A tie that knows the drivers of this platform; it keeps everything in memory.
 
-    - Input is appended to a log before the engine sees it. After a recovery, its upstream sends the events since the
-      checkpoint again; those that are in the log are recognized by their numbers and dropped.
-    - Output is appended to a log, under the number of its batch, before the engine commits the batch; it leaves from
-      there. After a recovery it leaves from where the checkpoint was, and the engine does not compute it again.
-    - A checkpoint holds only the positions in both (`capture`).
+    Attributes:
+        place: Its folder in the state directory, in a durable application.
+        durable: Its input and output are in logs on disk.
+    """
+
+    durable: ClassVar[bool] = False
+    place: Path | None = None
+
+    def put_out(
+        self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
+    ) -> bool:
+        """Put out a batch; `False` also when everything is being closed."""
+        try:
+            return super().put_out(batch, leaving, inputs, note)
+        except Halted:
+            return False
+
+    def open(self) -> None:
+        """Called before the slet is opened."""
+
+    def begin(self) -> None:
+        """Called when everything is open."""
+
+    def close(self) -> None:
+        """Called after the slet was closed."""
+
+    def caught_up(self, timeout: float) -> bool:
+        """Wait until the upstream has sent all that the engine took before a crash again: no successor is to get it."""
+        return True
+
+    def hurried(self) -> bool:
+        """Whether the driver that hands over is wanted at its safe point."""
+        driver = current_driver()
+        return driver is not None and (driver.closed or driver.halting)
+
+
+class DurableTie(LiveTie):
+    """Ties an engine that commits by itself to the checkpoints of its application, which hold positions in two logs.
+
+    - Input is appended to a log before the engine sees it. After a recovery, the upstream sends the events since the
+      checkpoint again; those in the log are recognized by their numbers and dropped.
+    - Output is appended to a log, under the number of its batch, before the engine commits the batch, and leaves from
+      there. After a recovery it leaves from the position of the checkpoint on; the engine does not compute it again.
 
     Args:
         folder: Returns a folder of its own: the one of this name, or a new one.
@@ -61,8 +102,7 @@ class DurableTie(LiveTie):
         self._news = threading.Condition()
         self._waiting: deque[tuple[str, Any]] = deque()
         self._skipped = self._base = 0
-        self._closed = self._sending = False
-        self._pump: threading.Thread | None = None
+        self._begun = self._closed = self._sending = False
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Begin where a checkpoint was taken; called before it is opened."""
@@ -71,7 +111,7 @@ class DurableTie(LiveTie):
         self.committed = Committed(held["batch"], held["inputs"], held["note"])
 
     def capture(self) -> dict[str, Any]:
-        """Return its position as plain data; nothing moves meanwhile, but the engine itself."""
+        """Return its position as plain data; only the engine itself moves meanwhile."""
         known = self.committed
         return {
             "place": self.place.name if self.place is not None else "",
@@ -83,7 +123,10 @@ class DurableTie(LiveTie):
         }
 
     def open(self) -> None:
-        """Open the logs, and find what is in them beyond the checkpoint."""
+        """Open the logs; the output in them beyond the checkpoint is to leave."""
+        # Imported lazily: only durable applications need the logs.
+        from exop.runtime.log.disk import DiskLog
+
         place = self.place = self.place or self._folder(None)
         self.directory = place / "engine"
         self.directory.mkdir(mode=0o700, exist_ok=True)
@@ -100,9 +143,9 @@ class DurableTie(LiveTie):
 
     def begin(self) -> None:
         """Let the output leave; called once everything is open."""
-        if self._pump is None:
-            self._pump = threading.Thread(target=self._run, name=f"exop {self._driver.name} puts out", daemon=True)
-            self._pump.start()
+        if not self._begun:
+            self._begun = True
+            threading.Thread(target=self._run, name=f"exop {self._driver.name} puts out", daemon=True).start()
 
     def close(self) -> None:
         """Close the logs; the engine is closed."""
@@ -113,7 +156,7 @@ class DurableTie(LiveTie):
             log.close()
 
     def take(self, port: str, payload: Any) -> Any | None:
-        """Append what arrives to the log; return the part of it that is new."""
+        """Append the new part of a payload to the log, and return it."""
         log, size = self._logs[port], self.size(port, payload)
         first = self._arrived.get(port, 0)
         known = min(log.end - first, size)
@@ -128,12 +171,10 @@ class DurableTie(LiveTie):
 
     def caught_up(self, timeout: float) -> bool:
         """Wait until everything that was taken before a crash has been sent again."""
-
-        def level() -> bool:
-            return all(self._arrived.get(port, 0) >= log.end for port, log in self._logs.items())
-
         with self._news:
-            return self._news.wait_for(level, timeout)
+            return self._news.wait_for(
+                lambda: all(self._arrived.get(port, 0) >= log.end for port, log in self._logs.items()), timeout
+            )
 
     def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
         """Return the events of *port* from event number *start* on, each payload with the number of its first event.
@@ -144,22 +185,18 @@ class DurableTie(LiveTie):
         log, known = self._logs[port], self.committed.inputs.get(port, 0)
         at = known if start is None else start
         if at > known or not log.start <= at <= log.end:
-            raise StoredStateError(
-                what=f"the state of the engine in {self.place}",
-                problem=f"it has come to event {at} of {port!r}; its logs hold events {log.start} to {log.end}, and "
-                f"output up to event {known}",
-                cure="restore the whole state directory from one copy",
-            )
+            held = f"its logs hold events {log.start} to {log.end}, and output up to event {known}"
+            raise self._damaged("the state", f"it has come to event {at} of {port!r}; {held}")
         for batch in log.read(at, log.end):
-            alone = isinstance(batch, list) and (self._forms[port] == "item" or isinstance(batch[0], CONTROL))
-            for payload in batch if alone else (batch,):
+            single = isinstance(batch, list) and (self._forms[port] == "item" or isinstance(batch[0], CONTROL))
+            for payload in batch if single else (batch,):
                 yield at, payload
                 at += self.size(port, payload)
 
     def put_out(
         self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
     ) -> bool:
-        """Append a batch to the log under its number, from which it leaves; return when it is on the disk."""
+        """Append a batch to the log, from which it leaves, under its number; return when it is on the disk."""
         names = {id(port): name for name, port in self._outputs.items()}
         rows = [(names[id(port)], payload) for port, payload in leaving] or [("", None)]
         with self._putting(batch) as wanted:
@@ -181,7 +218,7 @@ class DurableTie(LiveTie):
         return True
 
     def forget(self, port: str, event: int) -> None:
-        """Let go of the events before *event*: the engine has committed them."""
+        """Drop the events before *event* from the log: the engine has committed them."""
         failpoint("engine-commit-after")
         self._logs[port].trim(min(event, self._arrived.get(port, 0)))
 
@@ -202,17 +239,17 @@ class DurableTie(LiveTie):
             return found
 
     def sync(self) -> None:
-        """Bring to the disk what a checkpoint counts as there."""
+        """Force the logs to the disk: a checkpoint counts on them."""
         for log in self._all():
             log.sync()
 
     def confirmed(self, held: Mapping[str, Any]) -> None:
-        """Let go of the output that left before a committed checkpoint: no recovery asks for it."""
+        """Drop the output that left before a committed checkpoint: no recovery asks for it."""
         if self._out is not None:
             self._out.trim(held["passed"])
 
     def _run(self) -> None:
-        """Send the output, in a thread of its own; it leaves whatever happens to the engine."""
+        """Send the output, in a thread of its own, whatever happens to the engine."""
         try:
             while True:
                 with self._news:
@@ -229,7 +266,7 @@ class DurableTie(LiveTie):
                     self._skipped += 1
         except Halted:
             return
-        except Exception as error:  # noqa: BLE001 (what is downstream failed: it is shown as this slet's failure)
+        except Exception as error:  # noqa: BLE001 (an error downstream counts as a failure of this slet)
             next(iter(self._outputs.values())).fail(error)
 
     def _all(self) -> list[DiskLog]:
@@ -237,8 +274,43 @@ class DurableTie(LiveTie):
 
     def _check(self, what: str, end: int, known: int) -> None:
         if end < known:
-            raise StoredStateError(
-                what=f"{what} of the engine in {self.place}",
-                problem=f"it ends at {end}, and the checkpoint was taken at {known}",
-                cure="restore the whole state directory from one copy",
-            )
+            raise self._damaged(what, f"it ends at {end}, and the checkpoint was taken at {known}")
+
+    def _damaged(self, what: str, problem: str) -> StoredStateError:
+        cure = "restore the whole state directory from one copy"
+        return StoredStateError(what=f"{what} of the engine in {self.place}", problem=problem, cure=cure)
+
+
+class EnginePlaces:
+    """The folders `APPLICATION/NODE/NUMBER` in which the instances of engines commit.
+
+    A successor gets a new one, so the last checkpoint stays valid until the next one is committed, which names the
+    folders to keep.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def folder(self, application: str, node: str, name: str | None = None) -> Path:
+        """Return the folder of an instance of *node* that a checkpoint calls *name*, or a new, empty one."""
+        above = self._folder / _safe(application) / _safe(node)
+        if name is not None:
+            return above / name
+        above.mkdir(mode=0o700, parents=True, exist_ok=True)
+        number = max((int(one.name) for one in above.iterdir() if one.name.isdecimal()), default=0) + 1
+        made = above / str(number)
+        made.mkdir(mode=0o700)
+        return made
+
+    def keep(self, application: str, folders: Collection[Path]) -> None:
+        """Remove all folders of an application but these."""
+        for found in set((self._folder / _safe(application)).glob("*/*")).difference(folders):
+            shutil.rmtree(found, ignore_errors=True)
+
+    def discard(self, application: str) -> None:
+        """Remove all folders of an application."""
+        shutil.rmtree(self._folder / _safe(application), ignore_errors=True)
+
+
+def _safe(name: str) -> str:
+    return quote(name, safe="").replace(".", "%2E")
