@@ -34,7 +34,7 @@ def noting(threads, name):
 
     @slet
     def note(item: Any) -> Any:
-        threads.setdefault(name, set()).add(threading.get_ident())
+        threads.setdefault(name, set()).add(threading.current_thread())  # an identifier would be used again
         return item
 
     return note
