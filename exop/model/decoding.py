@@ -28,7 +28,8 @@ from exop.model import columns
 from exop.model.depth import DEPTH, TooDeep
 from exop.model.encoding import MARK, SIGN, Tag, check_nesting
 from exop.model.items import Batch, Window
-from exop.model.named import Declared, class_named, factory_named, is_named_tuple
+from exop.model.named import Declared, class_named, factory_named
+from exop.model.types.description import is_named_tuple
 
 #: Bytes of the collections that foreign data may become.
 LARGEST: Final = 2**30

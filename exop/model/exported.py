@@ -8,10 +8,9 @@ from typing import Any, Final, Literal, TypeAlias
 from exop.errors import NotStorable, StoredStateError
 from exop.model.depth import DEPTH, deep_place, read_json
 from exop.model.encoding import fields_of
-from exop.model.legible import written
 from exop.model.memento import Memento, check_fields, check_parts
-from exop.model.reading import read
 from exop.model.stored import declared_by, pack, unpack
+from exop.model.types.json import read, written
 from exop.shown import json_text
 
 Form: TypeAlias = Literal["json", "msgpack"]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NewType
+from typing import Any
 
 from exop.errors import MementoError
 from exop.model.memento import Memento
 from exop.model.mesh import Node
-from exop.model.types.description import type_name
-from exop.model.types.fitting import fits
-from exop.model.versions import Mover, NoVersion, package_of, same_class, same_shape, types_of
+from exop.model.types.description import Type, type_of
+from exop.model.types.fitting import unfit
+from exop.model.versions import Mover, NoVersion, package_of, same_class
 from exop.shown import RAISED, described, shown
 
 
@@ -53,7 +51,7 @@ def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
         return way
     new = after.slet.state[1]
     kinds = {new, before.slet.state[1]} if before.slet.state else {new}
-    if not any(Mover(package).concerns(one) for kind in kinds for one in types_of(kind)):
+    if not any(Mover(package).concerns(one.type) for kind in kinds for one in type_of(kind).fields.values()):
         return way
     return HandOver(way.text, _moving(before.name, new, package, way.take), calls=way.calls or new.__name__)
 
@@ -90,12 +88,16 @@ def _way(before: Node, after: Node) -> HandOver:
     if new is old:
         return HandOver(f"the state ({old.__name__}) by reference", lambda memento: memento)
     upgrade = getattr(new, "upgrade", None)
-    unchanged = same_class(old, new) and same_shape(old, new) and old.__memento_version__ == new.__memento_version__
+    unchanged = (
+        same_class(old, new)
+        and type_of(old).shape == type_of(new).shape
+        and old.__memento_version__ == new.__memento_version__
+    )
     if callable(upgrade) and not unchanged:
         name = f"{new.__name__}.upgrade"
         return HandOver(f"the state through {name}", _upgrading(before.name, old, new, upgrade), calls=name)
-    if new.__qualname__ == old.__qualname__ and _names(old) <= _names(new):
-        names = _names(old)
+    if new.__qualname__ == old.__qualname__ and type_of(old).fields.keys() <= type_of(new).fields.keys():
+        names = tuple(type_of(old).fields)
         _check_types(before.name, old, new)
         return HandOver(
             f"the state ({old.__name__}) field by field",
@@ -113,33 +115,29 @@ def _check_types(node: str, old: type[Memento], new: type[Memento]) -> None:
     Raises:
         MementoError: a field has become of a type that does not take the old values.
     """
-    wanted = _types(new)
-    for name, had in _types(old).items():
-        if name in wanted and not _takes(had, wanted[name]):
+    wanted = type_of(new).fields
+    for name, had in type_of(old).fields.items():
+        if not _takes(had.type, wanted[name].type):
             problem = (
-                f"the field {name!r} was {type_name(had)} and is {type_name(wanted[name])} now, so it is another "
+                f"the field {name!r} was {had.type} and is {wanted[name].type} now, so it is another "
                 f"version (class {new.__name__}(Memento, version={old.__memento_version__ + 1}))"
             )
             raise MementoError(node=node, old=old.__name__, new=new.__name__, problem=problem)
 
 
-def _takes(had: Any, wanted: Any) -> bool:
+def _takes(had: Type, wanted: Type) -> bool:
     """Whether values of one type may stand in a field of another; two classes of one name may be two versions of it."""
-    wanted = wanted.__supertype__ if isinstance(wanted, NewType) else wanted
-    if fits(had, wanted):
+    wanted = wanted.bare
+    if unfit(had, wanted) is None:
         return True
-    given, asked = typing.get_args(had), typing.get_args(wanted)
-    if given and len(given) == len(asked) and typing.get_origin(had) is typing.get_origin(wanted):
-        return all(map(_takes, given, asked))
-    classes = isinstance(had, type) and isinstance(wanted, type) and had.__module__ != "builtins"
-    return classes and not given and not asked and had.__qualname__ == wanted.__qualname__
-
-
-def _types(kind: type[Memento]) -> dict[str, Any]:
-    """The types of the fields, as far as they can be resolved."""
-    names = [entry.name for entry in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    found = types_of(kind)
-    return dict(zip(names, found, strict=True)) if len(names) == len(found) else {}
+    if (
+        had.arguments
+        and len(had.arguments) == len(wanted.arguments)
+        and (had.kind, had.cls) == (wanted.kind, wanted.cls)
+    ):
+        return all(map(_takes, had.arguments, wanted.arguments))
+    classes = had.kind == wanted.kind and had.kind in ("record", "enum", "class")
+    return classes and had.identity.partition(":")[2] == wanted.identity.partition(":")[2]
 
 
 def _rebuilt(memento: Memento | None) -> Memento | None:
@@ -206,7 +204,3 @@ def _upgrading(
         return made
 
     return take
-
-
-def _names(kind: type[Memento]) -> set[str]:
-    return {entry.name for entry in dataclasses.fields(kind)}  # type: ignore[arg-type]

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import typing
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
 from types import ModuleType
@@ -19,7 +17,7 @@ from typing import Any, Final
 from exop.errors import NotStorable, StoredStateError
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.types import description
-from exop.model.types.description import unalias
+from exop.model.types.description import Type, is_named_tuple, type_of
 from exop.model.versions import ROOT, find_version
 
 _names: Final[dict[Any, str]] = {}
@@ -77,11 +75,6 @@ def forget(package: str) -> None:
     description.forget()
 
 
-def is_named_tuple(kind: Any) -> bool:
-    """Whether it is a class of named tuples."""
-    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
-
-
 class Declared:
     """The classes that untrusted data may name.
 
@@ -96,8 +89,10 @@ class Declared:
         self._package = _package(home)
         self._open = False
         self._reached: set[type] = {Punctuation, EndOfStream}
-        for one in annotations:
-            self._reach(one)
+        for one in (reached for annotation in annotations for reached in type_of(annotation).reached()):
+            self._open |= _admits_all(one)
+            if isinstance(one.cls, type) and _package(one.cls.__module__) not in _GENERAL:
+                self._reached.add(one.cls)
 
     def __contains__(self, kind: type) -> bool:
         return self._open or self.names(kind)
@@ -108,29 +103,17 @@ class Declared:
         near = self._package and f"{kind.__module__}.".startswith(f"{self._package}.")
         return bool(near) or not self._reached.isdisjoint(kind.__mro__)
 
-    def _reach(self, annotation: Any) -> None:
-        plain = unalias(annotation)
-        plain = getattr(plain, "__supertype__", plain)
-        origin, inner = typing.get_origin(plain), typing.get_args(plain)
-        if origin is typing.Literal:
-            inner = tuple(type(one) for one in inner)
-        bounds = (*getattr(plain, "__constraints__", ()), *filter(None, [getattr(plain, "__bound__", None)]))
-        for one in (*bounds, *inner):
-            self._reach(one)
-        kind = origin or plain
-        if not isinstance(kind, type) or _package(kind.__module__) in _GENERAL:
-            self._open |= origin is None and not bounds and (isinstance(plain, typing.TypeVar) or plain in _ANYTHING)
-        elif kind not in self._reached:
-            self._reached.add(kind)
-            with suppress(NameError, TypeError, AttributeError):  # what cannot be resolved declares nothing
-                for one in typing.get_type_hints(kind, include_extras=True).values() if _is_data(kind) else ():
-                    self._reach(one)
+
+def _admits_all(one: Type) -> bool:
+    """Whether it leaves the type of a value open: `Any`, a bare collection, a variable without a bound."""
+    if one.kind in ("any", "variable"):
+        return not one.arguments
+    return one.annotation is one.cls and one.cls in _COLLECTIONS
 
 
 #: Packages whose classes say nothing of what may be an instance of theirs: `object`, `Enum`, `Protocol`, `Memento`.
 _GENERAL: Final = frozenset({*sys.stdlib_module_names, "exop.model"})
-_COLLECTIONS: Final = (list, dict, tuple, set, frozenset, deque, OrderedDict, Counter)
-_ANYTHING: Final = (typing.Any, object, defaultdict, *_COLLECTIONS)
+_COLLECTIONS: Final = (list, dict, tuple, set, frozenset, deque, OrderedDict, Counter, defaultdict)
 
 
 def _package(module: str) -> str:
@@ -168,7 +151,7 @@ def factory_named(name: str, declared: Declared | None) -> Any:
 
 _FACTORIES: Final[dict[str, type]] = {
     f"{one.__module__}:{one.__qualname__}": one
-    for one in (bool, int, float, complex, str, bytes, Decimal, *_COLLECTIONS)
+    for one in (bool, int, float, complex, str, bytes, Decimal, *_COLLECTIONS[:-1])
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, Final
@@ -14,6 +13,7 @@ from exop.model.decoding import decode, filled
 from exop.model.encoding import encode
 from exop.model.memento import Memento, check_fields
 from exop.model.named import Declared, class_named, name_of
+from exop.model.types.description import type_of
 from exop.shown import RAISED, described, shown
 
 #: The form of what is written here.
@@ -47,8 +47,8 @@ def pack(memento: Memento, place: str) -> bytes:
     try:
         version, head, names = _HEADS.get(kind, (None, b"", ()))
         if version != kind.__memento_version__:
-            version, names = kind.__memento_version__, tuple(_shape(kind))
-            head = encode([FORMAT, name_of(kind), version, _shape(kind), b""]).removesuffix(b"\xc4\x00")
+            version, names = kind.__memento_version__, tuple(type_of(kind).fields)
+            head = encode([FORMAT, name_of(kind), version, type_of(kind).shape, b""]).removesuffix(b"\xc4\x00")
             _HEADS[kind] = version, head, names
         body = encode({name: getattr(memento, name) for name in names})
         return b"".join((head, _BYTES, len(body).to_bytes(4, "big"), body))
@@ -132,7 +132,7 @@ def _old(stored: StoredMemento, fields: dict[str, Any], declared: Declared | Non
     """The old memento: an instance of its class where that is still there, otherwise its fields alone."""
     try:
         kind = class_named(stored.kind, "memento", lambda one: issubclass(one, Memento), declared)
-        if _shape(kind) == stored.fields:
+        if type_of(kind).shape == stored.fields:
             return filled(kind, fields)
     except StoredStateError:
         return SimpleNamespace(**fields)
@@ -142,20 +142,10 @@ def _old(stored: StoredMemento, fields: dict[str, Any], declared: Declared | Non
 def _filled(stored: StoredMemento, fields: dict[str, Any], kind: type[Memento], place: str) -> Memento:
     # The annotations are compared with the values only where the class was edited: they did not keep the running slet
     # from anything, and must not keep it from coming back.
-    if stored.fields != _shape(kind):
+    if stored.fields != type_of(kind).shape:
         check_fields(fields, kind, place)
     try:
         made: Memento = filled(kind, fields)
     except StoredStateError as problem:
         raise StoredStateError(**{**problem.facts, "what": place}) from None
     return made
-
-
-def _shape(kind: type[Memento]) -> dict[str, str]:
-    return {field.name: _written(field.type) for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-
-
-def _written(annotation: Any) -> str:
-    """An annotation as it stands in the source, or nearly so."""
-    plain = isinstance(annotation, type) and not typing.get_args(annotation)
-    return annotation if isinstance(annotation, str) else annotation.__qualname__ if plain else str(annotation)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 import enum
 import sys
-import typing
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any, Final
 
 from exop.model.items import Batch
+from exop.model.types.description import Type, type_of
 
 ROOT: Final = "exop_bundles"
 #: Values that hold no others; what an annotation says of them is enough.
@@ -47,11 +47,6 @@ def same_class(old: type, new: type) -> bool:
         and old.__module__.removeprefix(before[0]) == new.__module__.removeprefix(after[0])
         and old.__qualname__ == new.__qualname__
     )
-
-
-def same_shape(old: type, new: type) -> bool:
-    """Whether two dataclasses have fields of the same names and types, the types as they are written."""
-    return _written(old) == _written(new)
 
 
 def find_version(name: str) -> str | None:
@@ -110,23 +105,14 @@ class Mover:
         moved = {name: self.move(one) for name, one in fields.items()}
         return value if all(moved[name] is one for name, one in fields.items()) else _filled(type(value), moved)
 
-    def concerns(self, annotation: Any, _seen: frozenset[Any] = frozenset()) -> bool:
+    def concerns(self, annotation: Any) -> bool:
         """Whether a value of this type may hold something of the old version; where that is not known, it may."""
-        if annotation in _PLAIN or annotation is None or annotation in _seen:
-            return False
-        arguments = typing.get_args(annotation)
-        if typing.get_origin(annotation) is typing.Literal:
-            return any(self._is_old(type(one)) for one in arguments)
-        if arguments:
-            return any(one is not Ellipsis and self.concerns(one, _seen) for one in arguments)
-        if not isinstance(annotation, type) or annotation in (Any, object, list, dict, tuple, set, frozenset, deque):
-            return True
-        if self._is_old(annotation) or annotation in (defaultdict, OrderedDict, Counter):
-            return True
-        if dataclasses.is_dataclass(annotation):
-            return any(self.concerns(one, _seen | {annotation}) for one in types_of(annotation))
-        # A class from elsewhere, that is neither a container nor a dataclass, holds nothing that could be moved.
-        return issubclass(annotation, (list, dict, tuple, set, frozenset, deque))
+        return any(map(self._concerns, type_of(annotation).reached()))
+
+    def _concerns(self, one: Type) -> bool:
+        unknown = one.kind in ("any", "open", "variable", "type", "callable")
+        bare = one.kind in ("list", "table") and not one.arguments
+        return unknown or bare or (isinstance(one.cls, type) and self._is_old(one.cls))
 
     def _is_old(self, kind: type) -> bool:
         found = package_of(kind.__module__)
@@ -238,19 +224,3 @@ _CONTAINERS: Final[dict[type, Callable[[Mover, Any], Any]]] = {
 
 def _same(old: Any, new: list[Any]) -> bool:
     return all(one is other for one, other in zip(old, new, strict=True))
-
-
-def _written(kind: type) -> dict[str, str]:
-    return {
-        one.name: one.type if isinstance(one.type, str) else getattr(one.type, "__qualname__", None) or str(one.type)
-        for one in dataclasses.fields(kind)
-    }
-
-
-def types_of(kind: type) -> list[Any]:
-    """The types of the fields of a dataclass; `object` where they cannot be resolved."""
-    try:
-        hints = typing.get_type_hints(kind)
-    except (NameError, TypeError):
-        return [object]
-    return [hints.get(one.name, object) for one in dataclasses.fields(kind)]

@@ -19,7 +19,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import cached_property, lru_cache
 from pathlib import PurePath
-from typing import Any, Final, ForwardRef, Literal, NewType, TypeAlias, TypeVar, Union
+from typing import Any, Final, Literal, NewType, TypeAlias, TypeVar, Union
 from uuid import UUID
 
 Kind: TypeAlias = Literal[
@@ -138,6 +138,11 @@ class Type:
     def members(self) -> tuple[Type, ...]:
         """The members of a union, or the type itself."""
         return self.arguments if self.kind == "union" else (self,)
+
+    @property
+    def shape(self) -> dict[str, str]:
+        """The annotations of the fields as they are written, by name."""
+        return {name: field.written for name, field in self.fields.items()}
 
     @property
     def takes_none(self) -> bool:
@@ -349,7 +354,7 @@ def _hints(kind: Any) -> typing.Callable[[str], Type]:
         hints = typing.get_type_hints(kind, include_extras=True)
     except (NameError, TypeError, AttributeError, SyntaxError):
         hints = {name: _resolved(base, one) for base in kind.__mro__[::-1] for name, one in _own(base).items()}
-    return lambda name: type_of(hints.get(name, Any))
+    return lambda name: type_of(hints.get(name, OPEN))
 
 
 def _own(kind: type) -> dict[str, Any]:
@@ -363,7 +368,7 @@ def _resolved(kind: type, annotation: Any) -> Any:
     try:
         return typing.get_type_hints(holder, dict(known), dict(vars(kind)), include_extras=True)["one"]
     except (NameError, TypeError, AttributeError, SyntaxError):
-        return ForwardRef(annotation) if isinstance(annotation, str) and annotation.isidentifier() else Any
+        return OPEN if not isinstance(annotation, str) else built("open", annotation)
 
 
 def _written(annotation: Any) -> str:
@@ -388,5 +393,6 @@ def built(
     return found
 
 
-#: The type that says nothing.
+#: The type that takes everything, and one of which nothing is known.
 ANY: Final = type_of(Any)
+OPEN: Final = built("open", "Any")
