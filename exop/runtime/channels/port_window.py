@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 from exop.model.items import Window
 
 
 class PortWindow:
-    """The windows of one port that have the same sizes: takes items and yields the windows that are due.
+    """The windows of one port: takes items and yields the windows that are due.
 
     A window by time begins at a multiple of `slide`, and is due when time has reached its end; time is the latest of
     the moments that items and punctuations name. Every window that holds an item becomes due once.
 
+    When the sizes change, a `PortWindow` of the new sizes succeeds the one of the old sizes. Unless they are closed,
+    the open windows run to their end, and the new ones take every item from where the next old one would have begun:
+    by time from that moment on, by count behind so many items. So every item is in a window, and where windows do not
+    overlap, in one. The first new window by time may hold less.
+
     Attributes:
         sizes: The sizes as the channel's settings have them.
+        before: The windows of former sizes that are still open.
+        closed: The content of windows that were closed: due with the next item.
         begin: By time: items before this moment are for windows of former sizes alone.
         skip: By count: the number of further items that are for those.
         until: By time: no window begins there or later, since other sizes apply.
@@ -29,85 +35,171 @@ class PortWindow:
         self.evict = bool(sizes["evict"])
         self.items: Window[Any] = Window()
         self.now: float | None = None
-        self.since = self.late = 0
+        self.since = self.late = self.skip = 0
         self.begin: float | None = None
-        self.skip = 0
         self.until: float | None = None
         self.left: int | None = None
+        self.before: PortWindow | None = None
+        self.closed: deque[Window[Any]] = deque()
 
     def check(self, items: Iterable[Any]) -> None:
         """Raise for an item without a proper time, before any item of its batch is taken."""
+        if self.before is not None:
+            self.before.check(items)
         if self.time is not None:
             for moment in map(self.time, items):
                 self._first(moment)
 
     def add(self, item: Any) -> Iterator[Window[Any]]:
-        """Take one item when the result is iterated; yields the windows that it completes."""
-        if self.evict:
-            self.items.append(item)
-            return iter((self.items,))
+        """Take one item when the result is iterated; yields the windows that it completes, the older first."""
+        before = self.before
+        if before is not None and before._over and self.skip <= 0 and not self.closed:
+            self.late, self.before = self.all_late(), None
+        if self.before is not None or self.closed:
+            self.check((item,))
+            return self._behind(item)
         return self._count(item) if self.time is None else self._timed(item, self.time(item))
 
     def advance(self, moment: float) -> Iterator[Window[Any]]:
         """Set the time; yields the windows that end at or before it."""
+        yield from self.take_closed()
+        if self.before is not None:
+            yield from self.before.advance(moment)
+        yield from self._advance(moment)
+
+    def rest(self) -> Iterator[Window[Any]]:
+        """Yield the closed windows, and the time windows that are open at the end of the stream."""
+        yield from self.take_closed()
+        if self.before is not None:
+            yield from self.before.rest()
+        if self.time is not None and self.now is not None:
+            yield from self._due(self._first(self.now), float("inf"))
+
+    def take_closed(self) -> Iterator[Window[Any]]:
+        """Yield the closed windows, once."""
+        if self.before is not None:
+            yield from self.before.take_closed()
+        while self.closed:
+            yield self.closed.popleft()
+
+    def held(self) -> list[Any]:
+        """Return the items in the windows, each once, the older first."""
+        if self.before is None:
+            return self.items
+        found = self.before.held()
+        known = set(map(id, found))
+        return [*found, *(item for item in self.items if id(item) not in known)]
+
+    def all_late(self) -> int:
+        """Return the number of items that came after their last window was due."""
+        return self.late + (self.before.all_late() if self.before is not None else 0)
+
+    def succeeded(self, new: PortWindow, *, close: bool) -> PortWindow:
+        """Put windows of other sizes behind these, of which only `until` and `left` change."""
+        if self.time is not None and self.sizes["time"] == new.sizes["time"]:
+            new.now = self.now
+        if close:
+            new.late, new.closed = self.all_late(), deque(self._opened())
+        elif not self.items:  # no window of these sizes is open: the new ones take their place
+            new.late, new.begin, new.skip = self.late, self.begin, self.skip
+            new.before, new.closed = self.before, self.closed
+        else:
+            new.before = self
+            if self.time is None:
+                new.skip = self._ahead
+                self.left = new.skip - int(self.slide) + int(self.size)
+            else:  # where the next window begins
+                new.begin = self.until = None if self.now is None else (self.now // self.slide + 1) * self.slide
+        return new
+
+    def capture(self) -> dict[str, Any]:
+        """Return the content as plain data, that of former sizes inside; `restore` takes it back."""
+        found: dict[str, Any] = {"items": list(self.items), "now": self.now, "since": self.since, "late": self.late}
+        if (self.until, self.left) != (None, None):
+            found |= {"until": self.until, "left": self.left}
+        if self.before is not None or self.closed:
+            found["closed"] = [list(one) for one in self.closed]
+        if self.before is not None:
+            found |= {"old": self.before.capture(), "old_sizes": self.before.sizes}
+            found |= {"begin": self.begin, "skip": self.skip}
+        return found
+
+    def restore(self, held: Mapping[str, Any], make: Callable[[Mapping[str, Any]], PortWindow]) -> None:
+        """Take back the result of `capture`; *make* makes windows of other sizes."""
+        self.items, self.closed = Window(held["items"]), deque(map(Window, held.get("closed", ())))
+        self.now, self.since, self.late = held["now"], held["since"], held["late"]
+        self.until, self.left = held.get("until"), held.get("left")
+        if "old" in held:
+            self.begin, self.skip = held.get("begin"), held.get("skip", 0)
+            self.before = make(held["old_sizes"])
+            self.before.restore(held["old"], make)
+
+    def exchange(self, replace: Callable[[Any], Any]) -> None:
+        """Apply *replace* to every item."""
+        if self.before is not None:
+            self.before.exchange(replace)
+        for piece in (*self.closed, self.items):
+            piece[:] = map(replace, piece)
+
+    def _behind(self, item: Any) -> Iterator[Window[Any]]:
+        """Take an item behind windows of former sizes, which take it first."""
+        yield from self.take_closed()
+        enters = self._enters(item)
+        if self.before is not None:
+            yield from self.before.add(item)
+        if enters:
+            yield from self._count(item) if self.time is None else self._timed(item, self.time(item))
+        elif self.time is not None:
+            yield from self._advance(self.time(item))
+
+    def _enters(self, item: Any) -> bool:
+        """Whether an item is for windows of these sizes, too; by time, those of the former sizes read it."""
+        before = self.before
+        if before is not None and self.skip > 0:
+            self.skip -= 1
+            return False
+        return before is None or before.time is None or self.begin is None or before.time(item) >= self.begin
+
+    @property
+    def _over(self) -> bool:
+        """Whether none of the windows becomes due any more, and they take no item."""
+        if self.left is not None:
+            over = self.left <= 0
+        else:
+            over = self.until is not None and self.now is not None and self.now >= self.until - self.slide + self.size
+        return over and not self.closed and (self.before is None or self.before._over)
+
+    def _opened(self) -> list[Window[Any]]:
+        """Return the items in the windows that are open now, in the order in which the windows began."""
+        found = [*self.closed, *(self.before._opened() if self.before is not None else ())]
+        if self.time is not None and self.now is not None:
+            items = self.items
+            found += self._due(self._first(self.now), float("inf"))
+            self.items = items
+        elif self.time is None and self.items and not self.evict:
+            counts = range(int(self.slide) - self._ahead, int(self.size), int(self.slide))
+            begun = [n for n in counts if n <= len(self.items) and (self.left is None or self.size - n <= self.left)]
+            found += [Window(self.items[-number:]) for number in reversed(begun)]
+        return found
+
+    @property
+    def _ahead(self) -> int:
+        """By count: the number of items until the next window begins."""
+        whole = self.since if self.since == len(self.items) else int(self.size) + self.since
+        return -whole % int(self.slide)
+
+    def _advance(self, moment: float) -> Iterator[Window[Any]]:
         if self.time is None or (self.now is not None and moment <= self.now):
             return
         before, self.now = self.now, moment
         if before is not None:
             yield from self._due(self._first(before), moment)
 
-    def rest(self) -> Iterator[Window[Any]]:
-        """Yield the time windows that are open at the end of the stream."""
-        if self.time is not None and self.now is not None:
-            yield from self._due(self._first(self.now), float("inf"))
-
-    def opened(self) -> list[Window[Any]]:
-        """Return the items in the windows that are open now, in the order in which the windows began."""
-        if self.evict:
-            return []
-        if self.time is not None:
-            copy = PortWindow(self.sizes, self.size, self.slide, self.time)
-            copy.items, copy.now, copy.until = Window(self.items), self.now, self.until
-            return list(copy.rest())
-        held = range(int(self.slide) - self.ahead, int(self.size), int(self.slide)) if self.items else ()
-        begun = [n for n in held if n <= len(self.items) and (self.left is None or self.size - n <= self.left)]
-        return [Window(self.items[-number:]) for number in reversed(begun)]
-
-    @property
-    def ahead(self) -> int:
-        """By count: the number of items until the next window begins."""
-        whole = self.since if self.since == len(self.items) else int(self.size) + self.since
-        return -whole % int(self.slide)
-
-    @property
-    def next_start(self) -> float | None:
-        """By time: where the next window begins; `None` while time is not known."""
-        return None if self.now is None else (self.now // self.slide + 1) * self.slide
-
-    @property
-    def over(self) -> bool:
-        """No window becomes due any more, and no item is taken."""
-        if self.left is not None:
-            return self.left <= 0
-        last = None if self.until is None else self.until - self.slide + self.size
-        return last is not None and self.now is not None and self.now >= last
-
-    def capture(self) -> dict[str, Any]:
-        """Return the content as plain data; `restore` takes it back."""
-        found: dict[str, Any] = {"items": list(self.items), "now": self.now, "since": self.since, "late": self.late}
-        return found | ({"until": self.until, "left": self.left} if (self.until, self.left) != (None, None) else {})
-
-    def restore(self, held: Mapping[str, Any]) -> None:
-        """Take back the result of `capture`."""
-        self.items = Window(held["items"])
-        self.now, self.since, self.late = held["now"], held["since"], held["late"]
-        self.until, self.left = held.get("until"), held.get("left")
-
-    def exchange(self, replace: Callable[[Any], Any]) -> None:
-        """Apply *replace* to every item."""
-        self.items[:] = map(replace, self.items)
-
     def _count(self, item: Any) -> Iterator[Window[Any]]:
+        if self.evict:
+            self.items.append(item)
+            yield self.items
+            return
         if self.left is not None:
             if self.left <= 0:
                 return
@@ -120,7 +212,7 @@ class PortWindow:
             yield Window(self.items)
 
     def _timed(self, item: Any, moment: float) -> Iterator[Window[Any]]:
-        due = [*self.advance(moment)]
+        due = [*self._advance(moment)]
         last = moment // self.slide * self.slide  # the beginning of the last window for the item
         if self.until is not None and last >= self.until:
             last = self.until - self.slide
@@ -147,143 +239,3 @@ class PortWindow:
             self.items = Window(item for item in self.items if time(item) >= start)
             if due:
                 yield due
-
-
-#: The windows of a port, whether their sizes have changed or not.
-Windows: TypeAlias = "PortWindow | Succession"
-
-
-class Succession:
-    """Windows of other sizes behind those that are still open. Its methods are those of `PortWindow`.
-
-    Unless they are closed, the open windows run to their end, and the new ones take every item from where the next old
-    one would have begun: by time from that moment on, by count behind so many items. So every item is in a window, and
-    where windows do not overlap, in one. New windows by time begin at multiples of their own `slide`; the first may
-    hold less.
-
-    Attributes:
-        windows: The windows by their sizes, the oldest first; the last have the current sizes.
-        closed: The content of windows that were closed: due with the next item.
-    """
-
-    def __init__(self, windows: list[PortWindow], closed: Iterable[Window[Any]] = ()) -> None:
-        self.windows = windows
-        self.closed = deque(closed)
-
-    def check(self, items: Iterable[Any]) -> None:
-        """Raise for an item that one of them cannot take."""
-        for window in self.windows:
-            window.check(items)
-
-    def add(self, item: Any) -> Iterator[Window[Any]]:
-        """Take one item; yields the windows that it completes, the older first."""
-        yield from self.take_closed()
-        entered = [self._enters(place, item) for place in range(len(self.windows))]
-        for window, enters in zip(self.windows, entered, strict=True):
-            if enters:
-                yield from window.add(item)
-            elif window.time is not None:
-                yield from window.advance(window.time(item))
-
-    def advance(self, moment: float) -> Iterator[Window[Any]]:
-        """Set the time."""
-        yield from self.take_closed()
-        for window in self.windows:
-            yield from window.advance(moment)
-
-    def rest(self) -> Iterator[Window[Any]]:
-        """Yield what is open at the end of the stream."""
-        yield from self.take_closed()
-        for window in self.windows:
-            yield from window.rest()
-
-    def opened(self) -> list[Window[Any]]:
-        """Return the items in all windows that are open now."""
-        return [*self.closed, *(one for window in self.windows for one in window.opened())]
-
-    @property
-    def items(self) -> Window[Any]:
-        """The items in the windows, each once, the older first."""
-        found: Window[Any] = Window()
-        for window in self.windows:
-            known = set(map(id, found))
-            found += [item for item in window.items if id(item) not in known]
-        return found
-
-    @property
-    def late(self) -> int:
-        """The number of late items."""
-        return sum(window.late for window in self.windows)
-
-    @property
-    def over(self) -> bool:
-        """Only the windows of the current sizes are left."""
-        *older, last = self.windows
-        return not self.closed and last.skip <= 0 and all(window.over for window in older)
-
-    def exchange(self, replace: Callable[[Any], Any]) -> None:
-        """Apply *replace* to every item."""
-        for piece in (*self.closed, *(window.items for window in self.windows)):
-            piece[:] = map(replace, piece)
-
-    def capture(self) -> dict[str, Any]:
-        """Return the content as plain data, older windows inside that of newer ones; `restored` takes it back."""
-        held = self.windows[0].capture()
-        for older, window in pairwise(self.windows):
-            bounds = {"begin": window.begin, "skip": window.skip}
-            held = window.capture() | {"closed": [], "old": held, "old_sizes": older.sizes} | bounds
-        return held | {"closed": [list(one) for one in self.closed]}
-
-    def take_closed(self) -> Iterator[Window[Any]]:
-        """Yield the closed windows, once."""
-        while self.closed:
-            yield self.closed.popleft()
-
-    def _enters(self, place: int, item: Any) -> bool:
-        """Whether an item is for the windows at *place*; by time, the ones before them read it."""
-        if place == 0:
-            return True
-        before, window = self.windows[place - 1 : place + 1]
-        if window.skip > 0:
-            window.skip -= 1
-            return False
-        return window.begin is None or before.time is None or before.time(item) >= window.begin
-
-
-def last_of(windows: Windows) -> PortWindow:
-    """Return the windows of the current sizes."""
-    return windows.windows[-1] if isinstance(windows, Succession) else windows
-
-
-def succeed(windows: Windows, new: PortWindow, *, close: bool) -> Windows:
-    """Put windows of other sizes behind those of a port; of *windows*, only `until` and `left` change."""
-    last = last_of(windows)
-    older, closed = (windows.windows, windows.closed) if isinstance(windows, Succession) else ([windows], deque())
-    if last.time is not None and last.sizes["time"] == new.sizes["time"]:
-        new.now = last.now
-    if close:
-        new.late = windows.late
-        return Succession([new], windows.opened())
-    if not last.items:  # no window of these sizes is open: the new ones take their place
-        new.late, new.begin, new.skip = last.late, last.begin, last.skip
-        return Succession([*older[:-1], new], closed) if isinstance(windows, Succession) else new
-    if last.time is not None:
-        new.begin = last.until = last.next_start
-    else:
-        new.skip = last.ahead
-        last.left = last.ahead - int(last.slide) + int(last.size)
-    return Succession([*older, new], closed)
-
-
-def restored(held: Mapping[str, Any], new: PortWindow, made: Callable[[Mapping[str, Any]], PortWindow]) -> Windows:
-    """Return captured windows: *new* has the current sizes, *made* makes windows of other sizes."""
-    new.restore(held)
-    if "closed" not in held:
-        return new
-    found = Succession([new], map(Window, held["closed"]))
-    if "old" in held:
-        new.begin, new.skip = held.get("begin"), held.get("skip", 0)
-        old = restored(held["old"], made(held["old_sizes"]), made)
-        found.windows[:0] = old.windows if isinstance(old, Succession) else [old]
-        found.closed.extend(old.closed if isinstance(old, Succession) else ())
-    return found

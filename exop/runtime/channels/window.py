@@ -13,7 +13,7 @@ from exop.errors import MeshError, UnknownName
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.ports import PortType
 from exop.runtime.channel import Channel, Outlet, PullMode
-from exop.runtime.channels.port_window import PortWindow, Succession, Windows, last_of, restored, succeed
+from exop.runtime.channels.port_window import PortWindow
 from exop.runtime.channels.table import key_reader
 from exop.runtime.convert import to_items
 from exop.runtime.drivers.base import current_driver
@@ -49,7 +49,7 @@ class WindowChannel(Channel):
         super().__init__(name)
         self._sizes = {"count": count, "seconds": seconds, "slide": slide, "time": time, "evict": evict}
         self._per_port = ports or {}
-        self._windows: dict[str, Windows] = {}
+        self._windows: dict[str, PortWindow] = {}
         self._taken: defaultdict[str, int] = defaultdict(int)
         self._targets: dict[str, Entry] = {}
         self._readers: tuple[str, ...] = ()
@@ -86,36 +86,35 @@ class WindowChannel(Channel):
         """Let the open windows of changed ports run to their end, or close them: they leave with the next item."""
         fresh = WindowChannel(self.name, **settings)
         before, kept = (self._sizes, self._per_port), dict(self._windows)
-        marks = [(last, last.until, last.left) for last in map(last_of, self._windows.values())]
+        marks = [(windows, windows.until, windows.left) for windows in kept.values()]
         self._sizes, self._per_port = fresh._sizes, fresh._per_port
         for port, windows in kept.items():
             new = self._window(port)
-            if close or last_of(windows).sizes != new.sizes:
-                self._windows[port] = succeed(windows, new, close=close)
+            if close or windows.sizes != new.sizes:
+                self._windows[port] = windows.succeeded(new, close=close)
 
         def undo() -> None:
             self._sizes, self._per_port = before
             self._windows.update(kept)
-            for last, until, left in marks:
-                last.until, last.left = until, left
+            for windows, until, left in marks:
+                windows.until, windows.left = until, left
 
         return undo
 
     def send_closed(self) -> None:
         """Send the closed windows."""
         for port, windows in self._windows.items():
-            if isinstance(windows, Succession):
-                _deliver(self._targets[port], windows.take_closed())
+            _deliver(self._targets[port], windows.take_closed())
 
     def read(self, port: str) -> list[Any]:
         """Return the items in the port's window."""
         window = self._windows.get(port)
-        return list(window.items) if window else []
+        return list(window.held()) if window else []
 
     def metrics(self) -> dict[str, int | float | str]:
         """Return, over all ports, the items held, late, taken and evicted (delivered for the last time)."""
         windows = self._windows.values()
-        held, late = sum(len(window.items) for window in windows), sum(window.late for window in windows)
+        held, late = sum(len(window.held()) for window in windows), sum(window.all_late() for window in windows)
         taken = sum(self._taken[port] for port in self._windows)
         return {"items": held, "late": late, "taken": taken, "evicted": taken - late - held}
 
@@ -127,7 +126,8 @@ class WindowChannel(Channel):
         """Open the windows again."""
         for port, state in held.items():
             self._taken[port] = state.get("taken", len(state["items"]) + state["late"])
-            self._windows[port] = restored(state, self._window(port), lambda sizes, port=port: self._make(port, sizes))  # type: ignore[misc]
+            self._windows[port] = windows = self._window(port)
+            windows.restore(state, partial(self._make, port))
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Apply *replace* to every item of the open windows."""
@@ -169,14 +169,7 @@ class WindowChannel(Channel):
             return targets[port].probe if probing else targets[port]
 
         def push(item: Any) -> None:
-            windows = all_windows[port]
-            if type(windows) is Succession:
-                if windows.over:
-                    late, windows = windows.late, last_of(windows)
-                    windows.late, all_windows[port] = late, windows
-                else:
-                    windows.check((item,))
-            due = windows.add(item)
+            due = all_windows[port].add(item)
             taken[port] += 1
             _deliver(into(), due)
 
