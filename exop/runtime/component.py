@@ -24,12 +24,12 @@ from exop.runtime.channel import ControlMerge
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver, ThreadDriver
-from exop.runtime.entry import NOWHERE, Entry, Tap, Unwind, Work, control_all
+from exop.runtime.entry import NOWHERE, Entry, Step, Tap, Work, in_order
 from exop.runtime.failure import source_broken
 from exop.runtime.lines import NodeWatch
 from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.opening import Living, overrides
-from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput, flush_all
+from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput
 from exop.runtime.tied import DurableTie, EnginePlaces, LiveTie
 from exop.runtime.trouble import Kept, Trouble
 
@@ -62,6 +62,7 @@ class Component(Living):
     watch: NodeWatch | None = None
     left = over = False
     pullers: Sequence[Driver] = ()
+    _buffered: Sequence[BufferedOutput] = ()
     _ended_ports: frozenset[str] = frozenset()
 
     def __init__(
@@ -100,7 +101,8 @@ class Component(Living):
             if isinstance(self.driver, EngineDriver):
                 self.outputs[port.name] = DrivenOutput(port, self.driver, self.failed, self._port_ended)
             elif buffers(spec, port):
-                self.outputs[port.name] = BufferedOutput(port, self.failed)
+                self.outputs[port.name] = output = BufferedOutput(port, self.failed)
+                self._buffered = (*self._buffered, output)
         self.pulled = {port.name: self._pulled_input(port) for port in spec.inputs if port.pulled}
         if spec.tie is not None and isinstance(self.driver, EngineDriver):
             self.tie = self._make_tie(self.driver, engines)
@@ -127,7 +129,7 @@ class Component(Living):
             self.iterate,
             partial(source_broken, self),
             self.finish,
-            flush=self.flush_outputs if any(buffers(spec, port) for port in spec.outputs) else None,
+            unsent=self.unsent if any(buffers(spec, port) for port in spec.outputs) else None,
             form="batches" if batches else "mixed" if mixed else "items",
             pulls=any(port.pulled for port in spec.inputs),
         )
@@ -263,7 +265,7 @@ class Component(Living):
         """Give away what it has put out and its own driver, which is parked, has not sent."""
         if self.driver is None:
             return []
-        return [*(work for output in self._buffered() for work in output.surrender()), *self.driver.surrender()]
+        return [*(Work(*step) for step in self.unsent()), *self.driver.surrender()]
 
     def let_go(self) -> None:
         """Let those that wait for the component go on, by the new path: it was replaced."""
@@ -276,17 +278,18 @@ class Component(Living):
             if driver is not None:
                 driver.wake()
 
-    def _buffered(self) -> list[BufferedOutput]:
-        return [output for output in self.outputs.values() if isinstance(output, BufferedOutput)]
-
     def forget_outputs(self) -> None:
         """Drop what the slet has pushed for an item for which it raised."""
-        for output in self._buffered():
+        for output in self._buffered:
             output.forget()
 
+    def unsent(self) -> list[Step]:
+        """Return how to send what the slet has pushed by its further ports."""
+        return [step for output in self._buffered for step in output.unsent()]
+
     def flush_outputs(self) -> None:
-        """Send what the slet pushed by its further ports."""
-        flush_all(self._buffered())
+        """Send what the slet has pushed by its further ports."""
+        in_order(self.unsent())
 
     def bind(self, to: Mapping[str, Entry]) -> None:
         """Bind the output ports to what follows them; called while nothing is in flight here."""
@@ -298,33 +301,25 @@ class Component(Living):
             self.driver.flow.lead_into(self.driver.entry.tally)
 
     def forward(self, mark: Punctuation | EndOfStream) -> None:
-        """Send a control item by every output port."""
-        if self.tap is not None:
-            self.tap.forwarded(mark)
-        control_all(self._leaving(), mark)
+        """Send a control item by every output port, behind what the slet has pushed there."""
+
+        def marks() -> Iterator[Step]:
+            if self.tap is not None:
+                self.tap.forwarded(mark)
+            for port in self.spec.outputs:
+                yield self.to.get(port.name, NOWHERE), "control", mark
+
+        in_order(itertools.chain(self.unsent(), marks()))
 
     def finish(self) -> None:
         """Send the end of the stream downstream, behind everything that the slet has put out."""
         try:
-            self._forward_behind(EndOfStream())
+            self.forward(EndOfStream())
         finally:
             for port in self.pulled.values():
                 port.leave()
             if self.allows(Event.END):
                 self.on(Event.END)
-
-    def _forward_behind(self, mark: Punctuation | EndOfStream) -> None:
-        """Send a control item by every output port, behind what the slet has pushed there."""
-        try:
-            self.flush_outputs()
-        except Unwind as unwound:
-            for entry in self._leaving():
-                unwound.then(entry, "control", [mark])
-            raise
-        self.forward(mark)
-
-    def _leaving(self) -> list[Entry]:
-        return [self.to.get(port.name, NOWHERE) for port in self.spec.outputs]
 
     def _bind_slet(self) -> None:
         """Bind the slet to its state and settings."""
@@ -361,7 +356,7 @@ class Component(Living):
             return
         for one in self.merge.on(port, mark):
             if isinstance(one, Punctuation) and not any(spec.type.punctuation for spec in self.spec.inputs):
-                self._forward_behind(one)
+                self.forward(one)
 
 
 def buffers(spec: SletSpec, port: PortSpec) -> bool:

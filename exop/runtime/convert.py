@@ -1,11 +1,10 @@
-"""Payloads: batches of items, rows converted to columns and back where two ports differ, and the packets of buffers."""
+"""Batches: their size and pieces, and rows converted to columns and back where two ports differ."""
 
 from __future__ import annotations
 
 import dataclasses
 import weakref
 from collections.abc import Callable, Iterable
-from enum import IntEnum
 from typing import Any
 
 from exop.errors import WiringError
@@ -114,40 +113,3 @@ def as_row(item: Any) -> dict[str, Any]:
     if names is None:
         raise TypeError(f"{type(item).__name__} has no fields")
     return {name: getattr(item, name) for name in names}
-
-
-class Kind(IntEnum):
-    """The kind of a packet's payload."""
-
-    BATCH = 0
-    CONTROL = 1
-    PROBE = 2
-
-
-class Packet:
-    """One entry of a buffer that is no plain item: a batch, a control item, or an item under measurement.
-
-    `origin` is the time at which a measured item left its source, `stored` the time at which it entered the buffer.
-    """
-
-    __slots__ = ("kind", "origin", "payload", "stored")
-
-    def __init__(self, kind: Kind, payload: Any, origin: float = 0.0, stored: float = 0.0) -> None:
-        self.kind = kind
-        self.payload = payload
-        self.origin = origin
-        self.stored = stored
-
-
-def items_of(entry: Any) -> int:
-    """The number of items in an entry of a buffer; a control item is none."""
-    if type(entry) is not Packet or entry.kind is Kind.PROBE:
-        return 1
-    return weight(entry.payload) if entry.kind is Kind.BATCH else 0
-
-
-def plain(entry: Any) -> tuple[str, Any]:
-    """Return an entry as plain data, without its measurement."""
-    if type(entry) is not Packet:
-        return "item", entry
-    return {Kind.BATCH: "batch", Kind.CONTROL: "control"}.get(entry.kind, "item"), entry.payload

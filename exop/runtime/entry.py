@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.ports import PortSpec
@@ -27,6 +27,8 @@ Push = Callable[[Any], None]
 Control = Callable[[Punctuation | EndOfStream], None]
 #: A factory of the callables of an entry, by attribute name: a `Push`, for the probe an `Entry`, or a `Link`.
 Late = Mapping[str, Callable[[], Any]]
+#: A payload for an entry, and which of its callables takes it.
+Step: TypeAlias = "tuple[Entry, Way, Any]"
 #: Stands for "no item".
 NOTHING: Final = object()
 
@@ -207,15 +209,14 @@ def in_turn(entry: Entry, payloads: Iterable[Any]) -> None:
         raise
 
 
-def control_all(entries: Iterable[Entry], mark: Punctuation | EndOfStream) -> None:
-    """Hand a control item to several entries."""
-    rest = iter(entries)
+def in_order(steps: Iterable[Step]) -> None:
+    """Hand payloads to entries, one after the other."""
+    rest = iter(steps)
     try:
-        for entry in rest:
-            entry.control(mark)
+        for entry, way, payload in rest:
+            getattr(entry, way)(payload)
     except Unwind as unwound:
-        for entry in rest:
-            unwound.then(entry, "control", [mark])
+        unwound.work += [Work(*step) for step in rest]
         raise
 
 
@@ -255,6 +256,26 @@ class Work:
 def items_of(way: Way, payload: Any) -> int:
     """The number of items in a payload; control items are none."""
     return 1 if way == "push" else weight(payload) if way == "push_batch" else 0
+
+
+class Packet:
+    """One entry of a buffer that is no plain item: a batch, a control item, or an item under measurement.
+
+    `origin` is the time at which a measured item left its source, `stored` the time at which it entered the buffer.
+    """
+
+    __slots__ = ("origin", "payload", "stored", "way")
+
+    def __init__(self, way: Way, payload: Any, origin: float = 0.0, stored: float = 0.0) -> None:
+        self.way = way
+        self.payload = payload
+        self.origin = origin
+        self.stored = stored
+
+
+def unpacked(entry: Any) -> tuple[Way, Any]:
+    """Return the way and the payload of an entry of a buffer."""
+    return (entry.way, entry.payload) if type(entry) is Packet else ("push", entry)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from exop.model.items import CONTROL
 from exop.model.spec import Result
 from exop.runtime.convert import to_items, weight
-from exop.runtime.entry import NOTHING, Unwind, Way, in_turn
+from exop.runtime.entry import NOTHING, Unwind, Way, in_turn, items_of
 from exop.runtime.metrics import ComponentMetrics, Tally
 
 if TYPE_CHECKING:
@@ -85,10 +85,7 @@ def _made(code: CodeType, links: Sequence[Link], tail: Mapping[str, Any]) -> Pus
     """Run generated code with the slets of one chain as its globals."""
     names: dict[str, Any] = {**tail, "NOTHING": NOTHING, "in_turn": in_turn, "Unwind": Unwind}
     for number, link in enumerate(links):
-        names |= {f"call{number}": link.call, f"stuck{number}": link.stuck, f"resend{number}": link.resend}
-        names[f"aside{number}"] = link.aside
-        names |= {f"after{number}": link.to, f"here{number}": link.anchor, f"metrics{number}": link.metrics}
-        names |= {f"tally{number}": link.tally, "last": link.tally}
+        names |= {f"{name}{number}": value for name, value in vars(link).items()} | {"last": link.tally}
     exec(code, names)
     made: Push = names["push"]
     return made
@@ -129,7 +126,7 @@ def _step(number: int, shape: Shape, leave: str) -> list[str]:
         *failed,
         "if more is not None:",
         f"    tally{number}.stopped += 1; tally{number}.sent += len(more)",
-        f"    in_turn(after{number}, more)",
+        f"    in_turn(to{number}, more)",
         f"    {leave}",
         f"if {following} is NOTHING:",
         f"    tally{number}.stopped += 1",
@@ -166,7 +163,7 @@ def _batch_code(shapes: tuple[Shape, ...]) -> CodeType:
             "                    except Unwind as unwound:",
             f"                        if not aside{number}({here}, error):",
             f"                            tally{number}.give_back(1)",
-            f"                            unwound.then(here{number}, 'push', [{here}])",
+            f"                            unwound.then(anchor{number}, 'push', [{here}])",
             "                        raise",
             "                    out = []; keep = out.append",
             f"                stuck{number}({here}, error, resend{number})",
@@ -182,7 +179,7 @@ def _batch_code(shapes: tuple[Shape, ...]) -> CodeType:
     lines += [
         "    except Unwind as unwound:",
         "        rest = [*rest]; tally0.give_back(len(rest)); last.stopped += size - len(rest)",
-        "        unwound.then(here0, 'push', rest); raise",
+        "        unwound.then(anchor0, 'push', rest); raise",
         "    last.stopped += size",
         "    if out:",
         "        last.sent += len(out); tail_batch(out)",
@@ -192,7 +189,7 @@ def _batch_code(shapes: tuple[Shape, ...]) -> CodeType:
 
 def _compiled(name: str, lines: list[str]) -> CodeType:
     called = {number: _CALL.search(line) for number, line in enumerate(lines, 1)}
-    CALLS[name] = {number: f"here{found[1]}" for number, found in called.items() if found is not None}
+    CALLS[name] = {number: f"anchor{found[1]}" for number, found in called.items() if found is not None}
     return compile("\n".join(lines), name, "exec")
 
 
@@ -223,17 +220,11 @@ def sender(result: Result, to: Entry, tally: Tally, *, batches: bool) -> tuple[P
             raise
 
     def leave(unwound: Unwind, payloads: Any) -> None:
-        for payload in payloads if result == "many" else (payloads,):
-            if payload is None or result == "none":
-                continue
-            if isinstance(payload, CONTROL):
-                unwound.then(to, "control", [payload])
-            else:
-                tally.sent += weight(payload) if batches else 1
-                unwound.then(to, plain_way, [payload])
+        for payload in payloads if result == "many" else () if result == "none" else (payloads,):
+            way: Way = "control" if isinstance(payload, CONTROL) else plain_way
+            if payload is not None:
+                tally.sent += items_of(way, payload)
+                unwound.then(to, way, [payload])
 
-    def send_nothing(_: Any) -> None:
-        """A sink has nothing to send."""
-
-    send = {"none": send_nothing, "many": send_many}.get(result, send_one)
+    send = {"none": lambda _: None, "many": send_many}.get(result, send_one)
     return send, leave

@@ -12,10 +12,10 @@ from exop.model.memento import Memento
 from exop.model.ports import InputPort, OutputPort, PortSpec
 from exop.runtime.channel import Channel
 from exop.runtime.channels.queue import Buffered
-from exop.runtime.convert import Kind, Packet, to_items
+from exop.runtime.convert import to_items
 from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.engine import EngineDriver
-from exop.runtime.entry import NOWHERE, Entry, Unwind, Way, Work, items_of
+from exop.runtime.entry import NOWHERE, Entry, Packet, Step, Unwind, Way, Work, items_of
 
 #: A number that grows, and the memento at that time.
 Before: TypeAlias = tuple[int, Memento]
@@ -48,30 +48,12 @@ class BufferedOutput(OutputPort[Any]):
         """Report a failure of what stands behind this port."""
         self._fail(error)
 
-    def flush(self) -> None:
-        """Send what was kept."""
-        if not self._pending:
-            return
-        rest = iter(self._taken())
-        try:
-            for way, payload in rest:
-                getattr(self.entry, way)(payload)
-        except Unwind as unwound:
-            for way, payload in rest:
-                unwound.then(self.entry, way, [payload])
-            raise
-
-    def leave(self, unwound: Unwind) -> None:
-        """Let the driver send later what was kept."""
-        for way, payload in self._taken():
-            unwound.then(self.entry, way, [payload])
-
-    def _taken(self) -> list[tuple[Way, Any]]:
-        """Count what was kept, and keep it no more."""
+    def unsent(self) -> list[Step]:
+        """Count what was kept, and keep it no more; return how to send it."""
         pending, self._pending = self._pending, []
         for way, payload in pending:
             self.rows += items_of(way, payload)
-        return pending
+        return [(self.entry, way, payload) for way, payload in pending]
 
     def capture(self) -> list[tuple[Way, Any]]:
         """Return the content as plain data; `restore` takes it back."""
@@ -81,25 +63,9 @@ class BufferedOutput(OutputPort[Any]):
         """Keep this again."""
         self._pending = list(held)
 
-    def surrender(self) -> list[Work]:
-        """Give away the kept payloads, to be sent by another driver."""
-        return [Work(self.entry, way, payload) for way, payload in self._taken()]
-
     def forget(self) -> None:
         """The slet raised: nothing of this item leaves."""
         self._pending.clear()
-
-
-def flush_all(outputs: Iterable[BufferedOutput]) -> None:
-    """Send what was kept by several outputs, one after the other."""
-    rest = iter(outputs)
-    try:
-        for output in rest:
-            output.flush()
-    except Unwind as unwound:
-        for output in rest:
-            output.leave(unwound)
-        raise
 
 
 class DrivenOutput(OutputPort[Any]):
@@ -128,7 +94,7 @@ class DrivenOutput(OutputPort[Any]):
         self._drive("push_batch", batch)
 
     def _drive(self, way: Way, payload: Any) -> None:
-        self._driver.drive(self._send, (way, payload), work=partial(self.pending, way, payload))
+        self._driver.drive(partial(self._send, way, payload), partial(self.pending, way, payload))
 
     def pending(self, way: Way, payload: Any, begun: bool = False) -> Work:
         """Give a push away, to be done by another driver; it counts as sent from now on, unless it was *begun*."""
@@ -139,23 +105,22 @@ class DrivenOutput(OutputPort[Any]):
         """Send the end of the stream, once."""
         if not self._over:
             self._over = True
-            self._driver.drive(self._send_end, EndOfStream())
+            self._driver.drive(self._send_end)
 
     def fail(self, error: BaseException) -> None:
         """Report that the engine broke."""
         self._fail(error)
 
-    def _send_end(self, mark: EndOfStream, probe: bool) -> None:
+    def _send_end(self, probe: bool) -> None:
         # Ended as soon as it was sent, not when it has come through: it may be held up behind a suspended slet, and
-        # whoever is connected meanwhile has to be told.
+        # those that are connected meanwhile have to learn of it.
         try:
-            self._send(("control", mark), probe)
+            self._send("control", EndOfStream(), probe)
         finally:
             self._ended(self.spec.name)
 
     # The entry is read only after the safe point: the port may have been bound anew while its driver was parked.
-    def _send(self, sent: tuple[Way, Any], probe: bool) -> None:
-        way, payload = sent
+    def _send(self, way: Way, payload: Any, probe: bool) -> None:
         # Here, where one thread at a time is: a slet may push from several.
         self.rows += items_of(way, payload)
         getattr(self.entry.probe if probe else self.entry, way)(payload)
@@ -322,12 +287,11 @@ class PulledInput(InputPort[Any]):
         for entry in entries:
             if type(entry) is not Packet:
                 items.append(entry)
-            elif entry.kind is Kind.BATCH:
-                items.extend(to_items(entry.payload, self.spec.type.item))
-            elif entry.kind is Kind.PROBE:
-                items.append(entry.payload)
-            else:
+            elif entry.way == "control":
                 self._control(entry.payload, items)
+            else:
+                batched = entry.way == "push_batch"
+                items += to_items(entry.payload, self.spec.type.item) if batched else [entry.payload]
         return items
 
     def _control(self, mark: Punctuation | EndOfStream, items: list[Any]) -> None:

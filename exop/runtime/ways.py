@@ -74,7 +74,7 @@ def _link(component: Component, port: PortSpec, call: Callable[[Any], Any], to: 
     result, tally = component.spec.results[port.name], component.metrics.tallies[port.name]
     pauses = any(one.name == OUT and one.type.pauses for one in component.spec.outputs)
 
-    def resend(found: Any) -> None:
+    def resend(found: Any) -> None:  # late: it compiles what follows
         sender(result, to, tally, batches=False)[0](found)
 
     return Link(

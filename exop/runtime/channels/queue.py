@@ -9,18 +9,21 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from exop.errors import MeshError
 from exop.model.items import EndOfStream, Punctuation
 from exop.runtime.channel import Channel, Outlet
-from exop.runtime.convert import Kind, Packet, cut, items_of, plain, weight
+from exop.runtime.convert import cut, weight
 from exop.runtime.drivers.base import Driver, Signal, current_driver
-from exop.runtime.entry import NOWHERE, Entry, Unwind, Way, Work, fan_out
+from exop.runtime.entry import NOWHERE, Entry, Packet, Unwind, Way, Work, fan_out, items_of, unpacked
 from exop.runtime.metrics import Flow
 
 #: The number of entries beyond its capacity that a channel may hold because a driver would wait for itself.
 SPILL = 1_000_000
+#: The kinds of entries in the form of `capture`.
+KINDS: Final[Mapping[Way, str]] = {"push": "item", "push_batch": "batch", "control": "control"}
+_WAYS: Final[Mapping[str, Way]] = {kind: way for way, kind in KINDS.items()}
 #: Held while a driver checks whether drivers would wait for room in a circle, and notes that it waits.
 _WAITING = threading.Lock()
 
@@ -184,7 +187,7 @@ class QueueChannel(Buffered):
                 worker.wake()
 
         def push_probe(item: Any) -> None:
-            push(Packet(Kind.PROBE, item, *_moments()))
+            push(Packet("push", item, *_moments()))
 
         def push_batch(batch: Any, moments: tuple[float, float] = (0.0, 0.0)) -> None:
             size = weight(batch)
@@ -193,7 +196,7 @@ class QueueChannel(Buffered):
             if entries and len(entries) + self._extra + size > capacity:
                 self._wait_for_room(size)
             self._lighten(1 - size)
-            append_now(Packet(Kind.BATCH, batch, *moments))
+            append_now(Packet("push_batch", batch, *moments))
 
         def append_now(packet: Packet) -> None:
             append(packet)
@@ -204,13 +207,13 @@ class QueueChannel(Buffered):
         def control(mark: Punctuation | EndOfStream) -> None:
             if isinstance(mark, Punctuation) and len(entries) + self._extra >= capacity:
                 self._wait_for_room()
-            append_now(Packet(Kind.CONTROL, mark))
+            append_now(Packet("control", mark))
 
         leading = partial(Entry, control=control, store=self._store, behind=self._behind)
         return leading(push, push_batch, probe=leading(push_probe, lambda batch: push_batch(batch, _moments())))
 
     def _store(self, way: Way, payload: Any) -> None:
-        self.restore({"entries": [({"push": "item", "push_batch": "batch"}.get(way, "control"), payload)]})
+        self._put(self.entries.extend, [(KINDS.get(way, "control"), payload)])
 
     @property
     def depth(self) -> int:
@@ -266,35 +269,36 @@ class QueueChannel(Buffered):
         return self.worker is driver and (driver.only is None or self in driver.only)
 
     def _deliver_packet(self, driver: Driver, packet: Packet, *, probe: bool) -> None:
-        if packet.kind is Kind.CONTROL:
+        if packet.way == "control":
             self.marks += 1
             self._let_in()
             self.deliver.control(packet.payload)
             return
-        size = items_of(packet)
+        size = items_of(packet.way, packet.payload)
         self._lighten(size - 1)
         self._let_in()
         self.taken += size
         if packet.stored:
             self.waits.append(time.perf_counter() - packet.stored)
-        way = self.deliver
+        entry = self.deliver
         if probe or packet.stored:
-            driver.origin, way = packet.origin, way.probe
-        if packet.kind is Kind.BATCH:
+            driver.origin, entry = packet.origin, entry.probe
+        if packet.way == "push_batch":
             self._apart += size
             driver.rows += size
-            way.push_batch(packet.payload)
+            entry.push_batch(packet.payload)
         else:
             driver.count += 1
-            way.uncounted(packet.payload)
+            entry.uncounted(packet.payload)
 
     def _back(self, driver: Driver, entry: Any, error: BaseException) -> Unwind:
         """Put back an entry that a defect has kept from being delivered."""
-        (kind, payload), size = plain(entry), items_of(entry)
+        way, payload = unpacked(entry)
+        size = items_of(way, payload)
         unwound = driver.unwinding(error, Work(NOWHERE, "push", payload))
         self.taken -= size
-        self.marks -= kind == "control"
-        if kind == "batch":
+        self.marks -= way == "control"
+        if way == "push_batch":
             self._lighten(1 - size)
             self._apart -= size
             if self.deliver.tally is not None:
@@ -307,15 +311,15 @@ class QueueChannel(Buffered):
         found: list[Any] = []
         while most > 0 and self.entries:
             entry = self.entries.popleft()
-            packed = type(entry) is Packet
-            if packed and entry.kind is Kind.CONTROL:
+            way, _ = unpacked(entry)
+            if way == "control":
                 if found:
                     self.entries.appendleft(entry)
                 else:
                     self.marks += 1
                     found.append(entry)
                 break
-            size = self._cut(entry, most) if packed and entry.kind is Kind.BATCH else 1
+            size = self._cut(entry, most) if way == "push_batch" else 1
             most -= size
             self.taken += size
             found.append(entry)
@@ -328,18 +332,18 @@ class QueueChannel(Buffered):
         batch, size = packet.payload, weight(packet.payload)
         if size > most:
             packet.payload, rest = cut(batch, 0, most), cut(batch, most, size)
-            self.entries.appendleft(Packet(Kind.BATCH, rest, packet.origin, packet.stored))
+            self.entries.appendleft(Packet("push_batch", rest, packet.origin, packet.stored))
         self._lighten(most if size > most else size - 1)
         return min(size, most)
 
     def metrics(self) -> dict[str, int | float | str]:
         """Return depth and capacity, the items that have entered, and those that were dropped."""
-        items = self.taken + self.dropped + sum(map(items_of, list(self.entries)))
+        items = self.taken + self.dropped + sum(items_of(*unpacked(entry)) for entry in list(self.entries))
         return {"depth": self.depth, "capacity": self.capacity, "items": items, "dropped": self.dropped}
 
     def capture(self) -> Mapping[str, Any]:
         """Return the entries, each with its kind (`item`, `batch`, `control`), the counts, and whether it is left."""
-        entries = [plain(entry) for entry in list(self.entries)]
+        entries = [(KINDS[way], payload) for way, payload in map(unpacked, list(self.entries))]
         return {"entries": entries, "left": self.left, "taken": self.taken, "dropped": self.dropped}
 
     def restore(self, held: Mapping[str, Any]) -> None:
@@ -359,7 +363,7 @@ class QueueChannel(Buffered):
         for place, entry in enumerate(list(self.entries)):
             if type(entry) is not Packet:
                 self.entries[place] = replace(entry)
-            elif entry.kind is not Kind.CONTROL:
+            elif entry.way != "control":
                 entry.payload = replace(entry.payload)
 
     def clear(self) -> int:
@@ -367,7 +371,7 @@ class QueueChannel(Buffered):
         cleared = 0
         with suppress(IndexError):
             while True:
-                size = items_of(self.entries.popleft())
+                size = items_of(*unpacked(self.entries.popleft()))
                 self._lighten(max(size, 1) - 1)
                 cleared += size
         return cleared
@@ -379,11 +383,9 @@ class QueueChannel(Buffered):
 
     def _packed(self, entry: tuple[str, Any]) -> Any:
         kind, payload = entry
-        if kind == "item":
-            return payload
         if kind == "batch":
             self._lighten(1 - weight(payload))
-        return Packet(Kind.BATCH if kind == "batch" else Kind.CONTROL, payload)
+        return payload if kind == "item" else Packet(_WAYS[kind], payload)
 
     def _lighten(self, items: int) -> None:
         with self._lock:

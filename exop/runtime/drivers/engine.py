@@ -6,14 +6,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from exop.errors import ChannelClosed
 from exop.runtime.drivers.base import Driver, Halted, acting_as
 from exop.runtime.entry import Work
 
-#: A function that sends a payload: called with it, and with whether to use the instrumented path.
-Send = Callable[[Any, bool], None]
+#: Sends a payload; called with whether to use the instrumented path.
+Send = Callable[[bool], None]
 #: Makes the work for another driver out of a push; called with whether the push was begun.
 Pending = Callable[[bool], Work]
 
@@ -46,7 +45,7 @@ class EngineDriver(Driver):
             self._started = True
             self.open()
 
-    def drive(self, send: Send, payload: Any, *, work: Pending | None = None) -> None:
+    def drive(self, send: Send, work: Pending | None = None) -> None:
         """Carry out one push of the slet, behind a safe point; *work* serves a successor that takes it over there.
 
         Raises:
@@ -63,7 +62,7 @@ class EngineDriver(Driver):
                 self.count += 1
                 if probe:
                     self.origin = time.perf_counter()
-                send(payload, probe)
+                send(probe)
             except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
                 self.unwound(error, work(True) if work is not None else None)
             finally:

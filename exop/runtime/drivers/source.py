@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Literal, NoReturn
 
 from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream
 from exop.runtime.drivers.base import Driver, Halted, be_driver
-from exop.runtime.entry import NOWHERE, Entry, Unwind, Way, Work, items_of
+from exop.runtime.entry import NOWHERE, Entry, Step, Way, Work, in_order, items_of
 from exop.runtime.metrics import Flow
 
 Yields = Literal["items", "mixed", "batches"]
@@ -126,7 +126,7 @@ class SourceDriver(ThreadDriver):
         iterate: Makes the iterator; called again when a broken source is resumed (its memento holds the position).
         broken: Decides what happens when the iterator raises.
         finish: Sends the end of the stream.
-        flush: Sends what the slet pushed to further output ports between two items; `None` if it has none.
+        unsent: Returns what the slet pushed to further output ports between two items; `None` if it has none.
         form: The slet yields single items, items mixed with control items, or batches (lists or record batches).
         pulls: The slet takes its items from queues.
 
@@ -142,7 +142,7 @@ class SourceDriver(ThreadDriver):
         broken: Broken,
         finish: Callable[[], None],
         *,
-        flush: Callable[[], None] | None = None,
+        unsent: Callable[[], Iterable[Step]] | None = None,
         form: Yields = "items",
         pulls: bool = False,
     ) -> None:
@@ -153,9 +153,9 @@ class SourceDriver(ThreadDriver):
         self._iterate = iterate
         self._broken = broken
         self._finish = finish
-        self._flush = flush
+        self._unsent = unsent
         self._batches = form == "batches"
-        self._plain = form == "items" and flush is None
+        self._plain = form == "items" and unsent is None
         self._pulls = pulls
         self.flow = Flow(partial(getattr, self, "count"))
 
@@ -286,16 +286,11 @@ class SourceDriver(ThreadDriver):
         entry = self.entry.probe if probe else self.entry
         self.origin = time.perf_counter() if probe else self.origin
         way = self._way(item)
-        if self._flush:
-            try:
-                self._flush()
-            except Unwind as unwound:
-                if item is not None:
-                    self.rows += items_of(way, item)
-                    unwound.then(entry, way, [item])
-                raise
         if item is not None:
             self.rows += items_of(way, item)
+        if self._unsent is not None:
+            in_order([*self._unsent(), *([(entry, way, item)] if item is not None else ())])
+        elif item is not None:
             getattr(entry, way)(item)
 
     def _way(self, item: Any) -> Way:

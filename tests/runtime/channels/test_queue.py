@@ -7,8 +7,8 @@ from exop.errors import MeshError
 from exop.model.items import Batch, EndOfStream, Punctuation
 from exop.runtime.channels import queue as module
 from exop.runtime.channels.queue import QueueChannel
-from exop.runtime.convert import Kind, Packet
 from exop.runtime.drivers.worker import Worker
+from exop.runtime.entry import Packet
 from tests.rig import Gate, eventually, threads_leave
 from tests.runtime.rig import Log, driven, finished, joined
 
@@ -265,7 +265,7 @@ def test_taking_cuts_batches_and_stops_before_control_items():
     entry.control(Punctuation(4))
     entry.push(5)
     (first,) = queue.take(2)
-    assert (first.kind, first.payload) == (Kind.BATCH, [1, 2])
+    assert (first.way, first.payload) == ("push_batch", [1, 2])
     assert queue.depth == 4
     rest = queue.take(10)
     assert [rest[0].payload, rest[1]] == [[3], 4]
@@ -304,7 +304,7 @@ def test_what_waits_is_captured_as_plain_data_and_restored_in_order(workers):
     entry = joined(queue, Log())
     entry.push_batch(Batch([1, 2]))
     entry.control(EndOfStream())
-    queue.entries.append(Packet(Kind.PROBE, 3, 1.0, 1.0))
+    queue.entries.append(Packet("push", 3, 1.0, 1.0))
     held = queue.capture()
     assert held["entries"] == [("batch", [1, 2]), ("control", EndOfStream()), ("item", 3)]
     assert not held["left"]

@@ -411,5 +411,5 @@ def test_a_push_that_was_halted_at_its_safe_point_is_not_handed_over():
     driver = EngineDriver("halted", lambda: None)
     driver.halt()
     with pytest.raises(Halted):
-        driver.drive(lambda payload, probe: None, 1, work=lambda begun: Work(NOWHERE, "push", 1))
+        driver.drive(lambda probe: None, lambda begun: Work(NOWHERE, "push", 1))
     assert driver.surrender() == []
