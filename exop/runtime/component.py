@@ -171,7 +171,7 @@ class Component(Living):
     def begin(self) -> None:
         """Let the slet drive, if it does: everything is open and bound."""
         if isinstance(self.driver, (ThreadDriver, EngineDriver)) and (self.driver.filled or not self.over):
-            self.driver.begin()
+            self.driver.start()
             if self.tie is not None:
                 self.tie.begin()
 

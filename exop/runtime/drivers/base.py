@@ -237,14 +237,20 @@ class Driver:
             self._catch_up()
 
     def _park(self) -> None:
-        while self._closers and not (self.halting or self.retired):  # a suspended driver leaves all the same
+        while self._shut:
             self.parked = True
             self.rest()
-            self._signal.wait()
-            self.parked = False
-            self.busy = True
+            self._wait_shut()
+            self.parked, self.busy = False, True
         if self.halting:
             raise Halted
+
+    @property
+    def _shut(self) -> bool:
+        return self._closers > 0 and not (self.halting or self.retired)  # a suspended driver leaves all the same
+
+    def _wait_shut(self) -> None:
+        self._signal.wait()
 
     def rest(self) -> None:
         """Note that nothing is under way, and notify the watchers."""

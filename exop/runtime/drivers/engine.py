@@ -39,7 +39,7 @@ class EngineDriver(Driver):
         self._started = self._over = self._prompted = False
         self.close()
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Let the slet push; called once everything is open."""
         if not self._started:
             self._started = True

@@ -11,8 +11,9 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from exop.runtime.drivers.base import Signal
@@ -72,18 +73,18 @@ class Pool:
         """Whether workers wait for their turn."""
         return bool(self._due)
 
-    def enlist(self) -> None:
-        """Count a worker that begins. As long as there is one, there are a thread that runs workers and the monitor.
+    def enlist(self, *, back: bool = False) -> None:
+        """Count a worker that begins, or comes *back*; while there is one, so are the monitor and a thread for workers.
+
+        A worker that comes back is counted in any case. Where the system has no more threads, the monitor, or else the
+        next worker that is scheduled, starts one later.
 
         Raises:
             RuntimeError: the system has no more threads; the worker is not counted.
         """
         with self._lock:
-            if not self._monitored:
-                threading.Thread(target=self._monitor, name="exop pool monitor", daemon=True).start()
-                self._monitored = True
             self._users += 1
-            if not self._seats and not self._start(idle=True):
+            if not self._has_threads() and not back:
                 self._users -= 1
                 self._backlog.set()
                 raise RuntimeError("can't start new thread")
@@ -103,7 +104,8 @@ class Pool:
                 return
             worker.scheduled = True
             self._due.append(worker)
-            self._staff()
+            if self._monitored or self._has_threads():
+                self._staff()
 
     @contextmanager
     def away(self, worker: Worker) -> Iterator[None]:
@@ -121,6 +123,11 @@ class Pool:
                 self._claim(seat)
 
     # The methods below are called with the lock held, but for those that a thread runs.
+
+    def _has_threads(self) -> bool:
+        """Whether there are the monitor and a thread; starts them if it can."""
+        self._monitored = self._monitored or _started(self._monitor, "exop pool monitor")
+        return self._monitored and (bool(self._seats) or self._start(idle=True))
 
     def _send_home(self) -> None:
         while self._idle:
@@ -160,9 +167,7 @@ class Pool:
     def _start(self, *, idle: bool = False) -> bool:
         """Start a thread; `False` if the system has no more."""
         seat = Seat(counts=not idle)
-        try:
-            threading.Thread(target=self._run, args=(seat,), name="exop worker", daemon=True).start()
-        except RuntimeError:
+        if not _started(partial(self._run, seat), "exop worker"):
             return False
         self._seats.add(seat)
         if idle:
@@ -242,6 +247,14 @@ class Pool:
         else:
             seat.count = count
             worker.yield_soon()
+
+
+def _started(run: Callable[[], None], name: str) -> bool:
+    try:
+        threading.Thread(target=run, name=name, daemon=True).start()
+    except RuntimeError:
+        return False
+    return True
 
 
 #: The pool of the process.

@@ -44,10 +44,6 @@ class ThreadDriver(Driver):
             self._thread = threading.Thread(target=self._main, name=f"exop {self.name}", daemon=True)
             self._thread.start()
 
-    def begin(self) -> None:
-        """Begin to drive the slet: everything is open and bound."""
-        self.start()
-
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the thread has left; `False` when it has not within *timeout* seconds."""
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -59,14 +55,17 @@ class ThreadDriver(Driver):
         super().prompt()
         with self._flags:
             if self.left and not self.halting:
-                name, arguments = f"exop {self.name} (back)", (lambda: None, self._thread)
-                thread = threading.Thread(target=self._main, args=arguments, name=name, daemon=True)
-                thread.start()
-                self._thread, self.left = thread, False
+                self._come_back()
 
     def run(self) -> None:
         """Push until there is nothing more to push."""
         raise NotImplementedError
+
+    def _come_back(self) -> None:
+        name, arguments = f"exop {self.name} (back)", (lambda: None, self._thread)
+        thread = threading.Thread(target=self._main, args=arguments, name=name, daemon=True)
+        thread.start()
+        self._thread, self.left = thread, False
 
     def _main(self, run: Callable[[], None] | None = None, before: threading.Thread | None = None) -> None:
         if before is not None:
@@ -183,9 +182,7 @@ class SourceDriver(ThreadDriver):
 
     def iterate_anew(self) -> None:
         """Iterate the slet anew, from its memento, behind what it has yielded; the driver is parked outside of it."""
-        with self._flags:
-            self.anew = self.attention = True
-        self._signal.set()
+        self._request("anew")
 
     def surrender(self) -> list[Work]:
         """Give away the item that was yielded and is not pushed yet."""

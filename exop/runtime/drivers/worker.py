@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from exop.runtime.drivers.base import Driver, Halted, be_driver, current_driver
+from exop.runtime.drivers.base import Halted, be_driver, current_driver
 from exop.runtime.drivers.pool import POOL, Pool, Seat
 from exop.runtime.drivers.source import ThreadDriver
 from exop.runtime.entry import Wait, Work
@@ -94,16 +94,10 @@ class Worker(ThreadDriver):
         if self.alive and not self.sleeping:
             self._pool.schedule(self)
 
-    def prompt(self) -> None:
-        """Make the worker look into its inlets; one that has left comes back for that."""
-        Driver.prompt(self)
-        with self._flags:
-            back = self.left and not self.halting
-            if back:
-                self._pool.enlist()
-                self.left = False
-        if back:
-            self.notify()
+    def _come_back(self) -> None:
+        self.left = False
+        self._pool.enlist(back=True)
+        self._pool.schedule(self)
 
     def wait_for(self, ready: Callable[[], Any], timeout: float | None = None) -> None:
         """Wait inside an item; another worker has the thread's slot meanwhile."""
@@ -205,20 +199,16 @@ class Worker(ThreadDriver):
             if not self._closers:
                 self.rest()
                 raise Yielded(again=True)
-        while self._closers and not (self.halting or self.retired):
-            self.parked = True
-            self.rest()
-            if self._closers and not (self.halting or self.retired):  # `rest` may have opened it
-                raise Yielded(again=False)
-            self.parked, self.busy = False, True
-        if self.halting:
-            raise Halted
-        full = self._full
-        while full:
-            if full[0].keeps_out(self):
+        super()._park()
+        while self._full:
+            if self._full[0].keeps_out(self):
                 self.rest()
                 raise Yielded(again=False)
-            del full[0]
+            del self._full[0]
+
+    def _wait_shut(self) -> None:
+        if self._shut:  # `rest` may have opened it
+            raise Yielded(again=False)
 
     def _quit(self) -> None:
         self._pool.dismiss()

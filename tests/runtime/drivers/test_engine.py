@@ -395,7 +395,7 @@ def test_much_work_that_comes_for_an_engine_at_once_takes_one_thread():
 
     with threads_leave():
         driver = Looking("crowded", lambda: None)
-        driver.begin()
+        driver.start()
         with driver._turn:
             for _ in range(50):
                 driver.prompt()

@@ -279,6 +279,26 @@ def test_a_worker_that_gets_no_thread_at_all_says_so_when_it_is_started(threads)
         worker.halt()
 
 
+def test_work_for_a_worker_that_has_left_waits_for_a_thread(threads):
+    """Handing it over does not fail where the system has no thread; it is done with the next turn of any worker."""
+    pool, log = Pool(1), Log()
+    back, other = (Worker(name, pool) for name in ("back", "other"))
+    with threads_leave():
+        back.serve(())
+        back.start()
+        back.end()
+        eventually(lambda: back.left and not pool._monitored)
+        back.inlets.runner = lambda place: back
+        threads.append("can't start new thread")
+        back.inlets.post([Work(log.entry, "push", 1)])
+        assert not back.left
+        assert log.seen == []
+        threads.clear()
+        other.start()
+        eventually(lambda: log.seen == [1])
+        other.halt()
+
+
 @settings(
     max_examples=25,
     deadline=None,
