@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from weakref import WeakKeyDictionary
 
+from exop.errors import StateError
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.mesh import ChannelSpec
 from exop.model.ports import PortType
 from exop.model.settings import Setting, configured
 from exop.model.signature import read_settings
-from exop.runtime.entry import Entry, fan_out
+from exop.runtime.entry import Entry, Work, fan_out
 
 if TYPE_CHECKING:
     from exop.runtime.lines import ChannelWatch
@@ -154,14 +155,57 @@ class DirectChannel(Channel):
         return fan_out([outlet.entry for outlet in outlets])
 
 
+class KeepingChannel(Channel):
+    """The base of kinds that keep what passes, and pass it on."""
+
+    refuses_whole: ClassVar[bool] = True
+
+    def entry(self, outlets: Sequence[Outlet]) -> Entry:
+        """Keep, then pass on."""
+        deliver = fan_out([outlet.entry for outlet in outlets])
+        entry = self._passing(deliver)
+        entry.probe = self._passing(deliver.probe)
+        return entry
+
+    @abstractmethod
+    def _keep(self, batch: Any) -> None:
+        """Keep a batch, or nothing of it if it raises."""
+
+    def _wait(self, problem: StateError, work: Work) -> None:
+        """Wait when the disk does not take the items of *work*."""
+        raise problem
+
+    def _passing(self, deliver: Entry) -> Entry:
+        keep = self._keep
+
+        def push(item: Any) -> None:
+            try:
+                keep([item])
+            except StateError as problem:
+                self._wait(problem, Work(entry, "push", item))
+            deliver.push(item)
+
+        def push_batch(batch: Any) -> None:
+            try:
+                keep(batch)
+            except StateError as problem:
+                self._wait(problem, Work(entry, "push_batch", batch))
+            deliver.push_batch(batch)
+
+        entry = Entry(push, push_batch, deliver.control)
+        return entry
+
+
 class ControlMerge:
     """Control items of several producers: the minimum of their punctuations, and the end when all have ended.
 
     There is one wherever connections meet; it keeps its state when the wiring is compiled anew.
     """
 
+    __slots__ = ("_done", "_ended", "_expected", "_lock", "_outbox", "_relaying", "_sent", "_times")
+
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._expected: set[str] = set()
         self._times: dict[str, float] = {}
         self._ended: set[str] = set()
@@ -186,9 +230,15 @@ class ControlMerge:
             self._ended.update(producers)
 
     def take_due(self) -> list[Punctuation | EndOfStream]:
-        """Return the control items that are due because a producer has left."""
+        """Return the control items that are due: because a producer has left, say."""
         with self._lock:
-            return self._due()
+            found = self._next(self._expected, self._ended)
+            for mark in found:
+                if isinstance(mark, EndOfStream):
+                    self._done = True
+                else:
+                    self._sent = mark.time
+            return found
 
     def forget(self) -> None:
         """Forget producers that have left: one that returns under the same name begins anew."""
@@ -211,7 +261,11 @@ class ControlMerge:
     def on(self, producer: str, mark: Punctuation | EndOfStream) -> list[Punctuation | EndOfStream]:
         """Return the control items that are due after *producer* has sent *mark*."""
         with self._lock:
-            return self._on(producer, mark)
+            if isinstance(mark, EndOfStream):
+                self._ended.add(producer)
+            else:
+                self._times[producer] = max(self._times.get(producer, mark.time), mark.time)
+            return self.take_due()
 
     def relay(
         self, producer: str, mark: Punctuation | EndOfStream, send: Callable[[Punctuation | EndOfStream], None]
@@ -221,7 +275,7 @@ class ControlMerge:
         A thread that is already sending sends for the others too, so that no thread waits here.
         """
         with self._lock:
-            self._outbox.extend(self._on(producer, mark))
+            self._outbox.extend(self.on(producer, mark))
             if self._relaying:
                 return
             self._relaying = True
@@ -254,33 +308,12 @@ class ControlMerge:
                 "outbox": list(self._outbox),
             }
 
-    @staticmethod
-    def captured(merges: Mapping[str, ControlMerge]) -> dict[str, dict[str, Any]]:
-        """The same of several."""
-        return {name: merge.capture() for name, merge in merges.items()}
-
     def restore(self, held: Mapping[str, Any]) -> None:
         """Take back the result of `capture`; the expected producers stay as they are."""
         with self._lock:
             self._times, self._ended = dict(held["times"]), set(held["ended"])
             self._sent, self._done = held["sent"], held["done"]
             self._outbox = list(held["outbox"])
-
-    def _on(self, producer: str, mark: Punctuation | EndOfStream) -> list[Punctuation | EndOfStream]:
-        if isinstance(mark, EndOfStream):
-            self._ended.add(producer)
-        else:
-            self._times[producer] = max(self._times.get(producer, mark.time), mark.time)
-        return self._due()
-
-    def _due(self) -> list[Punctuation | EndOfStream]:
-        found = self._next(self._expected, self._ended)
-        for mark in found:
-            if isinstance(mark, EndOfStream):
-                self._done = True
-            else:
-                self._sent = mark.time
-        return found
 
     def _next(self, expected: set[str], ended: set[str]) -> list[Punctuation | EndOfStream]:
         if self._done or not expected:

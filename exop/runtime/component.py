@@ -56,6 +56,9 @@ class Component(Living):
         watch: Tests the items while settings are pending; `None` when there are none.
     """
 
+    # An instance with more than 30 attributes in its dictionary does not share the keys with the others.
+    __slots__ = ("calls", "ended", "merge", "metrics", "outputs", "pulled", "state", "to", "tried", "trouble")
+
     runner: Driver | None = None
     pusher: Driver | None = None
     tap: Tap | None = None

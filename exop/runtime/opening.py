@@ -44,6 +44,8 @@ class Living(Owner):
         stuck: It has failed in a call beside its items, and lets nothing in until it is resumed or replaced.
     """
 
+    __slots__ = ("_changed", "_going_on", "_turn", "node", "spec", "status", "user")
+
     # Defaults that most slets never change stand at the class: thousands of idle slets are small then.
     instance: Any = None
     driver: Driver | None = None

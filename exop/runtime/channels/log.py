@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from exop.errors import ExopError, MeshError, StateError, StoredStateError
+from exop.errors import MeshError, StateError, StoredStateError
 from exop.logs import logger
 from exop.model.items import EndOfStream, Punctuation
-from exop.runtime.channel import Channel, Outlet
+from exop.runtime.channel import KeepingChannel
 from exop.runtime.convert import to_items
 from exop.runtime.drivers.base import current_driver
-from exop.runtime.entry import Control, Entry, Push, Unwind, Way, Work, fan_out
+from exop.runtime.entry import Entry, Unwind, Work
 from exop.runtime.log.memory import Fsync, OffsetLog, Retention
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ KEPT = 100_000
 AGAIN = 1.0
 
 
-class LogChannel(Channel):
+class LogChannel(KeepingChannel):
     """Passes items on and keeps them under offsets: on disk at `path`, or in the state directory; else in memory.
 
     `keep` (items, or "all") and `seconds` are the least that is kept, `size` (bytes on disk) is the most; `segment` and
@@ -38,7 +38,6 @@ class LogChannel(Channel):
     """
 
     kind: ClassVar[str] = "log"
-    refuses_whole: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -80,13 +79,6 @@ class LogChannel(Channel):
         """Close the files."""
         if self._disk is not None:
             self._disk.close()
-
-    def entry(self, outlets: Sequence[Outlet]) -> Entry:
-        """Append, then pass on."""
-        deliver = fan_out([outlet.entry for outlet in outlets])
-        entry = self._way(deliver)
-        entry.probe = self._way(deliver.probe)
-        return entry
 
     def kept_for(self, port: str) -> list[Any]:
         """Return the content, if `replay` is set."""
@@ -142,7 +134,7 @@ class LogChannel(Channel):
         if self._disk is None:
             self._log = log = OffsetLog()
             log.begin_at(end - len(held["items"]))
-            self._append(held["items"])
+            self._keep(held["items"])
             return
         problem = None
         if not self._disk.start <= end <= self._disk.end:
@@ -182,25 +174,19 @@ class LogChannel(Channel):
             self._disk.settle(self._captured, self._given_up)
             self._disk.trim(self._given_up)
 
-    def _way(self, after: Entry) -> Entry:
-        def push(item: Any) -> None:
-            try:
-                self._append([item])
-            except StateError as problem:
-                self._wait(problem, entry, "push", item)
-            after.push(item)
+    def _passing(self, deliver: Entry) -> Entry:
+        entry = super()._passing(deliver)
 
-        def push_batch(batch: Any) -> None:
-            try:
-                self._append(batch)
-            except StateError as problem:
-                self._wait(problem, entry, "push_batch", batch)
-            after.push_batch(batch)
+        def control(mark: Punctuation | EndOfStream) -> None:
+            if self._recovery is not None and isinstance(mark, EndOfStream):
+                self._recovery.leave()  # rows that did not come again after the crash are no part of the stream
+                self._recovery = None
+            deliver.control(mark)
 
-        entry = Entry(push, push_batch, self._ending(after.control))
+        entry.control = control
         return entry
 
-    def _append(self, batch: Any) -> None:
+    def _keep(self, batch: Any) -> None:
         if self._recovery is None:
             self._log.append(batch)
         else:
@@ -234,16 +220,7 @@ class LogChannel(Channel):
         if before > log.start and (keep.items is not None or keep.seconds is not None):
             log.trim(before)
 
-    def _ending(self, control: Control) -> Push:
-        def end(mark: Punctuation | EndOfStream) -> None:
-            if self._recovery is not None and isinstance(mark, EndOfStream):
-                self._recovery.leave()  # rows that did not come again after the crash are no part of the stream
-                self._recovery = None
-            control(mark)
-
-        return end
-
-    def _wait(self, problem: ExopError, entry: Entry, way: Way, payload: Any) -> None:
+    def _wait(self, problem: StateError, work: Work) -> None:
         """Let the pusher wait at its safe point, and try again; raise *problem* where there is no driver."""
         driver = current_driver()
         if driver is None:
@@ -252,4 +229,4 @@ class LogChannel(Channel):
             logger("exop.log").error("the stream waits for its log", channel=self.name, problem=str(problem))
         self.trouble = str(problem)
         driver.told()
-        raise Unwind(self.trouble, lambda: False, Work(entry, way, payload), patience=AGAIN)
+        raise Unwind(self.trouble, lambda: False, work, patience=AGAIN)

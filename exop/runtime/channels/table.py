@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from exop.errors import MeshError
-from exop.runtime.channel import Channel, Outlet, PullMode
+from exop.runtime.channel import KeepingChannel, PullMode
 from exop.runtime.convert import to_items
-from exop.runtime.entry import Entry, fan_out
 
 
 def key_reader(fields: str | Sequence[str] | None) -> Callable[[Any], Any]:
@@ -28,7 +27,7 @@ def _field(item: Any, name: str) -> Any:
     return item[int(name)] if name.isdigit() else getattr(item, name)
 
 
-class LatchChannel(Channel):
+class LatchChannel(KeepingChannel):
     """Passes every item on and keeps the last one per `key` (a field, several, or none: one for all).
 
     A port that connects later receives the content first (`replay=True`); a pull reads it.
@@ -40,7 +39,6 @@ class LatchChannel(Channel):
 
     kind: ClassVar[str] = "latch"
     pull_mode: ClassVar[PullMode] = "read"
-    refuses_whole: ClassVar[bool] = True
 
     def __init__(self, name: str, *, key: str | list[str] | None = None, replay: bool = True) -> None:
         super().__init__(name)
@@ -49,13 +47,6 @@ class LatchChannel(Channel):
         self.overwritten = 0
         self._kept: dict[Any, Any] = {}
         self._lock = threading.RLock()
-
-    def entry(self, outlets: Sequence[Outlet]) -> Entry:
-        """Store, then pass on."""
-        deliver = fan_out([outlet.entry for outlet in outlets])
-        entry = self._storing(deliver)
-        entry.probe = self._storing(deliver.probe)
-        return entry
 
     def kept_for(self, port: str) -> list[Any]:
         """Return the content, if `replay` is set."""
@@ -85,7 +76,7 @@ class LatchChannel(Channel):
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Store the items again."""
-        self._store(held["items"])
+        self._keep(held["items"])
         self.overwritten = held.get("overwritten", 0)
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
@@ -93,22 +84,10 @@ class LatchChannel(Channel):
         with self._lock:
             items = [replace(item) for item in self._kept.values()]
             self._kept.clear()
-            self._store(items)
+            self._keep(items)
 
-    def _storing(self, deliver: Entry) -> Entry:
-        store = self._store
-
-        def push(item: Any) -> None:
-            store((item,))
-            deliver.push(item)
-
-        def push_batch(batch: Any) -> None:
-            store(to_items(batch))
-            deliver.push_batch(batch)
-
-        return Entry(push, push_batch, deliver.control)
-
-    def _store(self, items: Collection[Any]) -> None:
+    def _keep(self, batch: Any) -> None:
+        items = to_items(batch)
         keyed = {self._key(item): item for item in items}  # first: an item without a key changes nothing
         with self._lock:
             before = len(self._kept)
@@ -185,9 +164,12 @@ class TableChannel(LatchChannel):
                 index.clear()
             super().exchange(replace)
 
-    def _store(self, items: Collection[Any]) -> None:
+    def _keep(self, batch: Any) -> None:
         # First: an item that lacks a field, or has one that cannot be a key, changes nothing.
-        read = [(item, self._key(item), [(f, reader(item)) for f, reader in self._readers.items()]) for item in items]
+        read = [
+            (item, self._key(item), [(field, reader(item)) for field, reader in self._readers.items()])
+            for item in to_items(batch)
+        ]
         for _, key, fields in read:
             hash((key, *(value for _, value in fields)))
         with self._lock:

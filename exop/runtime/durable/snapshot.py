@@ -77,7 +77,7 @@ def capture(deployment: Deployment, topology: str) -> Snapshot:
             parts["memento", name] = pack(component.state, f"{application}.{name}")
     failpoint("memento-after")
     figures = figures_of(components)
-    merges = ControlMerge.captured({name: component.merge for name, component in components.items()})
+    merges = {name: component.merge.capture() for name, component in components.items()}
     held: dict[Key, Any] = {
         ("node", name): {"merge": merges[name], "figures": figures[name], **_node(component)}
         for name, component in components.items()
@@ -90,7 +90,7 @@ def capture(deployment: Deployment, topology: str) -> Snapshot:
         if id(queue) not in captured_with_ports:
             held["queue", place] = dict(queue.capture())
     if deployment.merges:
-        held |= {("merge", name): merge for name, merge in ControlMerge.captured(deployment.merges).items()}
+        held |= {("merge", name): merge.capture() for name, merge in deployment.merges.items()}
     if deployment.inlets.waiting():
         held["inlets", ""] = _work(deployment)
     parts |= encode_each(held, lambda key: f"{' '.join(key)}: what waits there", levels=DEPTH + AROUND)
