@@ -21,40 +21,21 @@ def bind_function(spec: SletSpec, state: Memento | None, settings: Mapping[str, 
     named = dict(settings) | ({spec.state[0]: state} if spec.state else {})
     if not named:
         return function
-    if not isinstance(function, types.FunctionType) or not _clonable(spec, function):
+    if not isinstance(function, types.FunctionType) or hasattr(function, "__wrapped__"):
         return functools.partial(function, **named)
-    twin = types.FunctionType(
-        function.__code__,
-        function.__globals__,
-        function.__name__,
-        None,
-        function.__closure__,
-    )
-    keywords = _parameters(function)[1]
-    twin.__kwdefaults__ = (function.__kwdefaults__ or {}) | {key: named[key] for key in named if key in keywords}
-    if spec.state and spec.state[0] not in twin.__kwdefaults__:
-        twin.__defaults__ = (state,)
+    # Read from the code: the stream stands still meanwhile, and `inspect.signature` takes fifty times as long.
+    code = function.__code__
+    positional, others = code.co_varnames[: code.co_argcount], code.co_varnames[code.co_argcount :]
+    early = spec.state is not None and spec.state[0] in positional
+    if early and named.keys().isdisjoint(positional[-1:]):  # a default is for the last parameters alone
+        return functools.partial(function, **named)
+    defaults = (state,) if early else None
+    twin = types.FunctionType(code, function.__globals__, function.__name__, defaults, function.__closure__)
+    keywords = others[: code.co_kwonlyargcount]
+    twin.__kwdefaults__ = (function.__kwdefaults__ or {}) | {key: named[key] for key in keywords if key in named}
     twin.__dict__.update(function.__dict__)
     twin.__qualname__ = function.__qualname__
     return twin
-
-
-def _clonable(spec: SletSpec, function: types.FunctionType) -> bool:
-    """Whether defaults can stand in for the state: it must be the last positional parameter."""
-    if hasattr(function, "__wrapped__"):
-        return False
-    positional, _ = _parameters(function)
-    return spec.state is None or spec.state[0] not in positional or positional[-1] == spec.state[0]
-
-
-def _parameters(function: types.FunctionType) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of the positional, and of the keyword-only parameters.
-
-    Read from the code: the stream stands still meanwhile, and `inspect.signature` takes fifty times as long.
-    """
-    code = function.__code__
-    names, until = code.co_varnames, code.co_argcount
-    return names[:until], names[until : until + code.co_kwonlyargcount]
 
 
 def atomic(call: Callable[[Any], Any], state: Memento, *, lazy: bool) -> Callable[[Any], Any]:

@@ -103,16 +103,10 @@ class LateEntry(Entry):
     __slots__ = ("_late",)
 
     def __init__(self, control: Control, late: Late, tally: Tally | None = None) -> None:
-        self.control = self.show = self.pass_on = control
-        self.place = ""
-        self.tally = tally
-        self.store = None
-        self.targets = self.behind = ()
-        self._late = late
-        if "link" not in late:
-            self.link = None
-        if "probe" not in late:
-            self.probe = self
+        super().__init__(_discard, _discard, control)
+        self.tally, self._late = tally, late
+        for name in {*late, "uncounted"}:
+            delattr(self, name)
 
     def __getattr__(self, name: str) -> Any:
         """Compile a way; no other attribute is missing."""

@@ -51,33 +51,35 @@ class Link:
     metrics: ComponentMetrics
     tally: Tally
     anchor: Entry
-    item: Any = dict
+    item: Any
 
 
-def fused(first: Link, *, counted: bool) -> Push:
-    """The fused way in for one item, through *first* and the slets directly behind it.
+def fused(entry: Entry, *, counted: bool) -> Push:
+    """Compile the way in for one item, through the slet at *entry* and those directly behind it.
 
     It counts the item where the caller does not (*counted*); in both cases it counts deviations only.
     """
-    links = _chain(first)
+    links = _chain(entry)
     code = _item_code(tuple(link.result for link in links), counted=counted)
     return _made(code, links, {"tail": links[-1].to.uncounted})
 
 
-def fused_batch(first: Link) -> Push:
-    """The fused way in for a batch: through slets that give exactly one item for each, and a last one of any shape."""
-    links = _chain(first)
+def fused_batch(entry: Entry) -> Push:
+    """Compile the way in for a batch: through slets that give one item for each, and a last one of any shape."""
+    links = _chain(entry)
     whole = next((number + 1 for number, link in enumerate(links) if link.result != "one"), len(links))
     links = links[:whole]
     code = _batch_code(tuple(link.result for link in links))
-    return _made(code, links, {"tail_batch": links[-1].to.push_batch, "to_items": to_items, "item": first.item})
+    return _made(code, links, {"tail_batch": links[-1].to.push_batch, "to_items": to_items})
 
 
-def _chain(first: Link) -> list[Link]:
-    links = [first]
-    # A slet that returns nothing ends the chain, also where it has an output by which it pushes itself.
-    while len(links) < LONGEST and links[-1].result != "none" and links[-1].to.link is not None:
-        links.append(links[-1].to.link)
+def _chain(entry: Entry) -> list[Link]:
+    links: list[Link] = []
+    while len(links) < LONGEST and entry.link is not None:
+        links.append(entry.link)
+        if links[-1].result == "none":  # it may have an output all the same, by which it pushes itself
+            break
+        entry = links[-1].to
     return links
 
 
@@ -143,7 +145,7 @@ def _batch_code(shapes: tuple[Shape, ...]) -> CodeType:
     """
     lines = [
         "def push(batch):",
-        "    items = batch if isinstance(batch, list) else to_items(batch, item)",
+        "    items = batch if isinstance(batch, list) else to_items(batch, item0)",
         "    size = len(items); tally0.received += size",
     ]
     lines += [f"    metrics{n}.batches += 1" for n in range(len(shapes))]

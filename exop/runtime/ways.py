@@ -59,9 +59,9 @@ def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: E
         NOWHERE.control,
         {
             "link": lambda: _link(component, port, call, to),
-            "push": lambda: fused(_linked(entry), counted=True),
-            "uncounted": lambda: fused(_linked(entry), counted=False),
-            "push_batch": lambda: fused_batch(_linked(entry)),
+            "push": lambda: fused(entry, counted=True),
+            "uncounted": lambda: fused(entry, counted=False),
+            "push_batch": lambda: fused_batch(entry),
             **late,
         },
         component.metrics.tallies[port.name],
@@ -89,12 +89,6 @@ def _link(component: Component, port: PortSpec, call: Callable[[Any], Any], to: 
         anchor=anchor(component, port),
         item=port.type.item,
     )
-
-
-def _linked(entry: Entry) -> Link:
-    if entry.link is None:
-        raise TypeError("a plain way has a link")
-    return entry.link
 
 
 def _by_shape(component: Component, port: PortSpec, push: Push, late: Late) -> Entry:
