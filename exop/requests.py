@@ -9,13 +9,13 @@ from exop.errors import PlanError
 from exop.model.memento import Memento
 from exop.model.mesh import Mesh
 from exop.runtime.deployment import Deployment
-from exop.runtime.failure import failed_items, retry_dead_letters
+from exop.runtime.failure import retry_dead_letters
 from exop.runtime.interrupts import uninterrupted
+from exop.runtime.trouble import FailedItem, kept_item
 from exop.wiring.plan import Plan, check_seconds
 from exop.wiring.successors import capture
 
 if TYPE_CHECKING:
-    from exop.runtime.trouble import FailedItem
     from exop.wiring.applications import Applications
 
 
@@ -87,11 +87,11 @@ class Requests:
 
         `to_bytes()` of it is a file for `exop.testing.replay`.
         """
-        return failed_items(self.deployment(application), node)[0]
+        return kept_item(self.deployment(application).component(node))
 
     def dead_letters(self, application: str, node: str) -> list[FailedItem]:
         """The items of a node that were set aside (`on_error="dead-letter"`), the oldest first."""
-        return failed_items(self.deployment(application), node)[1]
+        return list(self.deployment(application).component(node).trouble.dead)
 
     @uninterrupted
     def retry_dead_letters(self, application: str, node: str) -> int:

@@ -17,17 +17,16 @@ from exop.runtime.metrics import counts_of, quantiles, total
 from exop.runtime.opening import progress
 from exop.shown import described, message, shown
 
-#: So often the counts of a component are read, until they are the same twice.
+#: The counts of a component are read until they are the same twice, at most so often.
 GLANCES = 5
 
 
 def application_status(deployment: Deployment) -> dict[str, Any]:
-    """An application: its state, how long it has run, its nodes and channels."""
-    mesh = deployment.mesh
-    change = deployment.last_change
+    """Return the status of an application: its state, how long it has run, its nodes and channels."""
+    change, present = deployment.last_change, {one.id for one in deployment.components.values()}
     return {
-        "name": mesh.name,
-        "revision": mesh.revision,
+        "name": deployment.name,
+        "revision": deployment.mesh.revision,
         "last_change": {"revision": change[0], "paused_ms": round(change[1] * 1e3, 3)} if change else None,
         "state": state_of(deployment),
         **({"opening": progress(deployment)} if deployment.started is None else {}),
@@ -41,19 +40,14 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
             name: channel_status(queue) | {"reason": deployment.reasons.get(name, "its consumer pulls")}
             for name, queue in deployment.inserted.items()
         },
-        "replaced": _replaced(deployment),
+        # A predecessor that has taken over again shows its own errors.
+        "replaced": [facts for key, facts in list(deployment.replaced.items()) if key not in present],
         "crashed": {name: described(error) for name, error in deployment.crashed()},
     }
 
 
-def _replaced(deployment: Deployment) -> list[dict[str, Any]]:
-    """The errors of slets that were replaced or removed; a predecessor that has taken over again tells of its own."""
-    present = {one.id for one in deployment.components.values()}
-    return [facts for key, facts in list(deployment.replaced.items()) if key not in present]
-
-
 def state_of(deployment: Deployment) -> str:
-    """`opening`, `running`, `finished`, `crashed`, `suspended` (a slet waits for help), `hangs` (in an item)."""
+    """Return `opening`, `running`, `finished`, `crashed`, `suspended` (a slet waits for help), `hangs` (in an item)."""
     if deployment.started is None:
         return "opening"
     if deployment.finished.is_set():
@@ -66,8 +60,8 @@ def state_of(deployment: Deployment) -> str:
 
 
 def component_status(component: Component) -> dict[str, Any]:
-    """A component: what runs, its state, settings and figures; its error and kept item if it has one."""
-    node, spec = component.node, component.spec
+    """Return the status of a component: its slet, state, settings and figures, and its failures if it has any."""
+    node, spec, trouble = component.node, component.spec, component.trouble
     found: dict[str, Any] = {
         "id": component.id,
         "slet": spec.identity,
@@ -87,19 +81,12 @@ def component_status(component: Component) -> dict[str, Any]:
         found["error"] = described(component.error)
     if component.metrics.last_error:
         found["last_error"] = component.metrics.last_error
-    kept = component.trouble.kept
-    if kept is not None:
+    if (kept := trouble.kept) is not None:
         found["kept"] = {"port": kept.port, "item": _shortened(kept.item), "traceback": kept.text}
-    hang = component.trouble.hang
-    if hang is not None:
-        found["hang"] = {
-            "seconds": round(hang.seconds, 1),
-            "items": hang.items,
-            "driver": hang.driver,
-            "stack": hang.stack,
-        }
-    dead = component.trouble.dead
-    if dead or dead.dropped:
+    if (hang := trouble.hang) is not None:
+        found["hang"] = {name: getattr(hang, name) for name in ("items", "driver", "stack")}
+        found["hang"]["seconds"] = round(hang.seconds, 1)
+    if (dead := trouble.dead) or dead.dropped:
         first = [
             {"port": one.port, "item": _shortened(one.item), "error": one.error, "traceback": one.traceback}
             for one in list(dead)[:5]
@@ -117,7 +104,7 @@ def pending_status(pending: tuple[Line, ...], watch: Watch[Any] | None) -> dict[
 
 
 def component_figures(component: Component) -> dict[str, Any]:
-    """The figures of a component: counts are exact, `sampled` names the others; the slet's own stand under `own`."""
+    """Return the figures of a component: counts are exact, `sampled` names the others; `own` has the slet's own."""
     metrics, inputs = component.metrics, component.spec.inputs
     counts = counts_of(component)
     for _ in range(GLANCES):  # its driver may have gone on in the middle of it
@@ -140,12 +127,12 @@ def component_figures(component: Component) -> dict[str, Any]:
     }
     if component.status in (State.CREATED, State.OPENING):  # nothing can be asked of it yet
         return figures
-    own = plain(component.metrics.own.ask(component))
+    own = plain(metrics.own.ask(component))
     return figures | ({"own": own} if own else {})
 
 
 def channel_status(channel: Channel) -> dict[str, Any]:
-    """A channel: its kind and figures; of a queue also how long measured items waited."""
+    """Return the kind and figures of a channel; of a queue also how long measured items waited."""
     found: dict[str, Any] = {"kind": channel.kind, **channel.metrics()}
     if isinstance(channel, Buffered):
         found["wait_ms"] = quantiles(channel.waits)
@@ -155,14 +142,12 @@ def channel_status(channel: Channel) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
+    """Return a value as JSON has it."""
     if isinstance(value, dict):
         return {message(key): plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple, set)):
         return [plain(one) for one in value]
-    return message(value)
+    return value if value is None or isinstance(value, (bool, int, float, str)) else message(value)
 
 
 def _shortened(item: Any) -> str:

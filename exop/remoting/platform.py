@@ -44,15 +44,12 @@ def serve(platform: Served) -> ControlServer:
         from exop.remoting.declare import operations
         from exop.remoting.mementos import MementoOperations
         from exop.remoting.pieces import Pieces
-        from exop.remoting.repairs import RepairOperations
         from exop.remoting.served import Operations
 
         pieces = Pieces()
         changes = ChangeOperations(platform, pieces)
         mementos = MementoOperations(platform, pieces, changes)
-        return operations(
-            Operations(platform), changes, mementos, RepairOperations(platform), BundleOperations(platform)
-        )
+        return operations(Operations(platform), changes, mementos, BundleOperations(platform))
 
     server = ControlServer(table, address, name=platform.name)
     server.start()

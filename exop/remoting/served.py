@@ -10,11 +10,15 @@ from exop.model.filter import as_filter
 from exop.remoting.declare import Request, operation
 from exop.remoting.offered import Changing
 from exop.remoting.paging import Page, PageRequest, page
+from exop.runtime.trouble import failed_item, kept_item
 
 if TYPE_CHECKING:
     from exop.registry import ServiceRegistry
     from exop.remoting.bundles import Bundled
     from exop.runtime.deployment import Deployment
+
+#: The number of dead letters that are listed.
+LISTED = 100
 
 
 class Served(Changing, Protocol):
@@ -30,6 +34,7 @@ class Served(Changing, Protocol):
     def remove(self, application: str, timeout: float = 5.0) -> bool: ...
     def load(self, folder: str) -> str: ...
     def deployment(self, application: str) -> Deployment: ...
+    def retry_dead_letters(self, application: str, node: str) -> int: ...
     @property
     def bundles(self) -> Bundled: ...
 
@@ -45,6 +50,14 @@ class OfNode(Request, frozen=True):
 
     application: str
     node: str
+
+
+class OneFailedItem(Request, frozen=True):
+    """Names a failed item: a dead letter by its number from 1, or the kept item."""
+
+    application: str
+    node: str
+    dead_letter: int | None = None
 
 
 class ServicesRequest(PageRequest, frozen=True, kw_only=True):
@@ -101,6 +114,29 @@ class Operations:
     def remove(self, request: OfApplication) -> bool:
         """Stop an application at its safe points and undeploy it."""
         return self._platform.remove(request.application)
+
+    @operation
+    def failed_items(self, request: OfNode) -> dict[str, Any]:
+        """The kept item and the first dead letters of a node, in words."""
+        component = self._platform.deployment(request.application).component(request.node)
+        kept, dead = kept_item(component), component.trouble.dead
+        return {
+            "kept": kept.summary() if kept is not None else None,
+            "dead_letters": [letter.summary() for letter in list(dead)[:LISTED]],
+            "count": len(dead),
+            "dropped": dead.dropped,
+        }
+
+    @operation
+    def failed_item(self, request: OneFailedItem) -> bytes:
+        """One failed item as the content of a file."""
+        component = self._platform.deployment(request.application).component(request.node)
+        return failed_item(component, request.dead_letter).to_bytes()
+
+    @operation
+    def retry_dead_letters(self, request: OfNode) -> int:
+        """Have the dead letters of a node tried again."""
+        return self._platform.retry_dead_letters(request.application, request.node)
 
 
 def _plain(properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -93,6 +93,11 @@ class Deployment:
                 else:
                     self._attended.forget(node)
 
+    def component(self, node: str) -> Component:
+        """Return the component of a node, or raise `UnknownName`."""
+        self.mesh.node(node)
+        return self.components[node]
+
     def drivers(self) -> list[Driver]:
         """All drivers, from upstream to downstream."""
         return sorted(self._drivers(), key=attrgetter("rank"))
@@ -107,7 +112,7 @@ class Deployment:
         """Open all slets, several at a time, each within so many seconds; returns when every one is ready.
 
         Raises:
-            ComponentFailed: one could not be opened; those that were open are closed again.
+            ComponentFailed: one could not be opened; the caller stops the deployment.
         """
         failed: list[BaseException] = []
         quick = [one for one in self.components.values() if not one.opens]
@@ -118,7 +123,7 @@ class Deployment:
             for component in components:
                 try:
                     component.enter(seconds)
-                except BaseException as error:  # noqa: BLE001 (the others are opened, and closed again)
+                except BaseException as error:  # noqa: BLE001 (it is raised when none of the others opens any more)
                     failed.append(error)
 
         openers: list[threading.Thread] = []
@@ -131,9 +136,6 @@ class Deployment:
         for opener in openers:
             opener.join()
         for error in failed:
-            for driver in self.drivers():  # an engine that is open already may wait in a push
-                driver.halt()
-            self.close()
             raise error
 
     def start(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from exop.errors import ComponentFailed, NoSuchItem, PlanError
+from exop.errors import ComponentFailed, PlanError
 from exop.logs import logger
 from exop.model.items import CONTROL
 from exop.model.lifecycle import Event, State
@@ -17,8 +17,8 @@ from exop.model.ports import PortSpec
 from exop.runtime.bind import put_back
 from exop.runtime.convert import to_items, weight
 from exop.runtime.drivers.base import Halted, current_driver
-from exop.runtime.entry import NOTHING, NOWHERE, Entry, Push, Unwind, Way, Work, in_turn, stand_in
-from exop.runtime.trouble import FailedItem, Kept, kept_item, set_aside
+from exop.runtime.entry import NOWHERE, Entry, Push, Unwind, Way, Work, in_turn, stand_in
+from exop.runtime.trouble import Kept, set_aside
 from exop.shown import add_note, described, shown, without_own_frames
 
 if TYPE_CHECKING:
@@ -82,34 +82,31 @@ def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, BaseExcepti
     lazy = component.spec.results.get(name) == "many"
     aside, tally = aside_at(component, port), component.metrics.tallies[name]
 
-    def settled(item: Any, error: BaseException) -> Any:
-        tries = 0
-        while not aside(item, error):
-            if component.node.policy != "retry" or tries == TRIES:
-                _suspend(component, port, Kept(name, item, error))
-            _back_off(component, port, item, BACK_OFF * 2**tries)
-            tries += 1
-            try:
-                result = component.tried[name](item)
-                result = [*result] if lazy else result
-            except (Unwind, Halted):
-                raise
-            except BaseException as again:  # noqa: BLE001 (the policy decides anew)
-                error = again
-            else:
-                tally.stopped += 1
-                return result
-        return NOTHING
-
     def stuck(item: Any, error: BaseException, send: Push) -> None:
+        tries = 0
         try:
-            result = settled(item, error)
+            while not aside(item, error):
+                if component.node.policy != "retry" or tries == TRIES:
+                    _suspend(component, port, Kept(name, item, error))
+                _back_off(component, port, item, BACK_OFF * 2**tries)
+                tries += 1
+                try:
+                    result = component.tried[name](item)
+                    result = [*result] if lazy else result
+                except (Unwind, Halted):
+                    raise
+                except BaseException as again:  # noqa: BLE001 (the policy decides anew)
+                    error = again
+                else:
+                    tally.stopped += 1
+                    break
+            else:
+                return
         except _PASSING:
             raise
         except BaseException:  # noqa: BLE001 (for lack of memory, say: once more, and no policy)
             _suspend(component, port, Kept(name, item, error))
-        if result is not NOTHING:
-            send(result)
+        send(result)
 
     return stuck
 
@@ -148,9 +145,8 @@ def _suspend(component: Component, port: PortSpec, kept: Kept) -> NoReturn:
     """Keep the item and take the driver back to its safe point, until the component is resumed."""
     component.metrics.tallies[port.name].stopped += 1
     if current_driver() is None:  # pushed by hand, outside of any driver: the caller gets the error
-        raise ComponentFailed(
-            node=component.node.name, phase=f"taking an item at {kept.port!r}", problem=described(kept.error)
-        ) from kept.error
+        phase, problem = f"taking an item at {kept.port!r}", described(kept.error)
+        raise ComponentFailed(node=component.node.name, phase=phase, problem=problem) from kept.error
     raise _held(component, kept, again(component, port, kept.item), "is suspended on an item")
 
 
@@ -168,14 +164,12 @@ def stranded(deployment: Deployment, driver: Driver, error: BaseException, in_ha
     node, _, port = in_hand.entry.place.rpartition(".") if in_hand is not None else ("", "", "")
     there = deployment.components.get(node)
     run = [one for one in deployment.components.values() if driver in (one.driver, one.runner)]
-    able = [one for one in (there, *run) if one is not None and one.allows(Event.FAIL)]
-    if not able:
+    component = next((one for one in (there, *run) if one is not None and one.allows(Event.FAIL)), None)
+    if component is None:
         return None
-    component = able[0]
     add_note(error, f"in the driver {driver.name!r}, outside of any slet: a defect, please report it")
-    logger("exop.runtime").error(
-        "a driver waits for repair", driver=driver.name, node=component.node.name, exc_info=error
-    )
+    facts = {"driver": driver.name, "node": component.node.name}
+    logger("exop.runtime").error("a driver waits for repair", **facts, exc_info=error)
     work = in_hand or Work(NOWHERE, "push", None)
     place = port if component is there else next(iter(component.spec.ports), "")
     kept = component.trouble.kept or Kept(place, work.payload, error)
@@ -281,28 +275,6 @@ def _refused(channel: Channel, producers: Producers, work: Work, error: BaseExce
     raise _held(component, Kept(port, work.payload, error), work, why)
 
 
-def failed_items(deployment: Deployment, node: str) -> tuple[FailedItem | None, list[FailedItem]]:
-    """Return the item that a node is suspended on, if it is, and those that were set aside, the oldest first."""
-    deployment.mesh.node(node)
-    component = deployment.components[node]
-    return kept_item(component), list(component.trouble.dead)
-
-
-def failed_item(deployment: Deployment, node: str, dead_letter: int | None = None) -> FailedItem:
-    """Return the kept item of a node, or a dead letter by its number (1 is the oldest), or raise `NoSuchItem`."""
-    kept, letters = failed_items(deployment, node)
-    if dead_letter is None:
-        if kept is not None:
-            return kept
-        what, cure = "kept item", f"it has {len(letters)} dead letters" if letters else "nothing of it has failed"
-    else:
-        if 1 <= dead_letter <= len(letters):
-            return letters[dead_letter - 1]
-        what = f"dead letter {dead_letter}"
-        cure = f"give a number from 1 to {len(letters)}" if letters else "none was set aside"
-    raise NoSuchItem(node=f"{deployment.name}.{node}", what=what, cure=cure)
-
-
 def retry_dead_letters(deployment: Deployment, node: str) -> int:
     """Have all dead letters of a node tried again, in order, and return their number; the policy applies anew.
 
@@ -311,10 +283,10 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
     # Imported lazily: a pause stands above the components, which this module serves.
     from exop.runtime.pause import Pause
 
-    deployment.mesh.node(node)
+    deployment.component(node)  # refused before anything is stopped
     with deployment.changing, Pause(deployment) as pause:
         pause.stop()
-        component = deployment.components[node]
+        component = deployment.component(node)
         runner, dead = component.runner, component.trouble.dead
         if not dead:
             return 0

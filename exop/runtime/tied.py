@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from exop.errors import StoredStateError
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 #: The engine waits while so many payloads wait in memory to leave.
 MOST: Final = 64
-#: The producer under which batches are appended.
+#: The producer under which batches are appended, and the name of their log, beside the names of input ports.
 _BATCHES: Final = "batches"
+_OUTPUT: Final = ""
 #: Seconds between two checks, while the engine waits for room, whether everything is being closed.
 _GLANCE: Final = 0.05
 
@@ -35,10 +36,8 @@ class LiveTie(Tie):
 
     Attributes:
         place: Its folder in the state directory, in a durable application.
-        durable: Its input and output are in logs on disk.
     """
 
-    durable: ClassVar[bool] = False
     place: Path | None = None
 
     def put_out(
@@ -84,8 +83,6 @@ class DurableTie(LiveTie):
         driver: The driver by which it pushes.
     """
 
-    durable: ClassVar[bool] = True
-
     def __init__(
         self,
         folder: Callable[[str | None], Path],
@@ -97,8 +94,7 @@ class DurableTie(LiveTie):
         self._folder = folder
         self._outputs = dict(outputs)
         self._driver = driver
-        self._logs: dict[str, DiskLog] = {}
-        self._out: DiskLog | None = None
+        self._logs: dict[str, DiskLog] = {}  # of each input port, and of the output
         self._news = threading.Condition()
         self._waiting: deque[tuple[str, Any]] = deque()
         self._skipped = self._base = 0
@@ -132,8 +128,8 @@ class DurableTie(LiveTie):
         self.directory.mkdir(mode=0o700, exist_ok=True)
         for port in self._forms:
             self._logs[port] = DiskLog(place / f"in {port}")
-            self._check(f"the input {port!r}", self._logs[port].end, self._arrived.get(port, 0))
-        self._out = out = DiskLog(place / "out", Retention(fsync="append"))
+            self._check(f"the input {port!r}", self._logs[port].end, self.arrived(port))
+        out = self._logs[_OUTPUT] = DiskLog(place / "out", Retention(fsync="append"))
         self._check("the output", out.end, self._base)
         for rows in out.read(self._base, out.end):
             for port, payload, header in rows:
@@ -152,13 +148,13 @@ class DurableTie(LiveTie):
         with self._news:
             self._closed = True
             self._news.notify_all()
-        for log in self._all():
+        for log in self._logs.values():
             log.close()
 
     def take(self, port: str, payload: Any) -> Any | None:
         """Append the new part of a payload to the log, and return it."""
         log, size = self._logs[port], self.size(port, payload)
-        first = self._arrived.get(port, 0)
+        first = self.arrived(port)
         known = min(log.end - first, size)
         fresh = None if known >= size else payload if known <= 0 else rest_of(payload, known)
         if fresh is not None:
@@ -171,10 +167,9 @@ class DurableTie(LiveTie):
 
     def caught_up(self, timeout: float) -> bool:
         """Wait until everything that was taken before a crash has been sent again."""
+        inputs = [(port, log) for port, log in self._logs.items() if port != _OUTPUT]
         with self._news:
-            return self._news.wait_for(
-                lambda: all(self._arrived.get(port, 0) >= log.end for port, log in self._logs.items()), timeout
-            )
+            return self._news.wait_for(lambda: all(self.arrived(port) >= log.end for port, log in inputs), timeout)
 
     def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
         """Return the events of *port* from event number *start* on, each payload with the number of its first event.
@@ -202,11 +197,10 @@ class DurableTie(LiveTie):
         with self._putting(batch) as wanted:
             if not wanted:
                 return False
-            assert self._out is not None
             number = self.committed.batch if batch is None else batch
             header = (number, {**self.committed.inputs, **inputs}, note)
             entries = [(*row, header if place == 0 else None) for place, row in enumerate(rows)]
-            self._out.append(entries, key=None if batch is None else (_BATCHES, batch))
+            self._logs[_OUTPUT].append(entries, key=None if batch is None else (_BATCHES, batch))
             failpoint("engine-commit-before")
             self.committed = Committed(*header)
             with self._news:
@@ -220,7 +214,7 @@ class DurableTie(LiveTie):
     def forget(self, port: str, event: int) -> None:
         """Drop the events before *event* from the log: the engine has committed them."""
         failpoint("engine-commit-after")
-        self._logs[port].trim(min(event, self._arrived.get(port, 0)))
+        self._logs[port].trim(min(event, self.arrived(port)))
 
     def hold(self, timeout: float | None = None) -> bool:
         """Put out nothing more for the time being, and wait until all output has left."""
@@ -240,13 +234,13 @@ class DurableTie(LiveTie):
 
     def sync(self) -> None:
         """Force the logs to the disk: a checkpoint counts on them."""
-        for log in self._all():
+        for log in self._logs.values():
             log.sync()
 
     def confirmed(self, held: Mapping[str, Any]) -> None:
         """Drop the output that left before a committed checkpoint: no recovery asks for it."""
-        if self._out is not None:
-            self._out.trim(held["passed"])
+        if _OUTPUT in self._logs:
+            self._logs[_OUTPUT].trim(held["passed"])
 
     def _run(self) -> None:
         """Send the output, in a thread of its own, whatever happens to the engine."""
@@ -268,9 +262,6 @@ class DurableTie(LiveTie):
             return
         except Exception as error:  # noqa: BLE001 (an error downstream counts as a failure of this slet)
             next(iter(self._outputs.values())).fail(error)
-
-    def _all(self) -> list[DiskLog]:
-        return [*self._logs.values(), *([self._out] if self._out is not None else [])]
 
     def _check(self, what: str, end: int, known: int) -> None:
         if end < known:

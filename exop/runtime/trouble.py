@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from exop.errors import NotStorable, StoredStateError
+from exop.errors import NoSuchItem, NotStorable, StoredStateError
 from exop.model.types.fitting import misfit
 from exop.runtime.entry import Unwind
 from exop.shown import described, shown, traceback_of
@@ -201,6 +201,21 @@ def kept_item(component: Component) -> FailedItem | None:
         return None
     item = kept.item if kept.port else dict(kept.pulled)
     return _failed_item(component, "kept", kept.port, item, kept.error, _memento(component))
+
+
+def failed_item(component: Component, dead_letter: int | None = None) -> FailedItem:
+    """Return the kept item, or a dead letter by its number (1 is the oldest), or raise `NoSuchItem`."""
+    kept, letters = kept_item(component), list(component.trouble.dead)
+    if dead_letter is None:
+        if kept is not None:
+            return kept
+        what, cure = "kept item", f"it has {len(letters)} dead letters" if letters else "nothing of it has failed"
+    else:
+        if 1 <= dead_letter <= len(letters):
+            return letters[dead_letter - 1]
+        what = f"dead letter {dead_letter}"
+        cure = f"give a number from 1 to {len(letters)}" if letters else "none was set aside"
+    raise NoSuchItem(node=component.name, what=what, cure=cure)
 
 
 def set_aside(component: Component, port: str, item: Any, error: BaseException) -> None:

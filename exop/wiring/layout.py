@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 
 from exop.errors import WiringError
 from exop.runtime.component import Component
+from exop.runtime.tied import DurableTie
 from exop.wiring.circuit import Circuit, Join, before_key, channel_key, channel_of, edge_key, in_front_of, possible
 from exop.wiring.loops import find_loops, inner_places
 
@@ -260,7 +261,7 @@ def check_order(circuit: Circuit, layout: Layout, components: Iterable[Component
     one then, it would lose some items, and take others twice.
     """
     for component in components:
-        if component.tie is not None and component.tie.durable:
+        if isinstance(component.tie, DurableTie):
             place = _merge(circuit, layout, component)
             if place is not None:
                 raise WiringError(

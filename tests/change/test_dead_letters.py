@@ -9,7 +9,7 @@ from exop import Application, InputPort, Memento, slet
 from exop.errors import NoSuchItem, PlanError, SletError, UnknownName
 from exop.model.memento import Memento as AnyMemento
 from exop.model.stored import unpack
-from exop.runtime.failure import failed_item
+from exop.runtime.trouble import failed_item
 from exop.testing import replay
 from tests.change.tools import Sum, Tap, chain, changed, count_to, finish, plain, suspended, writing
 from tests.rig import eventually
@@ -214,10 +214,10 @@ def test_items_that_are_not_there(platform):
     finish(platform, "app")
     running = platform.deployment("app")
     with pytest.raises(NoSuchItem, match=r"app\.b has no kept item: it has 2 dead letters; `exop item list app\.b`"):
-        failed_item(running, "b")
+        failed_item(running.component("b"))
     with pytest.raises(NoSuchItem, match="no dead letter 3: give a number from 1 to 2"):
-        failed_item(running, "b", 3)
-    assert failed_item(running, "b", 2).item == 4
+        failed_item(running.component("b"), 3)
+    assert failed_item(running.component("b"), 2).item == 4
     with pytest.raises(UnknownName, match="no node 'z'"):
         platform.dead_letters("app", "z")
 

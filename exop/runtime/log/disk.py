@@ -1,4 +1,4 @@
-"""`DiskLog`: a log in segments on disk, whose batches survive a crash whole and in order; and its replay after one."""
+"""`DiskLog`: a log in segments on disk, whose batches survive a crash whole and in order; `Replay`: after one."""
 
 from __future__ import annotations
 
@@ -37,10 +37,9 @@ Key = tuple[str, int]
 
 
 class DiskLog:
-    """Batches under row offsets, in a folder: appended at the end, read from any offset, dropped at the front.
+    """Batches under row offsets, in a folder: an `OffsetLog` that keeps its content across processes.
 
-    It has the methods of `OffsetLog`, and keeps its content across processes. A torn batch at the end, left by a
-    crash, is cut off and logged; damage before that is an error, and nothing is changed.
+    A torn batch at the end, left by a crash, is cut off and logged; damage before that is an error.
 
     Args:
         folder: Its own folder; one process at a time has it open.
@@ -103,11 +102,11 @@ class DiskLog:
 
     @property
     def settled(self) -> int | None:
-        """The offset noted last by `settle`, perhaps by another process."""
+        """The offset that `settle` has noted last, perhaps in another process."""
         return settled(self.folder, self._files)
 
     def append(self, batch: Any, *, key: Key | None = None) -> int:
-        """Add a batch (a list, or a record batch), once for each key; returns the offset of the next row.
+        """Add a batch (a list, or a record batch), once for each key; return the offset of the next row.
 
         Raises:
             NotStorable: something in it cannot be stored.
@@ -140,7 +139,7 @@ class DiskLog:
                         found += segment.between(start, end)
                         if segment is not self._segments[-1]:
                             segment.close()
-        # Decoded without the lock, so that appending threads do not wait.
+        # Decoded without the lock: appending threads do not wait.
         pieces = ((frame, decode(body, levels=LEVELS)) for frame, body in found)
         return [cut(batch, max(0, start - f.first), min(f.rows, end - f.first)) for f, batch in pieces]
 
@@ -154,7 +153,7 @@ class DiskLog:
         """Remove the rows from *offset* on, and forget their keys.
 
         Raises:
-            MeshError: *offset* is not kept, or inside of a batch with a key.
+            MeshError: *offset* is not kept, or in a batch with a key.
             StateError: it cannot be written; the log ends somewhere behind *offset*.
         """
         with self._turn:
@@ -166,8 +165,7 @@ class DiskLog:
             for frame, key, body in holder.frames(offset):
                 if frame.first < offset < frame.after:
                     if key:
-                        problem = f"the log {self.folder} cannot be cut at {offset}, inside of a batch with a key"
-                        raise MeshError(problem)
+                        raise MeshError(f"the log {self.folder} cannot be cut at {offset}, in a batch with a key")
                     kept = cut(decode(body, levels=LEVELS), 0, offset - frame.first)
                     part = written(frame.first, frame.time, weight(kept), encode(kept, levels=LEVELS))
                     break
@@ -190,10 +188,10 @@ class DiskLog:
             self._syncing.release()
 
     def settle(self, offset: int | None, start: int = 0) -> None:
-        """Note, for other processes that read the log, that rows before *offset* count for good; `None`: all do.
+        """Note, for other processes that read the log, that the rows before *offset* are final; `None`: all are.
 
-        Rows from *offset* on are kept whatever the retention is. If that is endless, so are those from *start* on,
-        where the next `trim` ends: the log is refused if they are gone.
+        Rows from *offset* on are kept whatever the retention is. If that is endless, so are those from *start* on, the
+        end of the next `trim`: the log is refused if they are gone.
         """
         self.hold = offset
         path = self.folder / COMMITTED
@@ -209,7 +207,7 @@ class DiskLog:
                 self._files.remove(path)
 
     def retain(self) -> None:
-        """Drop what need not be kept; the log does so itself whenever a segment is full."""
+        """Drop the segments that the retention does not keep; the log does so itself whenever a segment is full."""
         with self._turn:
             bounds, now = self._retention, self._clock()
             while len(self._segments) > 1:
@@ -238,9 +236,10 @@ class DiskLog:
                 self._lock = None
 
     def _open_segments(self, names: list[str]) -> None:
-        """Open what is there, and go on behind the last whole frame."""
-        for name in (name for name in names if name.endswith(UNFINISHED)):
-            self._files.remove(self.folder / name)
+        """Open the segments, and go on behind the last whole frame."""
+        for name in names:
+            if name.endswith(UNFINISHED):
+                self._files.remove(self.folder / name)
         self._segments += [Segment(self._files, self.folder / name) for name in segment_names(names)]
         if not self._segments:
             self._segments.append(Segment.create(self._files, self.folder, 0, self._clock(), {}))
@@ -310,17 +309,16 @@ class DiskLog:
         except OSError as problem:
             if broken:
                 self._broken = str(problem.strerror)
-            raise StateError(
-                f"the log {self.folder} could not be {done}: {problem.strerror or problem}; what it has is kept; "
-                f"make room there, or make it usable, and try again"
-            ) from problem
+            failed = f"the log {self.folder} could not be {done}: {problem.strerror or problem}"
+            cure = "what it has is kept; make room there, or make it usable, and try again"
+            raise StateError(f"{failed}; {cure}") from problem
 
 
 class Replay:
-    """The rows of a log behind a checkpoint, compared with those that the sources send again after a crash.
+    """Compares the rows of a log behind a checkpoint with those that the sources send again after a crash.
 
-    Equal rows are in the log already, and are not appended twice. At the first other row (the order in which several
-    producers meet is not promised) the rest of the log is removed, so that it always holds what its consumers received.
+    Equal rows are not appended twice. At the first other row (the order in which several producers meet is not
+    promised) the rest of the log is removed: it always holds the rows that its consumers received.
 
     Attributes:
         next: The offset of the row that comes next.
@@ -354,12 +352,8 @@ class Replay:
     def leave(self) -> None:
         """Remove the rows of the log that the stream does not give again."""
         if not self.over:
-            logger("exop.log").warning(
-                "the stream takes another course than before the crash",
-                log=str(self._log.folder),
-                offset=self.next,
-                taken_back=self._log.end - self.next,
-            )
+            facts = {"log": str(self._log.folder), "offset": self.next, "taken_back": self._log.end - self.next}
+            logger("exop.log").warning("the stream takes another course than before the crash", **facts)
             self._log.cut(self.next)
 
     def _rows(self, count: int) -> list[Any]:

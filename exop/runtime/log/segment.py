@@ -1,10 +1,8 @@
 """A segment: one file of a log, named by the offset of its first row, made of frames.
 
-A frame is what one append writes, whole or not at all: a header with two check sums, the key, the rows.
+One append writes one frame, whole or not at all: a header with two check sums, the key, the rows.
 
     magic, first offset, time, rows, length of the body, length of the key, kind, sum of key and body, sum of the header
-
-The header has a sum of its own, so that a reader may hop from header to header.
 """
 
 from __future__ import annotations
@@ -12,10 +10,10 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -32,7 +30,7 @@ FORMAT: Final = 1
 #: How deeply a batch may be nested: one level around its rows.
 LEVELS: Final = DEPTH + 1
 SUFFIX, UNFINISHED = ".log", ".new"
-#: The file that holds the offset up to which the last checkpoint of a durable application counts.
+#: The file with the offset up to which the last checkpoint of a durable application counts.
 COMMITTED: Final = "committed"
 #: The distance in bytes between two positions in the index of a segment; also the size of one read.
 STRIDE: Final = 2**16
@@ -98,7 +96,7 @@ def _content(data: bytes, at: int, frame: Frame) -> tuple[bytes, bytes] | None:
 
 
 def _whole_frame_in(data: bytes) -> Frame | None:
-    """Find a whole frame behind the first byte: then the bytes before it were not the last ones written."""
+    """Find a whole frame behind the first byte: it proves that the bytes before it were not written last."""
     found = data.find(MAGIC, 1)
     while found >= 0:
         frame = _header(data, found, found)
@@ -109,7 +107,7 @@ def _whole_frame_in(data: bytes) -> Frame | None:
 
 
 def segment_names(names: Iterable[str]) -> list[str]:
-    """Return the file names of segments, oldest first, without the other files of a folder."""
+    """Return the file names of segments, oldest first."""
     return sorted(name for name in names if re.fullmatch(rf"[0-9]{{20}}{re.escape(SUFFIX)}", name))
 
 
@@ -117,20 +115,19 @@ class Segment:
     """One file of a log.
 
     Attributes:
-        base: The offset of its first row.
-        born: When it was begun.
+        base, end: The offsets of its first row, and of the row after its last one.
+        born: The time at which it was begun.
         keys: The last number of each producer in the log, at `base`.
         size: The bytes of its whole frames.
-        end: The offset of the row after its last one.
     """
 
     def __init__(self, files: Files, path: Path) -> None:
-        self.path = path
+        self.path, self._cure = path, f"restore {path.name} from a copy"
         self.base = int(path.name.removesuffix(SUFFIX))
         self._files = files
         self._file: File | None = None
         self._overhang = False
-        self._firsts, self._places = array("Q"), array("Q")
+        self._index: list[tuple[int, int]] = []  # the first row and the position of a frame in each STRIDE
         file = self._opened()
         opening = _header(file.read(0, HEADER), 0, 0)
         held = _content(file.read(0, opening.end), 0, opening) if opening is not None else None
@@ -138,9 +135,8 @@ class Segment:
             raise self.damaged("it does not begin as a segment does")
         form, self.keys = decode(held[1])
         if form != FORMAT:
-            problem = f"{path.name} is written in the form {form}, this release reads {FORMAT}"
-            what, cure = f"the log {path.parent}", "use the release that wrote it"
-            raise StoredStateError(what=what, problem=problem, cure=cure)
+            problem = f"it is written in the form {form}, this release reads {FORMAT}"
+            raise self.damaged(problem, cure="use the release that wrote it")
         self.born = opening.time
         self.size = self._begin = opening.end
         self.end = self.base
@@ -153,7 +149,7 @@ class Segment:
         return cls(files, path)
 
     def put(self, data: bytes, first: int, after: int) -> None:
-        """Append a frame with the rows from *first* to before *after*; nothing of it is there after an `OSError`."""
+        """Append a frame with the rows from *first* to before *after*; an `OSError` leaves nothing of it."""
         file = self._opened()
         if self._overhang:
             file.truncate(self.size)
@@ -177,8 +173,8 @@ class Segment:
         """Cut off everything behind *size*, or behind the last whole frame; if that fails, the next `put` does it."""
         self.size = self.size if size is None else size
         self.end = self.end if end is None else end
-        while self._places and self._places[-1] >= self.size:
-            del self._places[-1], self._firsts[-1]
+        while self._index and self._index[-1][1] >= self.size:
+            self._index.pop()
         self._overhang = True
         with suppress(OSError):
             self._opened().truncate(self.size)
@@ -186,15 +182,15 @@ class Segment:
 
     def frames(self, first: int | None = None) -> Iterator[tuple[Frame, bytes, bytes]]:
         """Yield the frames with key and body, up to the first that is not whole; from one at or before *first*."""
-        at, expected = self._begin, self.base
-        if first is not None and (index := bisect_right(self._firsts, first) - 1) >= 0:
-            at, expected = self._places[index], self._firsts[index]
+        expected, at = self.base, self._begin
+        if first is not None and (before := bisect_right(self._index, first, key=itemgetter(0))):
+            expected, at = self._index[before - 1]
         file, data, low = self._opened(), b"", at
         while True:
             frame = _header(data, at - low, at)
             held = _content(data, at - low, frame) if frame is not None else None
             if frame is None or held is None:
-                # Perhaps it continues behind the bytes read so far.
+                # It may continue behind the bytes read so far.
                 wanted = max(STRIDE, frame.end - at if frame is not None else 0)
                 more = file.read(at, wanted)
                 if low == at and len(more) <= len(data):
@@ -208,7 +204,7 @@ class Segment:
             at, expected = frame.end, frame.after
 
     def between(self, start: int, end: int) -> list[tuple[Frame, bytes]]:
-        """Return the frames that hold rows from *start* up to *end*, with their bodies; none may be damaged."""
+        """Return the frames with rows from *start* up to *end*, and their bodies; a damaged one is an error."""
         wanted, reached = [], self.base
         for frame, _, body in self.frames(start):
             reached = frame.after
@@ -231,9 +227,8 @@ class Segment:
         rest = self.check_tail(counted)
         if rest:
             self.take_back()
-            logger("exop.log").warning(
-                "a torn tail was cut off", log=str(self.path.parent), bytes=len(rest), at=self.size, offset=self.end
-            )
+            facts = {"log": str(self.path.parent), "bytes": len(rest), "at": self.size, "offset": self.end}
+            logger("exop.log").warning("a torn tail was cut off", **facts)
         return last
 
     def check_tail(self, counted: int | None) -> bytes:
@@ -245,7 +240,8 @@ class Segment:
         rest = self.rest(self.size)
         if (behind := _whole_frame_in(rest)) is not None:
             problem = f"damaged at byte {self.size}, row {self.end}; whole rows from {behind.first} on follow"
-            raise self.damaged(problem, self.size)
+            cure = f"{self._cure}, or give up what stands behind that place: truncate -s {self.size} {self.path}"
+            raise self.damaged(problem, cure=cure)
         if counted is not None and self.end < counted:
             raise self.damaged(f"it ends at row {self.end}, and a checkpoint has counted the rows up to {counted}")
         return rest
@@ -275,17 +271,14 @@ class Segment:
         self.close()
         self._files.remove(self.path)
 
-    def damaged(self, problem: str, position: int | None = None) -> StoredStateError:
-        """Make the error for damage; it names *position* as the place to cut the file off."""
-        cure = f"restore {self.path.name} from a copy"
-        if position is not None:
-            cure += f", or give up what stands behind that place: truncate -s {position} {self.path}"
-        return StoredStateError(what=f"the log {self.path.parent}", problem=f"{self.path.name}: {problem}", cure=cure)
+    def damaged(self, problem: str, cure: str | None = None) -> StoredStateError:
+        """Return the error for damage of this file."""
+        what, cure = f"the log {self.path.parent}", cure or self._cure
+        return StoredStateError(what=what, problem=f"{self.path.name}: {problem}", cure=cure)
 
     def _note(self, first: int, place: int) -> None:
-        if not self._places or place >= self._places[-1] + STRIDE:
-            self._firsts.append(first)
-            self._places.append(place)
+        if not self._index or place >= self._index[-1][1] + STRIDE:
+            self._index.append((first, place))
 
     def _opened(self) -> File:
         if self._file is None:
@@ -294,7 +287,7 @@ class Segment:
 
 
 def settled(folder: Path, files: Files) -> int | None:
-    """Return the offset up to which the last checkpoint counts; `None`: none was noted, and every row counts."""
+    """Return the offset up to which the last checkpoint counts; `None`: every row counts."""
     return _noted(folder, files, 0)
 
 
