@@ -15,7 +15,6 @@ from exop.errors import ComponentFailed
 from exop.model.lifecycle import Event, State
 from exop.model.mesh import Mesh
 from exop.model.spec import Role
-from exop.runtime.budget import CLOSING
 from exop.runtime.channel import Channel, ControlMerge
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
@@ -144,9 +143,7 @@ class Deployment:
         Raises:
             ComponentFailed: an engine broke after it was opened.
         """
-        for component in self.components.values():
-            if component.status is State.FAILED:
-                raise _failure(component.node.name, "starting", component.error)
+        _check(self.components.values(), "starting")
         self.started = time.monotonic()
         for component in self.components.values():
             component.on(Event.SUSPEND if component.node.suspended else Event.START)
@@ -171,23 +168,22 @@ class Deployment:
             ComponentFailed: a slet is suspended on an item, or an engine or driver broke.
         """
         with self.progress:
-            found = self.progress.wait_for(lambda: self.finished.is_set() or self._failed(), timeout)
-        if isinstance(found, ComponentFailed):
-            raise found
-        return bool(found)
+            return self.progress.wait_for(self._ended, timeout)
 
-    def _failed(self) -> ComponentFailed | None:
-        """Return the error that keeps the application from going on, if there is one."""
+    def _ended(self) -> bool:
+        """Whether everything has ended; `ComponentFailed` if something keeps it from that."""
+        if self.finished.is_set():
+            return True
         for name, crash in self.crashed():
-            return _failure(name, "driving", crash)
-        for component in self.failures():
-            return _failure(component.node.name, "running", component.error)
-        for name, trouble in self.troubles():
-            return ComponentFailed(node=name, phase="running", problem=trouble)
-        return None
+            raise ComponentFailed(node=name, phase="driving", problem=described(crash)) from crash
+        _check(self.failures(), "running")
+        for channel in (*self.channels.values(), *self.inserted.values()):
+            if channel.trouble:
+                raise ComponentFailed(node=channel.name, phase="running", problem=str(channel.trouble))
+        return False
 
     def stop(self, timeout: float = 5.0) -> bool:
-        """Halt all drivers and close the slets, upstream first; returns whether all that has ended in time."""
+        """Halt all drivers and close what is open, upstream first; return whether all that has ended in time."""
         self._stopped = True
         drivers = self.drivers()
         for driver in drivers:
@@ -197,13 +193,9 @@ class Deployment:
         try:
             joined = [driver.join(max(0.0, deadline - time.monotonic())) for driver in threads]
         finally:  # the user may interrupt the waiting
-            closed = self.close(deadline - time.monotonic())
+            made = [one for one in self.components.values() if one.status is not State.CREATED]
+            closed = close_all(made, deadline - time.monotonic())
         return closed and all(joined)
-
-    def close(self, timeout: float = CLOSING) -> bool:
-        """Close what is open, upstream first, whatever one slet does; return whether all that has ended in time."""
-        self._stopped = True
-        return close_all([one for one in self.components.values() if one.status is not State.CREATED], timeout)
 
     def let_go(self, component: Component) -> None:
         """Release the drivers that wait for a replaced or removed component; its errors stay in the report."""
@@ -249,11 +241,6 @@ class Deployment:
         """The components that are suspended on an item, or whose engine broke."""
         return [one for one in list(self._attended.values()) if one.status is State.FAILED]
 
-    def troubles(self) -> list[tuple[str, str]]:
-        """Channels in which something has gone wrong: their name, and what."""
-        troubled = filter(attrgetter("trouble"), [*self.channels.values(), *self.inserted.values()])
-        return [(channel.name, str(channel.trouble)) for channel in troubled]
-
     def crashed(self) -> list[tuple[str, BaseException]]:
         """Drivers that an unexpected error has ended: their name, and the error."""
         return [(d.name, d.crash) for d in self._drivers() if isinstance(d, ThreadDriver) and d.crash is not None]
@@ -274,10 +261,6 @@ class Deployment:
         """Return the call that ends a cycle, if one is over; asked by a driver that has nothing to do."""
         return next((todo for loop in self.loops if (todo := loop()) is not None), None)
 
-    def queues(self) -> Iterable[Buffered]:
-        """Return every queue, asked for or inserted."""
-        return [one for one in (*self.channels.values(), *self.inserted.values()) if isinstance(one, Buffered)]
-
     def _look(self) -> bool:
         """Look at the drivers and slets from outside; returns whether to do so again."""
         attended, drivers = list(self._attended.values()), self._drivers()
@@ -291,8 +274,9 @@ class Deployment:
         return not stopped
 
 
-def _failure(node: str, phase: str, error: BaseException | None) -> ComponentFailed:
-    problem = described(error) if error is not None else "it is not known why"
-    failed = ComponentFailed(node=node, phase=phase, problem=problem)
-    failed.__cause__ = error
-    return failed
+def _check(components: Iterable[Component], phase: str) -> None:
+    """Raise the error of a component that has failed."""
+    for component in components:
+        if component.status is State.FAILED:
+            problem = described(component.error) if component.error is not None else "it is not known why"
+            raise ComponentFailed(node=component.node.name, phase=phase, problem=problem) from component.error

@@ -295,8 +295,8 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
                 f"the stream of {deployment.name}.{node} has ended: nothing more can leave there; take its "
                 f"{len(dead)} dead letters out by `exop item export`, or run the application once more"
             )
-        letters = dead.take()
-        work: list[Work] = []
+        letters, work = list(dead), list[Work]()
+        dead.clear()
         for letter in letters:
             port = component.spec.ports.get(letter.port)
             if port is not None and port.direction == "out":  # the channel behind it had refused the item

@@ -96,25 +96,47 @@ class ComponentManager:
             raise ComponentFailed(node=node.name, phase="being made", problem=described(error)) from error
         if component.instance is not None:
             component.instance.checkpointed = durable
-        common = {names.APPLICATION: application, names.NODE: node.name}
-        common |= {names.HOST: self._host, names.INSTANCE: component.id}
-        slet = self._registry.register(SLET, component, common | _properties(component))
-        services = self._services[component.id] = {_WHOLE: slet}
-        for port in (*node.slet.inputs, *node.slet.outputs):
-            services[port.name] = self._register_port(component, port, common)
+        spec = node.slet
+        properties: dict[str, Any] = {
+            names.KIND: "slet",
+            names.NAME: node.name,
+            names.NODE: node.name,
+            names.SLET: spec.identity,
+            names.ROLE: str(spec.role),
+            names.ORIGIN: spec.plugin or "embedded",
+            names.VERSION: (spec.plugin or "").partition("@")[2] or None,
+            **_state_of(component),
+        }
+        self._services[identity] = {_WHOLE: self._register(SLET, component, application, identity, properties)}
+        for port in (*spec.inputs, *spec.outputs):
+            self._register_port(component, port)
         return component
 
-    def _register_port(self, component: Component, port: PortSpec, common: Mapping[str, Any]) -> Registration:
+    def _register_port(self, component: Component, port: PortSpec) -> None:
         properties = {
-            **common,
             names.KIND: "port",
             names.NAME: port.name,
+            names.NODE: component.node.name,
             names.PORT: f"{component.node.name}.{port.name}",
             names.DIRECTION: port.direction,
             names.ITEM_TYPE: str(port.type),
         }
-        interface = INPUT_PORT if port.direction == "in" else OUTPUT_PORT
-        return self._registry.register(interface, LivePort(component, port), properties)
+        interface, live = INPUT_PORT if port.direction == "in" else OUTPUT_PORT, LivePort(component, port)
+        registration = self._register(interface, live, component.application, component.id, properties)
+        self._services[component.id][port.name] = registration
+
+    def _register(
+        self,
+        interfaces: str | tuple[str, ...],
+        service: object,
+        application: str,
+        identifier: str,
+        properties: Mapping[str, Any],
+    ) -> Registration:
+        """Register a service of an application, without the properties that are `None`."""
+        common = {names.APPLICATION: application, names.HOST: self._host, names.INSTANCE: identifier}
+        found = {name: value for name, value in properties.items() if value is not None}
+        return self._registry.register(interfaces, service, common | found)
 
     def create_channel(self, application: str, spec: ChannelSpec, *, durable: bool = False) -> Channel:
         """Make a channel, open it, and register it; *durable*: it is part of a durable application."""
@@ -129,7 +151,7 @@ class ComponentManager:
     def adopt_channel(self, application: str, channel: Channel) -> None:
         """Register a channel that the wiring has inserted, unless it is registered already."""
         if channel_id(application, channel.name) not in self._services:
-            self._register_channel(application, channel, {names.ORIGIN: WIRING})
+            self._register_channel(application, channel, WIRING)
 
     def port(self, component: Component, port: str) -> Registration:
         """Return the registration of a port, for its `connected-to` property."""
@@ -159,45 +181,28 @@ class ComponentManager:
     def _folder(home: Path, application: str) -> Path:
         return home / f"{application}.application"  # a name alone might be ".."
 
-    def _register_channel(self, application: str, channel: Channel, more: Mapping[str, Any] | None = None) -> None:
+    def _register_channel(self, application: str, channel: Channel, origin: str | None = None) -> None:
         identifier = channel_id(application, channel.name)
-        properties: dict[str, Any] = {
+        properties = {
             names.KIND: "channel",
             names.NAME: channel.name,
-            names.APPLICATION: application,
-            names.HOST: self._host,
-            names.INSTANCE: identifier,
             names.CHANNEL_KIND: channel.kind,
-            **(more or {}),
+            names.ORIGIN: origin,
+            names.CAPACITY: getattr(channel, "capacity", None),
         }
-        if (capacity := getattr(channel, "capacity", None)) is not None:
-            properties[names.CAPACITY] = capacity
-        self._services[identifier] = {_WHOLE: self._registry.register((CHANNEL, "In", "Out"), channel, properties)}
+        registration = self._register((CHANNEL, "In", "Out"), channel, application, identifier, properties)
+        self._services[identifier] = {_WHOLE: registration}
 
     def _changed(self, component: Component) -> None:
         if services := self._services.get(component.id):
             hangs = component.trouble.hang is not None
             more = {names.HANGS: hangs} if hangs or component.trouble.hung else {}
-            pending = [str(line) for line in component.node.pending] or None
-            services[_WHOLE].update({names.STATE: str(component.status), names.PENDING: pending, **more})
+            services[_WHOLE].update(_state_of(component) | more)
 
 
-def _properties(component: Component) -> dict[str, Any]:
-    """Return the properties of a component that its ports do not have."""
-    node, spec = component.node, component.node.slet
-    properties: dict[str, Any] = {
-        names.KIND: "slet",
-        names.NAME: node.name,
-        names.SLET: spec.identity,
-        names.ROLE: str(spec.role),
-        names.STATE: str(component.status),
-        names.ORIGIN: spec.plugin or "embedded",
-    }
-    if version := (spec.plugin or "").partition("@")[2]:
-        properties[names.VERSION] = version
-    if node.pending:
-        properties[names.PENDING] = [str(line) for line in node.pending]
-    return properties
+def _state_of(component: Component) -> dict[str, Any]:
+    pending = [str(line) for line in component.node.pending] or None
+    return {names.STATE: str(component.status), names.PENDING: pending}
 
 
 def channel_id(application: str, name: str) -> str:

@@ -6,6 +6,7 @@ import time
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exop.errors import NoSuchItem, NotStorable, StoredStateError
@@ -90,27 +91,28 @@ class FailedItem:
         from exop.model.decoding import decode
         from exop.model.named import Declared
 
-        what = "the failed item"
+        refused = partial(StoredStateError, what="the failed item")
         cure = "write it anew with `exop item export APP.NODE FILE`"
         try:
             found = decode(data, declared=Declared())
         except StoredStateError as damage:
-            raise StoredStateError(what=what, problem=damage.problem, cure=cure) from None
+            raise refused(problem=damage.problem, cure=cure) from None
         form = found.pop("exop failed item", None) if isinstance(found, dict) else None
         if form is None:
-            raise StoredStateError(what=what, problem="it is no file of a failed item", cure=cure)
+            raise refused(problem="it is no file of a failed item", cure=cure)
         if form != FORMAT:
             problem = f"it is written in the form {form}, this release reads {FORMAT}"
-            raise StoredStateError(what=what, problem=problem, cure="use the release that wrote it")
+            raise refused(problem=problem, cure="use the release that wrote it")
         try:
             found |= {name: decode(found[name], declared=Declared(Any)) for name in ("item", "settings")}
             failed = FailedItem(**found)
-        except (KeyError, TypeError, StoredStateError) as damage:
-            problem = getattr(damage, "problem", f"its parts do not fit ({damage})")
-            raise StoredStateError(what=what, problem=problem, cure=getattr(damage, "cure", cure)) from None
+        except StoredStateError as damage:
+            raise refused(problem=damage.problem, cure=damage.cure) from None
+        except (KeyError, TypeError) as damage:
+            raise refused(problem=f"its parts do not fit ({damage})", cure=cure) from None
         for name, wanted in typing.get_type_hints(FailedItem).items():
             if (where := misfit(getattr(failed, name), wanted, name)) is not None:
-                raise StoredStateError(what=what, problem=where, cure=cure)
+                raise refused(problem=where, cure=cure)
         return failed
 
     @property
@@ -149,10 +151,6 @@ class DeadLetters(list[FailedItem]):
         while len(self) > most:
             self.pop(0)
             self.dropped += 1
-
-    def take(self) -> list[FailedItem]:
-        """Take all out, in order."""
-        return [self.pop(0) for _ in range(len(self))]
 
     def capture(self) -> dict[str, Any]:
         """Return all of them as plain data for `restore`."""

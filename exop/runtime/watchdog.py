@@ -147,7 +147,8 @@ class Watchdog:
         if not driver.busy or driver.held_by is not None:
             self._over(before)
             return None
-        progress = _progress(driver, components.values())
+        ports = [port for one in components.values() if one.driver is driver for port in one.pulled.values()]
+        progress = driver.count, driver.rows, *((port.rows, len(port.taken)) for port in ports)
         if before is None or before.progress != progress:
             self._over(before)
             return _Look(progress, now)
@@ -183,12 +184,6 @@ class Watchdog:
         component.tell()
         name = component.name
         logger("exop.runtime").info(f"{name} goes on", node=name, seconds=round(hang.seconds, 1) if hang else None)
-
-
-def _progress(driver: Driver, components: Iterable[Component]) -> tuple[Any, ...]:
-    """Return a value that changes whenever the driver goes on: its counts, with the items that it has pulled."""
-    ports = [port for one in components if one.driver is driver for port in one.pulled.values()]
-    return driver.count, driver.rows, *((port.rows, len(port.taken)) for port in ports)
 
 
 def shows(component: Component) -> bool:

@@ -14,6 +14,7 @@ from exop import Platform
 from exop.errors import ComponentFailed, ExopError, LifecycleError
 from exop.model.lifecycle import State
 from exop.runtime import failure
+from exop.runtime.channels.queue import Buffered
 from tests.mesh.random_mesh import RandomMesh, verdict, wrong_figures
 from tests.rig import parked, threads_leave
 
@@ -109,7 +110,8 @@ def state_of(platform, name):
 
     deployment = platform.deployment(name)
     yield from (f"{node}: {one.status} {one.merge.capture()}" for node, one in deployment.components.items())
-    for queue in deployment.queues():
+    channels = (*deployment.channels.values(), *deployment.inserted.values())
+    for queue in (one for one in channels if isinstance(one, Buffered)):
         yield f"{queue.name}: {queue.depth} {list(queue.entries)[:4]} {queue.worker and queue.worker.name}"
     for runner, work in deployment.inlets.waiting():
         yield f"{work.entry.place}: {work.way} {work.payload!r:.200} waits for {runner.name}"

@@ -132,8 +132,7 @@ class LogChannel(KeepingChannel):
         """Go on at the captured offset, unless the log on disk is another one; rows behind it come once more."""
         self.began, end, start = held["began"], held["end"], held.get("start")
         if self._disk is None:
-            self._log = log = OffsetLog()
-            log.begin_at(end - len(held["items"]))
+            self._log = OffsetLog(end - len(held["items"]))
             self._keep(held["items"])
             return
         problem = None

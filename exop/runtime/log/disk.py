@@ -161,16 +161,19 @@ class DiskLog:
             if offset == self.end:
                 return
             holder = next(one for one in reversed(self._segments) if one.base <= offset)
-            part = b""
+            part, position = b"", holder.size
             for frame, key, body in holder.frames(offset):
-                if frame.first < offset < frame.after:
+                if frame.after <= offset:
+                    continue
+                if frame.first < offset:
                     if key:
                         raise MeshError(f"the log {self.folder} cannot be cut at {offset}, in a batch with a key")
                     kept = cut(decode(body, levels=LEVELS), 0, offset - frame.first)
                     part = written(frame.first, frame.time, weight(kept), encode(kept, levels=LEVELS))
-                    break
+                position = frame.position
+                break
             with self._doing("cut", broken=True):
-                self._cut(offset, holder, part)
+                self._cut(offset, holder, position, part)
 
     def sync(self) -> None:
         """Force appended rows to the disk; if the disk refuses, the log has to be opened again before an append."""
@@ -274,13 +277,13 @@ class DiskLog:
         self.retain()
         return newest
 
-    def _cut(self, offset: int, holder: Segment, part: bytes) -> None:
+    def _cut(self, offset: int, holder: Segment, position: int, part: bytes) -> None:
+        """Remove the segments behind *holder*, and its bytes from *position* on, in favour of *part*."""
         while self._segments[-1] is not holder:  # from the end, so that a crash leaves no gap
             with self._syncing:
                 self._segments[-1].remove()
             self._segments.pop()
         self._files.sync(self.folder)
-        position = next((f.position for f, _, _ in holder.frames(offset) if f.after > offset), holder.size)
         if part:
             head = holder.rest(0)[:position]
             with self._syncing:

@@ -60,8 +60,8 @@ class OffsetLog:
         end: The offset of the next row.
     """
 
-    def __init__(self) -> None:
-        self.start = self.end = 0
+    def __init__(self, start: int = 0) -> None:
+        self.start = self.end = start
         self._batches: deque[tuple[int, Any]] = deque()  # with the offset of the first row
         self._lock = threading.Lock()
 
@@ -97,10 +97,6 @@ class OffsetLog:
                 (at, type(batch)(map(replace, batch)) if isinstance(batch, list) else batch)
                 for at, batch in self._batches
             )
-
-    def begin_at(self, offset: int) -> None:
-        """Let an empty log begin at *offset*."""
-        self.start = self.end = offset
 
 
 def check_range(start: int, end: int, kept: int, there: int) -> None:
