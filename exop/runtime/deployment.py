@@ -108,10 +108,9 @@ class Deployment:
         return [*self.workers.values(), *own, *pullers]
 
     def open(self, seconds: float | None = None) -> None:
-        """Open all slets, several at a time, each within so many seconds; returns when every one is ready.
+        """Open all slets, several at a time, each within so many seconds; return when every one is ready.
 
-        Raises:
-            ComponentFailed: one could not be opened; the caller stops the deployment.
+        If one raises `ComponentFailed`, the others are opened all the same, and the caller stops the deployment.
         """
         failed: list[BaseException] = []
         quick = [one for one in self.components.values() if not one.opens]
@@ -138,11 +137,7 @@ class Deployment:
             raise error
 
     def start(self) -> None:
-        """Let the items flow; the sources begin last.
-
-        Raises:
-            ComponentFailed: an engine broke after it was opened.
-        """
+        """Let the items flow; the sources begin last. Raise `ComponentFailed` if an engine has broken."""
         _check(self.components.values(), "starting")
         self.started = time.monotonic()
         for component in self.components.values():

@@ -107,9 +107,8 @@ def uninterrupted(work: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(work)
     def done(*args: P.args, **kwargs: P.kwargs) -> T:
-        if threading.current_thread() is not threading.main_thread():  # nothing interrupts the other threads
-            return work(*args, **kwargs)
-        return _carried_out(functools.partial(work, *args, **kwargs))
+        call = functools.partial(work, *args, **kwargs)
+        return _carried_out(call) if threading.current_thread() is threading.main_thread() else call()
 
     return done
 

@@ -42,10 +42,9 @@ class LivePort:
 
 
 class ComponentManager:
-    """Creates and destroys the components and channels of one platform.
+    """Creates and destroys the components and channels of one platform, which are services, as are the ports.
 
-    Every component, port and channel is a service with properties; `exop services` shows them. The WiringController
-    sets the `connected-to` property of a port.
+    `exop services` shows their properties. The WiringController sets the `connected-to` property of a port.
 
     Attributes:
         kinds: The channel kinds by name.
@@ -214,8 +213,7 @@ def make_channel(kinds: Mapping[str, type[Channel]], spec: ChannelSpec) -> Chann
     """Make a channel of a known kind; its settings are the keyword-only parameters of the kind's class.
 
     Raises:
-        UnknownName: no such kind, or no such setting.
-        SettingError: a setting does not fit its type.
+        UnknownName, SettingError: no such kind, or no such setting; or a setting does not fit its type.
         MeshError: the kind refuses the combination.
     """
     if spec.kind not in kinds:

@@ -76,11 +76,7 @@ class DurableTie(LiveTie):
     - Output is appended to a log, under the number of its batch, before the engine commits the batch, and leaves from
       there. After a recovery it leaves from the position of the checkpoint on; the engine does not compute it again.
 
-    Args:
-        folder: Returns a folder of its own: the one of this name, or a new one.
-        forms: The form of each input port.
-        outputs: The output ports by name.
-        driver: The driver by which it pushes.
+    *folder* returns a folder of its own: the one of this name, or a new one; *forms* has the form of each input port.
     """
 
     def __init__(
@@ -174,8 +170,7 @@ class DurableTie(LiveTie):
     def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
         """Return the events of *port* from event number *start* on, each payload with the number of its first event.
 
-        Raises:
-            StoredStateError: these events, or the output for the events before *start*, are not in the logs.
+        Raise `StoredStateError` if these events, or the output for the events before *start*, are not in the logs.
         """
         log, known = self._logs[port], self.committed.inputs.get(port, 0)
         at = known if start is None else start

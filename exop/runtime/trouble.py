@@ -77,16 +77,21 @@ class FailedItem:
 
     def as_data(self) -> dict[str, Any]:
         """Return the fields as plain data; settings that cannot be stored are text."""
-        return {**vars(self), "settings": {name: _storable(value) for name, value in self.settings.items()}}
+        from exop.model.encoding import encode
+
+        settings = dict(self.settings)
+        for name, value in settings.items():
+            try:
+                encode(value)
+            except NotStorable:
+                settings[name] = str(value)
+        return {**vars(self), "settings": settings}
 
     @staticmethod
     def from_bytes(data: bytes) -> FailedItem:
-        """Read what `to_bytes` wrote; the file may come from an untrusted source.
+        """Read the content of a file, which may come from an untrusted source, or raise `StoredStateError`.
 
         Classes of the item are looked up among the modules that are loaded; they are filled, and nothing is called.
-
-        Raises:
-            StoredStateError: it is damaged, something else, of another release, or names a class that is not here.
         """
         from exop.model.decoding import decode
         from exop.model.named import Declared
@@ -225,16 +230,6 @@ def set_aside(component: Component, port: str, item: Any, error: BaseException) 
     memento = (None, _TOO_LARGE) if dead.heavy else _memento(component, LARGEST)
     dead.heavy = memento[1] == _TOO_LARGE
     dead.add(_failed_item(component, "dead letter", port, item, error, memento), most)
-
-
-def _storable(value: Any) -> Any:
-    from exop.model.encoding import encode
-
-    try:
-        encode(value)
-    except NotStorable:
-        return str(value)
-    return value
 
 
 _TOO_LARGE = f"not kept: it is larger than {LARGEST // 1024} KB"

@@ -55,9 +55,8 @@ class Sampler:
             self._looks.append(look)
 
     def _run(self) -> None:
-        pause = threading.Event()
         while True:
-            pause.wait(SAMPLING)
+            time.sleep(SAMPLING)
             for look in list(self._looks):
                 try:
                     again = look()
@@ -77,21 +76,15 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=SAMPLER.__init__)  # type: ignore[misc]
 
 
-#: The states of a component that does nothing more.
-CLOSED: Final = (State.ENDED, State.STOPPED, State.DESTROYED)
-
-
 class Attended(dict[str, Component]):
     """The components to look at, by node: with a driver, a time-out per item, `make_visible`, or a failure.
 
     One thread at a time changes it, under the lock of `Deployment`; others read it meanwhile.
-
-    Attributes:
-        open: The nodes whose streams have not ended, and whose slets are not closed.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        #: The nodes whose streams have not ended, and whose slets are not closed.
         self.open: set[str] = set()
 
     def forget(self, node: str) -> None:
@@ -106,10 +99,8 @@ class Attended(dict[str, Component]):
             self[name] = component
         else:
             self.pop(name, None)
-        if component.status in CLOSED:
-            self.open.discard(name)
-        else:
-            self.open.add(name)
+        ended = component.status in (State.ENDED, State.STOPPED, State.DESTROYED)
+        (self.open.discard if ended else self.open.add)(name)
 
 
 @dataclass

@@ -43,9 +43,7 @@ class DiskLog:
 
     Args:
         folder: Its own folder; one process at a time has it open.
-        retention: What is kept, and when it is forced to the disk.
-        files: The file system.
-        clock: The time in seconds.
+        retention: The rows to keep, and when they are forced to the disk.
 
     Attributes:
         hold: Rows from this offset on are kept whatever the retention is.
@@ -109,8 +107,7 @@ class DiskLog:
         """Add a batch (a list, or a record batch), once for each key; return the offset of the next row.
 
         Raises:
-            NotStorable: something in it cannot be stored.
-            StateError: it cannot be written (a full disk); nothing of it is there, and it may be tried again.
+            NotStorable, StateError: it cannot be stored, or written (a full disk); it may be tried again.
         """
         rows = weight(batch)
         body = encode(batch, levels=LEVELS)

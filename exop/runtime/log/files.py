@@ -12,16 +12,16 @@ class File:
     """One open file, read and written at given positions."""
 
     def __init__(self, path: Path, how: int = os.O_RDWR | os.O_CREAT) -> None:
-        self._number = os.open(path, how | os.O_CLOEXEC, 0o600)
+        self.number = os.open(path, how | os.O_CLOEXEC, 0o600)
 
     def size(self) -> int:
         """Return the length in bytes."""
-        return os.fstat(self._number).st_size
+        return os.fstat(self.number).st_size
 
     def read(self, position: int, length: int) -> bytes:
         """Read *length* bytes, or up to the end of the file."""
-        found = os.pread(self._number, length, position)
-        while len(found) < length and (more := os.pread(self._number, length - len(found), position + len(found))):
+        found = os.pread(self.number, length, position)
+        while len(found) < length and (more := os.pread(self.number, length - len(found), position + len(found))):
             found += more
         return found
 
@@ -29,27 +29,19 @@ class File:
         """Write all of *data*, in as many calls as it takes; an error may leave a part of it."""
         done = 0
         while done < len(data):
-            done += os.pwrite(self._number, memoryview(data)[done:], position + done)
+            done += os.pwrite(self.number, memoryview(data)[done:], position + done)
 
     def truncate(self, size: int) -> None:
         """Cut the file off at *size*."""
-        os.ftruncate(self._number, size)
+        os.ftruncate(self.number, size)
 
     def sync(self) -> None:
         """Force the content to the disk."""
-        os.fdatasync(self._number)
+        os.fdatasync(self.number)
 
     def close(self) -> None:
         """Close the file; a lock on it ends."""
-        os.close(self._number)
-
-    def lock(self) -> bool:
-        """Lock the file; return `False` if another holder has it locked."""
-        try:
-            fcntl.flock(self._number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+        os.close(self.number)
 
 
 class Files:
@@ -83,10 +75,12 @@ class Files:
     def lock(self, path: Path) -> File | None:
         """Lock a file until it is closed or the process ends; `None` if another holder has it locked."""
         file = File(path)
-        if file.lock():
-            return file
-        file.close()
-        return None
+        try:
+            fcntl.flock(file.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return None
+        return file
 
 
 DISK: Final = Files()

@@ -29,9 +29,6 @@ class Retention:
         size: The number of bytes to keep at most, roughly; it takes precedence over the two bounds above.
         segment: The size in bytes at which a new segment begins (one also begins after `seconds`).
         fsync: When appended rows are forced to the disk.
-
-    Raises:
-        MeshError: a bound that keeps nothing.
     """
 
     items: int | None = None

@@ -288,25 +288,25 @@ class Segment:
 
 def settled(folder: Path, files: Files) -> int | None:
     """Return the offset up to which the last checkpoint counts; `None`: every row counts."""
-    return _noted(folder, files, 0)
+    return _noted(folder, files)[0]
 
 
 def check_start(folder: Path, files: Files, start: int) -> None:
     """Refuse a log that begins at *start* if its oldest rows are gone, and were not given up."""
-    given_up = _noted(folder, files, 20)
+    given_up = _noted(folder, files)[1]
     if given_up is not None and start > given_up:
         problem = f"its first row is {start}, and nothing from {given_up} on has been given up"
         raise StoredStateError(what=f"the log {folder}", problem=problem, cure="put its files back")
 
 
-def _noted(folder: Path, files: Files, position: int) -> int | None:
-    """Return a number that the last checkpoint has noted: the end of the rows that it counts, or their start."""
+def _noted(folder: Path, files: Files) -> tuple[int | None, int | None]:
+    """Return the end and the start of the rows that the last checkpoint counts, as far as it has noted them."""
     if COMMITTED not in files.names(folder):
-        return None
+        return None, None
     file = files.open(folder / COMMITTED)
     try:
-        found = file.read(position, 20)
-        return int(found) if position == 0 or found.strip() else None
+        end, start = file.read(0, 20), file.read(20, 20).strip()
+        return int(end), int(start) if start else None
     except ValueError as problem:
         cure = f"restore it from a copy, or remove it: then every row of the log counts, {folder / COMMITTED}"
         raise StoredStateError(what=f"the log {folder}", problem=f"{COMMITTED} is damaged", cure=cure) from problem
