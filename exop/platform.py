@@ -212,7 +212,7 @@ class Platform(Requests):
             return application_status(opening[application])
         if application is not None:
             found = application_status(self.deployment(application))
-            found |= self._applications.changes.beside.status(application)
+            found |= self._applications.changes.shadows.status(application)
             durability = self._applications.durability(application)
             calls = self.components.user.plain(application)
             found |= {"calls": calls} if calls else {}

@@ -115,7 +115,7 @@ class Requests:
     def abandon_proof(self, application: str) -> bool:
         """Give up the proof of a change: the old slets stay; `False` if none is under way."""
         self.deployment(application)
-        return self._applications.changes.beside.abandon(application, "it was given up")
+        return self._applications.changes.shadows.abandon(application, "it was given up")
 
     @uninterrupted
     def checkpoint(self, application: str) -> None:

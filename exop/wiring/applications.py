@@ -117,7 +117,7 @@ class Applications:
         self._deployer.check_hosts(plan.changes.nodes)
         check_rebuilds(plan, running)
         remarks = notes(running, self._manager.kinds, self._manager.user.opened)
-        told = tuple(self.changes.beside.notes(plan))
+        told = tuple(self.changes.shadows.notes(plan))
 
         def noted(plan: Plan) -> tuple[str, ...]:
             return *remarks(plan), *told, *self.changes.notes(plan)
@@ -235,7 +235,7 @@ class Applications:
         One that could not be started again is given up, with its checkpoint.
         """
         self._check_open(application)
-        self.changes.beside.stop(application)
+        self.changes.shadows.stop(application)
         with self._turn:
             if application in self.lost and self.store is not None:
                 self.store.forget(application)
@@ -280,7 +280,7 @@ class Applications:
     def close(self) -> None:
         """Undeploy everything, with a last checkpoint of each durable application; all of them stay stored."""
         for application in self.names():
-            self.changes.beside.stop(application)
+            self.changes.shadows.stop(application)
         with self._turn:
             self._closings += 1
         self._manager.user.give_up(phase="opening")

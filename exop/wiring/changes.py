@@ -25,9 +25,9 @@ from exop.wiring.change import Change
 from exop.wiring.controller import WiringController
 from exop.wiring.lines import renewed
 from exop.wiring.plan import Plan, Step
-from exop.wiring.shadow.allowed import check_catching
-from exop.wiring.shadow.beside import Beside
+from exop.wiring.shadow.checks import check_catching
 from exop.wiring.shadow.follower import Companions
+from exop.wiring.shadow.standby import Shadows
 from exop.wiring.shadow.trial import Run
 from exop.wiring.successors import LONGER, capture, taken
 
@@ -52,12 +52,12 @@ class Changes:
 
     Attributes:
         turns: The lock of each application: its appliers are served one after the other.
-        beside: The components that run beside the applications.
+        shadows: The components that run beside the applications.
     """
 
     def __init__(self, manager: ComponentManager, wiring: WiringController, running: Applications) -> None:
         self.turns: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
-        self.beside = Beside(manager, wiring, self.turns.__getitem__)
+        self.shadows = Shadows(manager, wiring, self.turns.__getitem__)
         self._manager = manager
         self._wiring = wiring
         self._running = running
@@ -67,7 +67,7 @@ class Changes:
         name = plan.after.name
         with self.followed([plan]) as runs, ExitStack() as turn:
             turn.enter_context(self.turns_of(name, runs=runs))
-            change = self.change(plan, self.beside.companions(plan, runs.get(name)))
+            change = self.change(plan, self.shadows.companions(plan, runs.get(name)))
             return self._make(name, change, turn, runs)
 
     @contextmanager
@@ -91,9 +91,8 @@ class Changes:
                     running = self._running.get(name)
                     if running.finished.is_set():
                         raise finished(name)
-                    run = runs[name] = self.beside.begin(running, renewed(plan, running), nodes)
-                ends.callback(self.beside.over, run)
-                ends.enter_context(run)
+                    beside = self.shadows.running(running, renewed(plan, running), nodes)
+                    runs[name] = ends.enter_context(beside)
             with changing(*runs):
                 for run in runs.values():
                     run.prove()
@@ -159,8 +158,8 @@ class Changes:
         """Let a predecessor that was kept take over again, with its own, current state."""
         with self.turns_of(application):
             mesh = self._running.get(application).mesh
-            plan, kept = self.beside.rollback_plan(application, node, mesh, planned)
-            return self._make(application, self.change(plan, self.beside.companions(plan, back=kept)))
+            plan, kept = self.shadows.rollback_plan(node, mesh, planned)
+            return self._make(application, self.change(plan, self.shadows.companions(plan, back=kept)))
 
     @contextmanager
     def turn(self, application: str) -> Iterator[None]:
@@ -190,7 +189,7 @@ class Changes:
         with ExitStack() as turns:
             for name in sorted(applications):
                 turns.enter_context(self.turn(name))
-                self.beside.check_free(name, runs.get(name))
+                self.shadows.check_free(name, runs.get(name))
             yield
 
     def change(self, plan: Plan, companions: Companions) -> Change | None:
@@ -226,7 +225,7 @@ class Changes:
         running = change.deployment
         running.last_change = running.mesh.revision, change.paused
         failpoint("change-made")
-        self.beside.made(running, change.plan, change.beside)
+        self.shadows.made(running, change.plan, change.beside)
         return self._running.changed(running)
 
     def close(self, change: Change) -> None:
@@ -306,7 +305,7 @@ def _obstacle(plan: Plan, step: Step, old: Component) -> PlanError | None:
     if plan.shadow is not None:
         return PlanError(f"{step.node}: the one on trial does not take over, since its settings are diverted")
     try:
-        check_catching(step, old, durable=plan.after.durable is not None)
+        check_catching(plan, step, old)
     except PlanError as reason:
         return reason
     return None

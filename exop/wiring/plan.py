@@ -120,7 +120,7 @@ class Plan:
         if self.shadow is None and self.keep is None:
             return self.remarks(self)
         # Imported lazily: only plans with a proof need it.
-        from exop.wiring.shadow.allowed import told
+        from exop.wiring.shadow.checks import told
 
         return *self.remarks(self), *told(self)
 
@@ -136,7 +136,7 @@ class Plan:
             PlanError: something in it cannot run beside the mesh.
         """
         # Imported lazily: only plans with a proof need it.
-        from exop.wiring.shadow.allowed import check_keep, check_shadow
+        from exop.wiring.shadow.checks import check_keep, check_shadow
 
         if shadow is not None:
             check_shadow(self, as_shadow(shadow))

@@ -169,9 +169,9 @@ HELD, RELEASED = threading.Event(), threading.Event()
 def test_a_successor_that_hangs_while_it_catches_up_does_not_slow_the_stream(platform, seen, monkeypatch):
     """The old slet waits for room for a moment only: once no item is done, the stream runs at its own pace."""
     monkeypatch.setattr("exop.wiring.shadow.follower.PATIENCE", 0.05)
+    monkeypatch.setattr("exop.wiring.shadow.follower.LEAVING", 0.05)
     HELD.clear()
     RELEASED.clear()
-    UPGRADE.gate.set()
 
     def refused() -> None:
         with pytest.raises(PlanError, match="given up"):
@@ -179,12 +179,14 @@ def test_a_successor_that_hangs_while_it_catches_up_does_not_slow_the_stream(pla
 
     with in_thread(refused):
         try:
+            assert UPGRADE.waits.wait(PATIENCE)
+            grows(seen, 1000)
+            UPGRADE.gate.set()
             assert HELD.wait(PATIENCE)
             grows(seen, 20_000)
-            assert platform.status("app")
+            platform.abandon_proof("app")
         finally:
             RELEASED.set()
-        platform.abandon_proof("app")
     runs_on(platform, seen)
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from exop.model.items import CONTROL
 from exop.model.shadow import TRIFLE
 from exop.runtime.convert import as_row
 from exop.runtime.metrics import quantiles
 from exop.shown import RAISED, class_of, described, shown
-from exop.wiring.shadow.taps import Leaving
 from exop.wiring.sharing import PLAIN, is_columns
 
 #: Differences that are reported at most.
@@ -24,14 +23,14 @@ FARTHEST = 200_000
 #: Calls that have to be timed before the times are compared.
 ENOUGH = 50
 
-Kind = Literal["different", "missing", "extra", "reordered", "error", "memento"]
+Kind = Literal["different", "missing", "extra", "error", "memento"]
 Side = Literal["old", "new"]
-SIDES: tuple[tuple[Side, Side], ...] = (("old", "new"), ("new", "old"))
+SIDES: Final[tuple[Side, Side]] = ("old", "new")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One difference: the number of the item in the trial, the port, and both outputs as texts."""
+    """One difference: the number of the item in the trial, the port, and both outputs as texts, empty for none."""
 
     kind: Kind
     item: int
@@ -40,47 +39,38 @@ class Difference:
     new: str
 
     def __str__(self) -> str:
-        old, new = "nothing" if self.kind == "extra" else self.old, "nothing" if self.kind == "missing" else self.new
-        return f"item {self.item}, {self.port}: old {old}, new {new}"
+        return f"item {self.item}, {self.port}: old {self.old or 'nothing'}, new {self.new or 'nothing'}"
 
 
-@dataclass
-class Unit:
-    """The output of a port after an item: a single item, a control item, or columns from a row on."""
+class Unit(NamedTuple):
+    """An output after item number *item*: a single item, a control item, or columns of so many *rows*."""
 
     item: int
     payload: Any
-    row: int = 0
+    rows: int = 1
+    columns: bool = False
 
-    @property
-    def columns(self) -> bool:
-        """Whether it holds rows."""
-        return is_columns(self.payload)
-
-    @property
-    def rows(self) -> int:
-        """Its number of items."""
-        return int(self.payload.num_rows) - self.row if self.columns else 1
+    def behind(self, rows: int) -> Unit:
+        """Return the unit without its first rows."""
+        return self._replace(payload=self.payload.slice(rows), rows=self.rows - rows) if rows else self
 
     def first(self) -> Any:
         """Return its first item; of columns a row."""
-        return self.payload.slice(self.row, 1).to_pylist()[0] if self.columns else self.payload
+        return self.payload.slice(0, 1).to_pylist()[0] if self.columns else self.payload
 
 
 class PortStreams:
     """The outputs of both slets by one port. Either side may run ahead; record batches may be cut differently.
 
-    With *in_step* both are called item by item, so that control items have their place among the others, and a missing
-    item has a number.
+    With *in_step* both are called item by item, so control items have their place among the others, and a missing item
+    has a number.
     """
 
     def __init__(self, port: str, compare: Callable[[Any, Any], bool] | None, *, in_step: bool) -> None:
         self.port = port
         self.sides: dict[Side, deque[Unit]] = {"old": deque(), "new": deque()}
-        self.matched = 0
-        self.compared = 0
-        self.ahead: dict[Side, int] = {"old": 0, "new": 0}
         self.last: dict[Side, Any] = {}
+        self.matched = self.compared = 0
         self.broken: str | None = None
         self._given = compare
         self._in_step = in_step
@@ -91,50 +81,58 @@ class PortStreams:
             self.last[side] = payload
             if not self._in_step:
                 return
-        units = [Unit(item, one) for one in payload] if whole and isinstance(payload, list) else [Unit(item, payload)]
-        self.sides[side].extend(unit for unit in units if unit.rows)
-        self.ahead[side] += sum(unit.rows for unit in units)
+        item, units = (item if self._in_step else 0), self.sides[side]
+        if type(payload) not in PLAIN and is_columns(payload):
+            units.extend([Unit(item, payload, payload.num_rows, columns=True)] if payload.num_rows else [])
+        elif whole and isinstance(payload, list):
+            units.extend([Unit(item, one) for one in payload])
+        else:
+            units.append(Unit(item, payload))
 
-    def match(self) -> Iterator[Difference]:
-        """Compare the outputs of both; yields the differences."""
+    def ahead(self, side: Side) -> int:
+        """Return the number of items of one side that have no counterpart yet."""
+        return sum(unit.rows for unit in list(self.sides[side]))
+
+    def match(self, *, last: bool = False) -> Iterator[Difference]:
+        """Compare the outputs of both, and yield the differences; at the *last* time also the outputs of only one."""
         old, new = self.sides["old"], self.sides["new"]
         while old and new:
-            mine, other = old[0], new[0]
-            rows = min(mine.rows, other.rows) if mine.columns and other.columns else 1
-            if self._equal(mine, other, rows):
-                self.compared += 0 if isinstance(mine.payload, CONTROL) else rows
+            mine, other = old[0].payload, new[0].payload
+            if (
+                self._given is None and type(mine) in PLAIN and type(mine) is type(other) and mine == other
+            ):  # in a hurry
+                self.compared += not isinstance(mine, CONTROL)
+                self.matched += 1
+                old.popleft()
+                new.popleft()
+            elif rows := self._agreeing(old[0], new[0]):
+                self.compared += 0 if isinstance(old[0].payload, CONTROL) else rows
                 self._take(rows)
-            elif rows > 1:
-                rows = next(n for n in range(rows) if not self._equal_at(mine, other, n))
-                self._take(rows)
-                yield from self._differ(old[0], new[0])
             else:
-                yield from self._differ(mine, other)
+                yield self._differ(old[0], new[0])
+        if last:
+            yield from (Difference("missing", one.item, self.port, shown(one.first(), 200), "") for one in old)
+            yield from (Difference("extra", one.item, self.port, "", shown(one.first(), 200)) for one in new)
 
-    def rest(self) -> Iterator[Difference]:
-        """Yield the outputs of only one of them as differences, since nothing more comes."""
-        for unit in self.sides["old"]:
-            yield Difference("missing", unit.item, self.port, shown(unit.first(), 200), "")
-        for unit in self.sides["new"]:
-            yield Difference("extra", unit.item, self.port, "", shown(unit.first(), 200))
+    def _agreeing(self, mine: Unit, other: Unit) -> int:
+        """Return how many items at the beginning of both are equal."""
+        if not (mine.columns and other.columns):
+            return int(self._equal(mine, other))
+        rows = min(mine.rows, other.rows)
+        if self._given is None and same(mine.payload.slice(0, rows), other.payload.slice(0, rows)):
+            return rows
+        return next((n for n in range(rows) if not self._equal(mine.behind(n), other.behind(n))), rows)
 
-    def _equal(self, mine: Unit, other: Unit, rows: int) -> bool:
-        if isinstance(mine.payload, CONTROL) or isinstance(other.payload, CONTROL):
-            return bool(mine.payload == other.payload)
-        if self._given is None and mine.columns and other.columns:
-            return same(mine.payload.slice(mine.row, rows), other.payload.slice(other.row, rows))
-        return all(self._equal_at(mine, other, n) for n in range(rows))
-
-    def _equal_at(self, mine: Unit, other: Unit, row: int) -> bool:
-        """Compare one item of each, *row* rows further on."""
-        old, new = Unit(0, mine.payload, mine.row + row).first(), Unit(0, other.payload, other.row + row).first()
+    def _equal(self, mine: Unit, other: Unit) -> bool:
+        """Compare the first item of each."""
+        old, new = mine.first(), other.first()
+        if isinstance(old, CONTROL) or isinstance(new, CONTROL):
+            return bool(old == new)
         if self._given is not None:
-            return self._alike(self._given, mine.item or other.item or self.matched + row + 1, old, new)
-        if mine.columns and other.columns:
-            return same_kind(mine.payload, other.payload) and same(old, new)
-        if mine.columns or other.columns:  # rows here, items there
+            return self._alike(self._given, mine.item or other.item or self.matched + 1, old, new)
+        if mine.columns is not other.columns:  # rows here, items there
             return same(as_row(old), as_row(new))
-        return same(old, new)
+        return (not mine.columns or same_kind(mine.payload, other.payload)) and same(old, new)
 
     def _alike(self, compare: Callable[[Any, Any], bool], item: int, old: Any, new: Any) -> bool:
         """Ask the comparison that was given; once it has raised, nothing more is known."""
@@ -148,58 +146,49 @@ class PortStreams:
                 )
         return True
 
-    def _differ(self, mine: Unit, other: Unit) -> Iterator[Difference]:
-        """Yield the difference of one pair of items, and go on where the two agree again, if that is near."""
-        old, new = shown(mine.first(), 200), shown(other.first(), 200)
-        kind, item = self._kind(mine, other), mine.item or other.item or self.matched + 1
-        if kind == "missing":
-            self._drop("old")
-            yield Difference(kind, item, self.port, old, "")
-        elif kind == "extra":
-            self._drop("new")
-            yield Difference(kind, other.item or item, self.port, "", new)
-        else:
-            for _ in range(2 if kind == "reordered" else 1):
-                self._take(1)
-            yield Difference(kind, item, self.port, old, new)
-
-    def _kind(self, mine: Unit, other: Unit) -> Kind:
-        """Classify the difference at the heads of the two, as far as the following items show."""
+    def _differ(self, mine: Unit, other: Unit) -> Difference:
+        """Return the difference of two items, and go on where the outputs agree again, if that is near."""
         if self._in_step and mine.item != other.item:
-            return "missing" if mine.item < other.item else "extra"
-        behind_mine, behind_other = self._second("old"), self._second("new")
-        skipped = behind_mine is not None and self._equal(behind_mine, other, 1)
-        added = behind_other is not None and self._equal(mine, behind_other, 1)
-        if skipped and added:
-            return "reordered"
-        return "missing" if skipped else "extra" if added else "different"
+            kind: Kind = "missing" if mine.item < other.item else "extra"
+        else:
+            after_mine, after_other = self._second("old"), self._second("new")
+            skipped = after_mine is not None and self._equal(after_mine, other)
+            added = after_other is not None and self._equal(mine, after_other)
+            kind = "missing" if skipped else "extra" if added else "different"
+        item = (other if kind == "extra" else mine).item or self.matched + 1
+        old, new = (shown(unit.first(), 200) for unit in (mine, other))
+        if kind == "different":
+            self._take(1)
+        elif kind == "missing":
+            self._drop("old", 1)
+            new = ""
+        else:
+            self._drop("new", 1)
+            old = ""
+        return Difference(kind, item, self.port, old, new)
 
     def _second(self, side: Side) -> Unit | None:
-        """Return the unit behind the head of one side, if it is there already."""
+        """Return what follows the first item of one side, in step for the same item, if it is there already."""
         units = self.sides[side]
-        if units[0].rows > 1:
-            return Unit(units[0].item, units[0].payload, units[0].row + 1)
-        return units[1] if len(units) > 1 else None
+        after = units[0].behind(1) if units[0].rows > 1 else units[1] if len(units) > 1 else None
+        return after if after is not None and (after.item == units[0].item or not self._in_step) else None
 
     def _take(self, rows: int) -> None:
         self.matched += rows
         for side in self.sides:
             self._drop(side, rows)
 
-    def _drop(self, side: Side, rows: int = 1) -> None:
-        unit = self.sides[side][0]
-        self.ahead[side] -= rows
-        unit.row += rows if unit.columns else 0
-        if not unit.columns or not unit.rows:
-            self.sides[side].popleft()
+    def _drop(self, side: Side, rows: int) -> None:
+        unit = self.sides[side].popleft()
+        if unit.rows > rows:
+            self.sides[side].appendleft(unit.behind(rows))
 
 
 class Comparison:
-    """The findings so far. The drivers of the old and the new slet add to it; one thread at a time matches.
+    """The findings so far. The drivers of both slets add outputs; one thread at a time matches them.
 
     Attributes:
         differences, found: The first differences, and how many there are.
-        waiting: One slet has put out something that the other has not, so far.
     """
 
     def __init__(self, ports: Iterable[str], compare: Callable[[Any, Any], bool] | None, *, in_step: bool) -> None:
@@ -208,32 +197,12 @@ class Comparison:
         self.found = 0
         self.errors: dict[Side, int] = {"old": 0, "new": 0}
         self.times: dict[Side, deque[float]] = {"old": deque(maxlen=4096), "new": deque(maxlen=4096)}
-        self.waiting = False
-        self._given = compare
         self._turn = threading.Lock()
 
-    def put_out(self, side: Side, item: int, leaving: Leaving) -> None:
-        """Note an output for item number *item*."""
-        if leaving.port in self.ports:
-            self.ports[leaving.port].add(side, item, leaving.payload, whole=leaving.whole)
-
-    def at_once(self, old: Sequence[Leaving], new: Sequence[Leaving]) -> bool:
-        """Compare the outputs for one item without keeping them: nothing waits, and they are equal.
-
-        If it returns `False`, they have to be noted and matched.
-        """
-        if self.waiting or self._given is not None or len(old) != len(new):
-            return False
-        for mine, other in zip(old, new, strict=True):
-            value = mine.payload
-            alike = type(value) in PLAIN and type(value) is type(other.payload) and mine.port == other.port
-            if not alike or value != other.payload:
-                return False
-        for mine in old:
-            if mine.port in self.ports:
-                self.ports[mine.port].matched += 1
-                self.ports[mine.port].compared += not isinstance(mine.payload, CONTROL)
-        return True
+    def put_out(self, side: Side, item: int, port: str, payload: Any, whole: bool) -> None:
+        """Note an output for item number *item*; *whole*: a list is a batch of items, and not one item."""
+        if port in self.ports:
+            self.ports[port].add(side, item, payload, whole=whole)
 
     @property
     def compared(self) -> int:
@@ -244,8 +213,7 @@ class Comparison:
         """Compare the errors of both for an item."""
         self.errors["old"] += old is not None
         self.errors["new"] += new is not None
-        kinds = {None if error is None else class_of(error) for error in (old, new)}
-        if len(kinds) > 1:
+        if (old and class_of(old)) != (new and class_of(new)):
             texts = ("no error" if error is None else described(error)[:200] for error in (old, new))
             self.note(Difference("error", item, port, *texts))
 
@@ -253,11 +221,8 @@ class Comparison:
         """Compare the outputs so far; at the *last* time none may be left over on either side."""
         with self._turn:
             for streams in self.ports.values():
-                for one in streams.match():
+                for one in streams.match(last=last):
                     self.note(one)
-                for one in streams.rest() if last else ():
-                    self.note(one)
-            self.waiting = any(any(streams.sides.values()) for streams in self.ports.values())
 
     def note(self, difference: Difference) -> None:
         """Take a difference into the report."""
@@ -266,18 +231,17 @@ class Comparison:
             self.differences.append(difference)
 
     def problem(self) -> str | None:
-        """Return the reason, as far as is known, why the two are not equal."""
+        """Return the reason, as far as is known, why the new one cannot take over."""
         for streams in self.ports.values():
             if streams.broken is not None:
                 return streams.broken
-        return None if not self.found else "a difference" if self.found == 1 else f"{self.found} differences"
-
-    def too_far(self) -> str | None:
-        """Tell whether one of them is so far behind the other that no more outputs can be kept."""
+        if self.found:
+            return "a difference" if self.found == 1 else f"{self.found} differences"
         for port, streams in self.ports.items():
-            for side, other in SIDES:
-                if streams.ahead[side] > FARTHEST:
-                    return f"too slow: at {port} the {other} one is {FARTHEST} items behind"
+            old, new = streams.ahead("old"), streams.ahead("new")
+            if max(old, new) > FARTHEST:
+                slower = "new" if old > new else "old"
+                return f"too slow: at {port} the {slower} one is {FARTHEST} items behind"
         return None
 
     def slow(self, slower: float) -> str | None:
@@ -353,9 +317,6 @@ def _same_arrays(old: Any, new: Any) -> bool:
 
 
 def _same_fields(old: Any, new: Any) -> bool:
-    if type(old).__qualname__ != type(new).__qualname__:
-        return False
-    names = [entry.name for entry in dataclasses.fields(old) if entry.compare]
-    return names == [entry.name for entry in dataclasses.fields(new) if entry.compare] and all(
-        same(getattr(old, name), getattr(new, name)) for name in names
-    )
+    mine, others = ([entry.name for entry in dataclasses.fields(one) if entry.compare] for one in (old, new))
+    alike = type(old).__qualname__ == type(new).__qualname__ and mine == others
+    return alike and all(same(getattr(old, name), getattr(new, name)) for name in mine)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from exop.errors import ComponentFailed
 from exop.model.items import Punctuation
@@ -22,25 +23,25 @@ from exop.runtime.pause import Pause
 from exop.runtime.ways import way_into
 from exop.shown import RAISED, class_of, described, message
 from exop.wiring.drain import quiesce
-from exop.wiring.shadow.comparison import Side
-from exop.wiring.shadow.taps import Call, FollowerTap, LeaderTap, Leaving
+from exop.wiring.shadow.comparison import SIDES, Comparison
+from exop.wiring.shadow.taps import Call, FollowerTap, LeaderTap
 from exop.wiring.sharing import copies_freely, independent
 
 if TYPE_CHECKING:
-    from exop.wiring.shadow.beside import Kept
+    from exop.wiring.shadow.standby import Standby
 
 Undo = Callable[[], object]
 
 #: Items that may wait for a follower.
 CAPACITY = 4096
 #: Items that may be left when a follower takes over: the stream stands still for those.
-NEAR = 32
+NEAR: Final = 32
 #: Seconds for which the leader waits at most for a follower that is CAPACITY items behind; then it is given up.
 PATIENCE = 1.0
 #: Seconds that the copy of an item may take: the stream stands still meanwhile.
-COPYING = 1.0
+COPYING: Final = 1.0
 #: Seconds for which the leader waits at a time for one that catches up.
-MOMENT = 0.02
+MOMENT: Final = 0.02
 #: Seconds that a follower that is given up may take to leave its slet; after that it is closed all the same.
 LEAVING = 3.0
 
@@ -48,21 +49,21 @@ LEAVING = 3.0
 class Follower(ThreadDriver):
     """Runs one component behind another, on copies of its items, in a thread of its own; it may take its place.
 
-    Args:
-        compared: The outputs of both are noted.
-        copies: Items that may be altered are copied.
+    *compared* takes the outputs of both; with *copies*, items that may be altered are copied.
 
     Attributes:
-        lost: Why it cannot follow any more; it does nothing then.
+        lost: The reason why it cannot follow any more; it does nothing then.
         items, held: The number of items that it has processed; seconds for which the leader had to wait.
-        slowing: The leader waits for a moment, again and again, and may put half as many items as this one has
-            processed meanwhile before it waits again: so this one catches up, and the stream goes on.
+        slowing: The leader waits for a moment at a time, and then puts half as many items as this one has processed
+            meanwhile: so this one catches up, and the stream goes on.
         news: Called when there is nothing to do, or it is lost.
         since: The revision of the mesh when it was tied: lines that took effect later concern it, too.
-        seconds: The time that it has for its last items when it takes over.
+        seconds: The time for its last items when it takes over.
     """
 
-    def __init__(self, leader: Component, component: Component, *, compared: bool, copies: bool = True) -> None:
+    def __init__(
+        self, leader: Component, component: Component, compared: Comparison | None = None, *, copies: bool = True
+    ) -> None:
         super().__init__(f"{component.application}.{component.node.name} (behind)")
         self.leader = leader
         self.component = component
@@ -77,17 +78,14 @@ class Follower(ThreadDriver):
         self._seen, self._moved = -1, 0.0  # the items that were done, and since when no more are
         self._wakes: list[Callable[[], None]] = []
         self._ways: dict[str, Entry] = {}
-        old, new = partial(self.put_out, "old"), partial(self.put_out, "new")
-        self.tap = LeaderTap(leader, self.put, old if compared else None, self._copied if copies else lambda one: one)
-        self._tap = FollowerTap(component, new if compared else None)
+        old, new = (partial(compared.put_out, side) if compared else None for side in SIDES)
+        self.tap = LeaderTap(leader, self.put, old, self._copied if copies else lambda one: one)
+        self._tap = FollowerTap(component, new)
 
     def done(self, call: Call, tap: FollowerTap) -> None:
         """Look at a call that it has done: it has lost an item if it raised where its leader did not."""
         if tap.error is not None and call.error is None and self.component.node.policy not in ("skip", "dead-letter"):
             self.give_up(f"it raised {class_of(tap.error)} for item {call.item}: {message(tap.error)}")
-
-    def put_out(self, side: Side, leaving: Leaving) -> None:
-        """Note an output of a slet that drives itself."""
 
     def full(self) -> str | None:
         """Return the reason not to wait for it where it is as far behind as it may be."""
@@ -122,6 +120,10 @@ class Follower(ThreadDriver):
     def behind(self) -> int:
         """The number of items that wait."""
         return self._put - self.items
+
+    def too_slow(self) -> str:
+        """Return the reason to give it up when PATIENCE is over."""
+        return f"too slow: it was {self.behind} items behind, and did not catch up within {PATIENCE:g} s"
 
     def limit(self, capacity: int) -> None:
         """Let so many items wait from now on; beyond that the leader waits, for a short time."""
@@ -168,12 +170,7 @@ class Follower(ThreadDriver):
         pause.close([self])
 
     def take_over(self, undo: list[Undo]) -> Memento | None:
-        """Do what is left, and be ready for the leader's place; returns the state. Everything is parked.
-
-        Raises:
-            PlanError: it could not follow.
-            ComponentFailed: its slet hangs in one of the last items.
-        """
+        """Do what is left, and be ready for the leader's place; returns the state. Everything is parked."""
         if self.calls:
             self._do_rest()
         component, node, status = self.component, self.component.node, self.component.status
@@ -209,11 +206,11 @@ class Follower(ThreadDriver):
             call = self.calls.popleft()
         except IndexError:  # it was given up meanwhile
             return
-        tap = self._tap
-        tap.begin()
+        self._tap.begin(call.item)
         try:
-            self._call(call)
-            self.done(call, tap)
+            way = "control" if call.control else "push" if call.port.type.form == "item" else "push_batch"
+            getattr(self._ways[call.port.name], way)(call.payload)
+            self.done(call, self._tap)
         except Halted:
             raise
         except (Exception, Unwind) as error:  # noqa: BLE001 (whatever it is, it is the follower's and not the stream's)
@@ -221,17 +218,6 @@ class Follower(ThreadDriver):
         self.items += call.rows
         if self._wakes and self.behind <= self.capacity // 2:
             self._let_on()
-
-    def _call(self, call: Call) -> None:
-        if call.port is None:
-            return
-        entry, payload = self._ways[call.port.name], call.payload
-        if call.control:
-            entry.control(payload)
-        elif call.port.type.form == "item":
-            entry.push(payload)
-        else:
-            entry.push_batch(payload)
 
     def _wait_for_room(self) -> None:
         """Wait, in the leader's driver, until half of it is done, unless that one has to come to its safe point.
@@ -247,18 +233,17 @@ class Follower(ThreadDriver):
         if driver is None or self.lost is not None or (self.slowing and now - self._moved >= PATIENCE):
             return
 
-        def ready() -> Any:
+        def ready() -> bool:
             enough = NEAR if self.slowing else self.capacity // 2
             return self.behind <= enough or self.lost is not None or self.left or driver.hurried
 
-        begin, done = time.perf_counter(), self.items
         self._wakes.append(driver.wake)
         driver.wait_for(ready, MOMENT if self.slowing else PATIENCE)
-        self.held += time.perf_counter() - begin
+        self.held += time.monotonic() - now
         if self.slowing:
-            self._allowed = self._put + max(1, (self.items - done) // 2)
+            self._allowed = self._put + max(1, (self.items - self._seen) // 2)
         elif not ready():
-            self.give_up(f"too slow: it was {self.behind} items behind, and did not catch up within {PATIENCE:g} s")
+            self.give_up(self.too_slow())
 
     def _let_on(self) -> None:
         wakes, self._wakes = self._wakes, []
@@ -266,12 +251,12 @@ class Follower(ThreadDriver):
             wake()
 
     def _copied(self, value: object) -> object:
+        leader = self.leader
         if self.lost is not None:
             return value
         try:
             if copies_freely(value):
                 return independent(value)
-            leader = self.leader
             return leader.user.run(leader, "copying an item", partial(independent, value), COPYING)
         except RAISED as error:  # an item that cannot be copied: the stream goes on without the copy
             self.give_up(
@@ -299,25 +284,19 @@ def as_far(component: Component, leader: Component) -> None:
     component.expect()
 
 
+@dataclass
 class Companions:
     """The components beside the mesh that a change concerns, by node.
 
-    Args:
-        ready: Those that take a place, with a state of their own, instead of a successor that is newly made.
-        keep: Makes a predecessor follow its successor, for the nodes whose predecessors run on.
-
     Attributes:
+        ready: Those that take a place, with a state of their own, instead of a successor that is newly made.
+        keeps: Makes a predecessor follow its successor, for the nodes whose predecessors run on.
         kept: The predecessors that follow, as soon as the change has tied them.
     """
 
-    def __init__(
-        self,
-        ready: Mapping[str, Follower] | None = None,
-        keep: Mapping[str, Callable[[Component, Component, list[Undo]], Kept]] | None = None,
-    ) -> None:
-        self.ready = ready or {}
-        self.kept: dict[str, Kept] = {}
-        self._keep = keep or {}
+    ready: Mapping[str, Follower] = field(default_factory=dict)
+    keeps: Mapping[str, Callable[[Component, Component, list[Undo]], Standby]] = field(default_factory=dict)
+    kept: dict[str, Standby] = field(default_factory=dict)
 
     def come_to_rest(self, pause: Pause) -> None:
         """Let those that take a place come to rest while the others are being parked."""
@@ -331,8 +310,8 @@ class Companions:
     def keep(self, predecessor: Component | None, successor: Component, undo: list[Undo]) -> None:
         """Put a predecessor that runs on behind its successor."""
         node = successor.node.name
-        if predecessor is not None and node in self._keep:
-            self.kept[node] = self._keep[node](predecessor, successor, undo)
+        if predecessor is not None and node in self.keeps:
+            self.kept[node] = self.keeps[node](predecessor, successor, undo)
 
     def tell(self, inlets: Inlets) -> None:
         """Put out the punctuations that neither slet has sent; everything is bound, and parked."""
@@ -342,4 +321,4 @@ class Companions:
 
     def stays(self, component: Component) -> bool:
         """Whether a component that is replaced is not closed."""
-        return component.node.name in self._keep
+        return component.node.name in self.keeps

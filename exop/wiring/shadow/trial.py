@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
-from types import TracebackType
-from typing import Any, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from exop.errors import ExopError, PlanError, ShadowFailed
 from exop.model.items import Punctuation
@@ -21,24 +20,28 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.interrupts import check_interrupt
 from exop.runtime.lines import NodeWatch
 from exop.runtime.manager import ComponentManager
-from exop.shown import shown
+from exop.shown import add_note, shown
 from exop.wiring.controller import WiringController
 from exop.wiring.lines import fired_beside
 from exop.wiring.plan import Plan, Step
-from exop.wiring.shadow.allowed import replacements
-from exop.wiring.shadow.comparison import Comparison, Difference, Side, same
+from exop.wiring.shadow.checks import replacements
+from exop.wiring.shadow.comparison import Comparison, Difference, same
 from exop.wiring.shadow.follower import CAPACITY, NEAR, PATIENCE, Follower, as_far
-from exop.wiring.shadow.taps import Call, FollowerTap, Leaving
+from exop.wiring.shadow.taps import Call, FollowerTap
 from exop.wiring.successors import copied, leave, taken
 
 #: Seconds between two looks whether the old slets still run.
-GLANCE = 0.05
+GLANCE: Final = 0.05
 #: Items that may wait while the state of a successor is made; they are kept in memory.
-MOST = 1_000_000
+MOST: Final = 1_000_000
+#: Calls after which outputs are compared, at the latest.
+AT_ONCE: Final = 32
 #: The phase of the calls of `compare` and `__eq__` that a change waits for.
-COMPARING = "being compared"
+COMPARING: Final = "being compared"
+#: Why nothing can run beside a slet that is not active.
+IDLE: Final = "nothing can be compared; repair or resume it, or replace it as it is"
 #: Why a successor does not take over that puts out nothing, as its predecessor does.
-NO_OUTPUT = (
+NO_OUTPUT: Final = (
     "no output was compared, because neither has put out anything; give it more time or more items, or allow it for a "
     "slet that may put out nothing: Shadow(allow_no_output=True) (--allow-no-output)"
 )
@@ -47,11 +50,8 @@ NO_OUTPUT = (
 class Trial(Follower):
     """A successor that makes its state from a copy while the stream runs, and follows until it takes over.
 
-    Args:
-        shadow: The conditions under which it is compared with its predecessor; without them it only catches up.
-
-    Attributes:
-        diverted: Its effects go elsewhere meanwhile, so another one takes over.
+    With a *shadow* it is compared with its predecessor; where its effects are `diverted`, another one takes over then.
+    Without one it only catches up.
     """
 
     def __init__(self, step: Step, old: Component, new: Component, shadow: Shadow | None) -> None:
@@ -64,36 +64,29 @@ class Trial(Follower):
         self._upgrades = step.state is not None and step.state.calls is not None
         self._copy: Callable[[], Memento | None] = lambda: None
         self._begun: float | None = None
-        super().__init__(old, new, compared=shadow is not None, copies=shadow is None or shadow.copy)
+        compared = self.comparison if shadow is not None else None
+        super().__init__(old, new, compared, copies=shadow is None or shadow.copy)
         self.capacity = MOST
 
     def tie(self, seconds: float) -> None:
         """Copy the state within so many seconds, and keep the items that come from now on; everything is parked."""
-        old = self.leader
+        old, self.seconds = self.leader, seconds
         if self._upgrades and old.state is not None:
             self._copy = copied(old, seconds)
-        else:
+        elif old.state is not None:
             old.flush()
-            state = old.state
-            copy = None if state is None else old.user.run(old, "taking the memento", state.copied, seconds)
+            copy = old.user.run(old, "taking the memento", old.state.copied, seconds)
             self._copy = lambda: copy
         as_far(self.component, old)
         self.tap.tie()
 
-    def make(self, seconds: float) -> None:
-        """Make the state out of the copy within so many seconds, and begin with the items that have come since.
-
-        Raises:
-            MementoError: the successor cannot take the state.
-            ComponentFailed: the user code that makes it has not returned in time.
-        """
-        self.seconds = seconds
-        way, state = self.step.state, None
-        if way is not None:
-            state = taken(way, self.component, self._copy(), seconds, interruptible=True)
+    def make(self) -> None:
+        """Make the state out of the copy in time, and begin with the items that have come since."""
+        if self.step.state is not None:
+            state = taken(self.step.state, self.component, self._copy(), self.seconds, interruptible=True)
+            if state is not None:
+                self.component.adopt(state)
         self._copy = lambda: None
-        if state is not None:
-            self.component.adopt(state)
         self.attach()
         self.component.begin()
         # The old slet waits for one on trial only where that is far behind because of its state.
@@ -109,24 +102,15 @@ class Trial(Follower):
             super().done(call, tap)
             return
         found = self.comparison
-        if call.port is not None and self.in_step and not call.control:
+        if self.in_step and not call.control:
             found.times["old"].append(call.took)
             found.times["new"].append(tap.took)
-        if call.port is not None and (call.error is not None or tap.error is not None):
+        if call.error is not None or tap.error is not None:
             found.raised(call.item, call.port.name, call.error, tap.error)
-        if self.in_step and found.at_once(call.leaving, tap.leaving):
-            return
-        for one in call.leaving:
-            found.put_out("old", call.item, one)
-        for one in tap.leaving:
-            found.put_out("new", call.item, one)
-        found.match()
+        if not self.calls or self.items % AT_ONCE == 0:
+            found.match()
         if found.found:
             self.news()
-
-    def put_out(self, side: Side, leaving: Leaving) -> None:
-        """Note the output of an engine."""
-        self.comparison.put_out(side, 0, leaving)
 
     def full(self) -> str | None:
         """Do not wait while the state is made, nor for one that is too slow."""
@@ -136,31 +120,22 @@ class Trial(Follower):
         """Tell whether it is too slow; the time that an engine takes for an item is not known."""
         return self.comparison.slow(self.shadow.slower) if self.shadow is not None and self.in_step else None
 
-    @property
-    def unproven(self) -> bool:
-        """No output was compared, the slet is no sink, and the shadow does not allow that."""
+    def _unproven(self) -> str | None:
+        """Tell that no output was compared, unless it is a sink, or the shadow allows that."""
         shadow, sink = self.shadow, self.component.spec.role is Role.OMEGA
-        return shadow is not None and not (self.comparison.compared or shadow.allow_no_output or sink)
+        proven = shadow is None or self.comparison.compared or shadow.allow_no_output or sink
+        return None if proven else NO_OUTPUT
 
-    def enough(self) -> bool:
-        """Whether it has followed for as many items as are asked for."""
+    def lacks(self, *, over: bool = True) -> str | None:
+        """Tell why the trial is not enough, now that its time is *over*; before, one for a time is not either."""
         if self.shadow is None:
-            return True
-        asked = self.shadow.items
-        # An engine may put out everything when it is quiesced, at the end of its trial.
-        return asked is not None and self.items >= asked and not (self.in_step and self.unproven)
-
-    def check_end(self) -> None:
-        """Refuse to take over, now that the time of the trial is up, if not enough items have come or been put out."""
-        if self.shadow is None:
-            return
+            return None
         came, asked = self.items, self.shadow.items
-        if came < (asked or 1):
+        if came < (asked or 1) or not (over or asked):
             wanted = f"{came} of {asked} items" if asked else "not one item"
-            problem = f"within {self.shadow.limit:g} s came {wanted}; give it more time, or ask for fewer items"
-            raise self.failed(problem)
-        if self.in_step and self.unproven:
-            raise self.failed(NO_OUTPUT)
+            return f"within {self.shadow.limit:g} s came {wanted}; give it more time, or ask for fewer items"
+        # An engine may put out everything when it is quiesced, at the end of its trial.
+        return self._unproven() if self.in_step else None
 
     def obstacle(self) -> str | None:
         """Return why it cannot take over, as far as is known."""
@@ -172,10 +147,18 @@ class Trial(Follower):
         if old.status is State.ENDED or old.ended >= {port.name for port in old.spec.inputs}:
             return "the stream has ended"
         if old.status is not State.ACTIVE:
-            return f"the old one is {old.status}: nothing can be compared; repair or resume it, or replace it as it is"
+            return f"the old one is {old.status}: {IDLE}"
         if new.status is State.FAILED:
             return f"the new one broke: {type(new.error).__name__}: {new.error}"
-        return self.lost or self.comparison.too_far()
+        return self.lost
+
+    def check(self) -> None:
+        """Compare what is left; refuse if it is not equal, too slow, or unproven."""
+        if self.shadow is not None:
+            self._compare(last=True)
+        problem = self.obstacle() or self._slow() or self._unproven()
+        if problem is not None:
+            raise self.failed(problem)
 
     def _compare(self, *, last: bool = False) -> None:
         """Compare the outputs so far; at the *last* time all that is left, and the mementos of sinks."""
@@ -189,14 +172,6 @@ class Trial(Follower):
                 self.comparison.note(Difference("memento", self.items, "memento", *texts))
 
         new.user.run(new, COMPARING, compare, self.seconds, interruptible=not last)
-
-    def check(self) -> None:
-        """Compare what is left."""
-        if self.shadow is not None:
-            self._compare(last=True)
-        problem = self.obstacle() or self._slow() or (NO_OUTPUT if self.unproven else None)
-        if problem is not None:
-            raise self.failed(problem)
 
     def owed(self) -> list[tuple[str, Punctuation]]:
         """Return the successor's punctuations that its predecessor, an engine, has not sent yet."""
@@ -235,53 +210,22 @@ class Trial(Follower):
         }
 
 
-def on_trial(step: Step, shadow: Shadow | None) -> Step:
-    """Return the step with the node as it is tried: with its effects diverted."""
-    diverted = shadow.diverted(step.node) if shadow is not None else {}
-    if step.after is None or not diverted:
-        return step
-    settings = step.after.slet.configured(step.node, {**step.after.settings, **diverted})
-    return replace(step, after=replace(step.after, settings=settings))
-
-
+@dataclass(eq=False)
 class Run:
     """Runs the successors of one plan beside the mesh: on trial, where the plan has a shadow, else those of *slow*.
 
-    Used once, as a context; at its end it closes those that have not taken over. The application goes on meanwhile, and
-    accepts no other change.
+    The application goes on meanwhile, and accepts no other change.
     """
 
-    def __init__(
-        self,
-        deployment: Deployment,
-        manager: ComponentManager,
-        wiring: WiringController,
-        plan: Plan,
-        slow: Collection[str],
-    ) -> None:
-        self.deployment = deployment
-        self.plan = plan
-        self.trials: list[Trial] = []
-        self.aborted: str | None = None
-        self.over = threading.Event()
-        self._manager = manager
-        self._wiring = wiring
-        self._slow = slow
-        self._news = threading.Condition()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            for trial in self.trials:
-                problem = leave(trial, self.deployment, self._manager, self._wiring)
-                if problem and error is not None:
-                    error.add_note(f"and when the successor was closed: {problem}")
-        finally:
-            self.over.set()
+    deployment: Deployment
+    manager: ComponentManager
+    wiring: WiringController
+    plan: Plan
+    slow: Collection[str]
+    trials: list[Trial] = field(default_factory=list)
+    aborted: str | None = None
+    over: threading.Event = field(default_factory=threading.Event)
+    _news: threading.Event = field(default_factory=threading.Event)
 
     def prove(self) -> None:
         """Return when all successors have caught up, and those on trial are proven.
@@ -293,44 +237,55 @@ class Run:
         """
         shadow = self.plan.shadow
         for step in replacements(self.plan):
-            if shadow is not None or step.node in self._slow:
+            if shadow is not None or step.node in self.slow:
                 self._open(step)
         engines = [trial.leader for trial in self.trials if trial.leader.spec.own_driver]
         nodes = [trial.leader.node.name for trial in self.trials]
         with self.deployment.changing:
-            self._wiring.settle(self.deployment, self._begin, engines, nodes=nodes)
+            self.wiring.settle(self.deployment, self._begin, engines, nodes=nodes)
         for trial in self.trials:
-            trial.make(self.plan.patience)
+            trial.make()
         for trial in self.trials:
             if trial.slowing:
                 self._catch_up(trial)
                 if shadow is not None:
                     trial.limit(CAPACITY)
         limit = shadow.limit if shadow is not None else 0.0
-        if not self._holds(lambda: all(trial.enough() for trial in self.trials), self.trials, limit):
+        if not self._holds(lambda: not any(trial.lacks(over=False) for trial in self.trials), self.trials, limit):
             for trial in self.trials:
-                trial.check_end()
+                if problem := trial.lacks():
+                    raise trial.failed(problem)
 
     def come_near(self) -> None:
         """Keep the followers near from now on, since the stream stands still until they have come to rest."""
         for trial in self.trials:
-            begun = trial.items
-            trial.limit(NEAR)
+            self._come_near(trial)
 
-            def near(trial: Trial = trial, begun: int = begun) -> bool:
-                return not trial.behind or (trial.items != begun and trial.behind <= NEAR)
-
-            if not self._holds(near, [trial], PATIENCE):
-                behind = f"it was {trial.behind} items behind"
-                raise trial.failed(f"too slow: {behind}, and did not catch up within {PATIENCE:g} s")
+    def _come_near(self, trial: Trial) -> None:
+        begun = trial.items
+        trial.limit(NEAR)
+        if not self._holds(
+            lambda: not trial.behind or (begun != trial.items and trial.behind <= NEAR), [trial], PATIENCE
+        ):
+            raise trial.failed(trial.too_slow())
 
     def abort(self, reason: str, timeout: float) -> None:
         """Give up, also the states that are being made, and wait until that is done."""
         self.aborted = reason
         for phase in ("taking over the state", COMPARING):
-            self._manager.user.give_up(self.deployment.name, phase, reason)
-        self._tell()
+            self.manager.user.give_up(self.deployment.name, phase, reason)
+        self._news.set()
         self.over.wait(timeout)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Close the successors that have not taken over; what goes wrong is noted on *error*."""
+        try:
+            for trial in self.trials:
+                problem = leave(trial, self.deployment, self.manager, self.wiring)
+                if problem and error is not None:
+                    add_note(error, f"and when the successor was closed: {problem}")
+        finally:
+            self.over.set()
 
     def status(self) -> dict[str, Any]:
         """Return the progress, by node, as plain data."""
@@ -339,24 +294,24 @@ class Run:
     def __str__(self) -> str:
         head = f"{self.plan.after.name} is being changed: a successor"
         if self.plan.shadow is None:
-            return f"{head} catches up beside {', '.join(self._slow)}"
+            return f"{head} catches up beside {', '.join(self.slow)}"
         done = ", ".join(f"{trial.step.node}: {trial.items} items so far" for trial in self.trials)
         return f"{head} is on trial for {self.plan.shadow} ({done or 'it opens'})"
 
     def _open(self, step: Step) -> None:
-        shadow, old = self.plan.shadow, self.deployment.components[step.node]
+        """Make and open a successor, on trial with its effects diverted."""
+        shadow, old, node = self.plan.shadow, self.deployment.components[step.node], step.after
         if old.status is not State.ACTIVE:
-            raise PlanError(
-                f"{step.node} is {old.status}: nothing can be compared; repair or resume it, or replace it as it is"
-            )
-        step = on_trial(step, shadow)
-        assert step.after is not None
+            raise PlanError(f"{step.node} is {old.status}: {IDLE}")
+        assert node is not None
+        if shadow is not None and (diverted := shadow.diverted(step.node)):
+            node = replace(node, settings=node.slet.configured(step.node, {**node.settings, **diverted}))
         changed, timeout = self.deployment.changed, self.plan.timeout
-        new = self._manager.create(self.deployment.name, step.after, changed, timeout=timeout)
+        new = self.manager.create(self.deployment.name, node, changed, timeout=timeout)
         trial = Trial(step, old, new, shadow)
-        trial.news = self._tell
+        trial.news = self._news.set
         self.trials.append(trial)
-        new.enter(self.plan.timeout)
+        new.enter(timeout)
 
     def _begin(self) -> None:
         """Begin with the settings of this moment, and look at each item from now on; everything is parked."""
@@ -388,13 +343,9 @@ class Run:
             left = end - time.monotonic()
             if left <= 0:
                 return False
-            with self._news:
-                self._news.wait(min(left, GLANCE))
+            self._news.wait(min(left, GLANCE))
+            self._news.clear()
             check_interrupt()
             if self.aborted is not None or self.deployment.finished.is_set():
                 raise PlanError(f"{self.plan.after.name}: {self.aborted or 'it has finished'}; nothing was changed")
         return True
-
-    def _tell(self) -> None:
-        with self._news:
-            self._news.notify_all()

@@ -1,39 +1,40 @@
-"""The components that run beside the meshes of one platform: successors on trial, and predecessors that are kept."""
+"""Predecessors that run on behind their successors, and the account of all components beside one platform's meshes."""
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from exop.errors import PlanError, UnknownName
 from exop.logs import logger
 from exop.model.handover import HandOver
 from exop.model.lifecycle import State
 from exop.model.memento import Memento
-from exop.model.mesh import Mesh
+from exop.model.mesh import Mesh, Node
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.manager import ComponentManager
 from exop.runtime.trouble import DeadLetters
 from exop.wiring.controller import WiringController
 from exop.wiring.plan import Plan
-from exop.wiring.shadow.allowed import replacements
+from exop.wiring.shadow.checks import replacements
 from exop.wiring.shadow.follower import Companions, Follower, Undo, as_far, remembered
 from exop.wiring.shadow.trial import Run
 from exop.wiring.successors import leave
 
 #: Seconds to wait for the end of a run that is given up.
-LEAVING = 10.0
+LEAVING: Final = 10.0
 #: Changes of a node after which its kept predecessor cannot follow it any further.
-ENDING = ("replace", "remove", "configure", "arm")
+ENDING: Final = ("replace", "remove", "configure", "arm")
 
 
-class Kept(Follower):
-    """A predecessor behind its successor: it gets the same items, and its outputs are dropped; everything is parked.
+class Standby(Follower):
+    """A predecessor behind its successor: it gets the same items, and its outputs are dropped. Everything is parked.
 
     Args:
         shares: The successor may have its state by reference, so it gets a copy, which may take so many *seconds*.
@@ -51,13 +52,12 @@ class Kept(Follower):
         *,
         shares: bool,
         seconds: float,
-        over: Callable[[Kept], None],
+        over: Callable[[Standby], None],
     ) -> None:
         if predecessor.status is not State.ACTIVE:
             problem = f"{successor.node.name} is {predecessor.status}: it cannot run on behind its successor"
             raise PlanError(f"{problem}; make the change without keeping it")
-        super().__init__(successor, predecessor, compared=False)
-        self.node = predecessor.node
+        super().__init__(successor, predecessor)
         self.until = 0.0
         self._over = over
         self._ended = threading.Event()
@@ -77,21 +77,32 @@ class Kept(Follower):
         self.tap.tie()
         self.attach()
 
+    @property
+    def node(self) -> Node:
+        """The node with which it takes over: its own settings, connected and suspended as the successor is."""
+        now = self.leader.node
+        return replace(self.component.node, ports=now.ports, suspended=now.suspended)
+
     def run_on(self, seconds: float) -> None:
         """Run on for so many seconds."""
         self.until = time.time() + seconds
         self.component.proceed()  # to be replaced, it has put out everything
-        self.news = self._look
         self.start()
         threading.Thread(target=self._wait, args=(seconds,), name=f"exop {self.name} until", daemon=True).start()
-        self._look()
+
+    def _wait(self, seconds: float) -> None:
+        self._ended.wait(seconds)
+        self._over(self)
+
+    def give_up(self, problem: str) -> None:
+        """Follow no more."""
+        super().give_up(problem)
+        self._ended.set()
 
     def take_over(self, undo: list[Undo]) -> Memento | None:
         """Come back to where the successor is connected now, and as it is suspended."""
         state = super().take_over(undo)
-        now = self.leader.node
-        here = self.component.node  # settings that took effect in the successor did so here, too
-        self.component.node = dataclasses.replace(here, ports=now.ports, suspended=now.suspended)
+        self.component.node = self.node
         return state
 
     def check(self) -> None:
@@ -100,22 +111,10 @@ class Kept(Follower):
             why = self.lost or f"it is {self.component.status}"
             raise PlanError(f"the predecessor of {self.node.name} cannot take over again: {why}; replace it back")
 
-    def back(self, mesh: Mesh) -> Mesh:
-        """Return the mesh with the predecessor in its place again, connected as the successor is now."""
-        now = mesh.node(self.node.name)
-        # Its settings may have changed meanwhile, at a point in the stream.
-        node = dataclasses.replace(self.component.node, ports=now.ports, suspended=now.suspended, lose_state=True)
-        return dataclasses.replace(mesh, nodes={**mesh.nodes, node.name: node})
-
-    def stop(self) -> None:
-        """Follow no more."""
-        self._ended.set()
-        super().stop()
-
     def plain(self) -> dict[str, Any]:
         """Return its status as plain data."""
         return {
-            "slet": self.node.slet.identity,
+            "slet": self.component.spec.identity,
             "until": time.strftime("%H:%M:%S", time.localtime(self.until)),
             "left_s": round(max(0.0, self.until - time.time()), 1),
             "behind": self.behind,
@@ -123,16 +122,8 @@ class Kept(Follower):
             "problem": self.lost,
         }
 
-    def _look(self) -> None:
-        if self.lost is not None:
-            self._ended.set()
 
-    def _wait(self, seconds: float) -> None:
-        self._ended.wait(seconds)
-        self._over(self)
-
-
-class Beside:
+class Shadows:
     """Keeps account of the components that run beside the applications; *turn* returns the lock of an application."""
 
     def __init__(
@@ -142,7 +133,7 @@ class Beside:
         self._wiring = wiring
         self._turn = turn
         self._runs: dict[str, Run] = {}
-        self._kept: dict[tuple[str, str], tuple[Deployment, Kept]] = {}
+        self._kept: dict[tuple[str, str], tuple[Deployment, Standby]] = {}
         self._last: dict[str, dict[str, Any]] = {}
 
     def check_free(self, application: str, run: Run | None = None) -> None:
@@ -154,20 +145,25 @@ class Beside:
                 f"(platform.abandon_proof)"
             )
 
-    def begin(self, deployment: Deployment, plan: Plan, slow: Collection[str]) -> Run:
-        """Begin a run; it refuses other changes until `over`."""
-        run = self._runs[deployment.name] = Run(deployment, self._manager, self._wiring, plan, slow)
-        return run
+    @contextmanager
+    def running(self, deployment: Deployment, plan: Plan, slow: Collection[str]) -> Iterator[Run]:
+        """Refuse other changes while successors run beside an application; close those that have not taken over."""
+        name = deployment.name
+        run = self._runs[name] = Run(deployment, self._manager, self._wiring, plan, slow)
+        try:
+            yield run
+        except BaseException as error:
+            run.end(error)
+            raise
+        else:
+            run.end()
+        finally:
+            if plan.shadow is not None:
+                self._last[name] = run.status()
+            if self._runs.get(name) is run:
+                del self._runs[name]
 
-    def over(self, run: Run) -> None:
-        """Accept other changes again."""
-        application = run.plan.after.name
-        if run.plan.shadow is not None:
-            self._last[application] = run.status()
-        if self._runs.get(application) is run:
-            del self._runs[application]
-
-    def companions(self, plan: Plan, run: Run | None = None, back: Kept | None = None) -> Companions:
+    def companions(self, plan: Plan, run: Run | None = None, back: Standby | None = None) -> Companions:
         """Return the successors that take a place in this change, and the predecessors that run on."""
         trials = run.trials if run is not None else []
         ready: dict[str, Follower] = {trial.step.node: trial for trial in trials if not trial.diverted}
@@ -175,8 +171,8 @@ class Beside:
             ready[back.node.name] = back
         if plan.keep is None:
             return Companions(ready)
-        kept = partial(Kept, seconds=plan.patience, over=self._expire)
-        return Companions(ready, {one.node: partial(kept, shares=one.node not in ready) for one in replacements(plan)})
+        keep = partial(Standby, seconds=plan.patience, over=self._expire)
+        return Companions(ready, {one.node: partial(keep, shares=one.node not in ready) for one in replacements(plan)})
 
     def made(self, deployment: Deployment, plan: Plan, companions: Companions) -> None:
         """Close the predecessors that a change has ended, and let those begin to follow that it keeps."""
@@ -191,12 +187,12 @@ class Beside:
     def notes(self, plan: Plan) -> Iterator[str]:
         """Describe the predecessors that a plan ends."""
         ended = {step.node for step in plan.steps if step.verb in ENDING}
-        for node, _ in self._kept_of(plan.after.name):
-            if node in ended:
-                yield f"{node}: the predecessor that is kept behind it is closed: no rollback to it any more"
+        for node in ended & self._kept_of(plan.after.name).keys():
+            yield f"{node}: the predecessor that is kept behind it is closed: no rollback to it any more"
 
-    def rollback_plan(self, application: str, node: str, mesh: Mesh, plan: Callable[[Mesh], Plan]) -> tuple[Plan, Kept]:
+    def rollback_plan(self, node: str, mesh: Mesh, plan: Callable[[Mesh], Plan]) -> tuple[Plan, Standby]:
         """Return the plan by which a predecessor takes over again, and that predecessor."""
+        application = mesh.name
         if node not in mesh.nodes:
             raise UnknownName(place=f"the application {application!r}", kind="node", name=node, known=mesh.nodes)
         _, kept = self._kept.get((application, node), (None, None))
@@ -205,13 +201,10 @@ class Beside:
                 f"{application}.{node} has no predecessor that runs behind it: a change keeps one on request "
                 f"(plan.apply(keep=60), exop replace … --keep 60s), for that time; replace it back instead"
             )
-        made = plan(kept.back(mesh))
+        made = plan(mesh.edited({node: replace(kept.node, lose_state=True)}))
         own = HandOver("its own, current state", lambda memento: memento)
-        steps = tuple(
-            dataclasses.replace(step, state=own) if step.node == node and step.state is not None else step
-            for step in made.steps
-        )
-        return dataclasses.replace(made, steps=steps), kept
+        steps = (replace(one, state=own) if one.node == node and one.state is not None else one for one in made.steps)
+        return replace(made, steps=tuple(steps)), kept
 
     def abandon(self, application: str, reason: str) -> bool:
         """Give up the run that is under way, and wait until that is done; returns whether there was one."""
@@ -226,9 +219,8 @@ class Beside:
         turn = self._turn(application)
         taken = turn.acquire(timeout=LEAVING)  # a predecessor whose time is up may be about to leave
         try:
-            for name, node in list(self._kept):
-                if name == application:
-                    self._end(name, node)
+            for node in self._kept_of(application):
+                self._end(application, node)
             self._last.pop(application, None)
         finally:
             if taken:
@@ -240,17 +232,15 @@ class Beside:
         found = {
             "shadow": run.status() if run is not None else {},
             "proof": self._last.get(application),
-            "kept": {node: one.plain() for node, one in self._kept_of(application)},
+            "kept": {node: one.plain() for node, one in self._kept_of(application).items()},
         }
         return {name: value for name, value in found.items() if value}
 
-    def _kept_of(self, application: str) -> Iterator[tuple[str, Kept]]:
-        for (name, node), (_, kept) in list(self._kept.items()):
-            if name == application:
-                yield node, kept
+    def _kept_of(self, application: str) -> dict[str, Standby]:
+        return {node: kept for (name, node), (_, kept) in self._kept.copy().items() if name == application}
 
-    def _expire(self, kept: Kept) -> None:
-        """Close a predecessor whose time is up, or that cannot follow; called by its timer."""
+    def _expire(self, kept: Standby) -> None:
+        """Close a predecessor whose time is up, or that cannot follow."""
         key = kept.component.application, kept.node.name
         with self._turn(key[0]):
             if self._kept.get(key, (None, None))[1] is not kept:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from exop.errors import PlanError, UnknownName
 from exop.model.lifecycle import State
@@ -15,7 +15,7 @@ from exop.runtime.component import Component
 from exop.wiring.plan import Plan, Step
 
 #: No timer waits for longer, in seconds.
-LONGEST = min(1e9, threading.TIMEOUT_MAX)
+LONGEST: Final = min(1e9, threading.TIMEOUT_MAX)
 
 
 def check_shadow(plan: Plan, shadow: Shadow) -> None:
@@ -36,16 +36,15 @@ def check_shadow(plan: Plan, shadow: Shadow) -> None:
         if dot and place not in known:
             raise UnknownName(place="divert: what is replaced", kind="node", name=place, known=known)
     for step in steps:
-        cure = "its successor cannot be proven beside it; replace it without a shadow"
-        _check_following(step, cure, durable=plan.after.durable is not None)
+        _check_following(plan, step, "its successor cannot be proven beside it; replace it without a shadow")
         if step.after is not None and step.after.rebuild is not None:
             raise PlanError(
                 f"{step.node}: a state that is rebuilt from a log cannot be proven beside one that is not; "
                 f"rebuild it without a shadow, and keep the predecessor instead (keep=SECONDS)"
             )
-        diverted = shadow.diverted(step.node)
-        _check_diverted(step, diverted)
-        if not diverted:
+        if diverted := shadow.diverted(step.node):
+            _check_diverted(step, diverted)
+        else:
             _check_effects(
                 step.after,
                 ", and it would happen twice while both run; say where that goes meanwhile "
@@ -54,11 +53,7 @@ def check_shadow(plan: Plan, shadow: Shadow) -> None:
 
 
 def check_keep(plan: Plan, seconds: float) -> None:
-    """Refuse to keep a predecessor that cannot run on behind its successor.
-
-    Raises:
-        PlanError: the reason, and what can be done instead.
-    """
+    """Refuse to keep a predecessor that cannot run on behind its successor; the `PlanError` says why."""
     if not (is_number(seconds) and 0 < seconds <= LONGEST):
         raise PlanError(
             f"a predecessor cannot be kept for keep={seconds!r}; give a number of seconds above 0, at most {LONGEST:g}"
@@ -67,23 +62,17 @@ def check_keep(plan: Plan, seconds: float) -> None:
     if not steps:
         raise PlanError(f"the plan for {plan.after.name} replaces no slet: there is no predecessor to keep")
     for step in steps:
-        cure = "its predecessor cannot run on behind it; to go back later, replace it back"
-        _check_following(step, cure, durable=plan.after.durable is not None)
-        _check_effects(
-            step.before, ", and would go on doing so behind its successor; to go back later, replace it back"
-        )
+        _check_following(plan, step, "its predecessor cannot run on behind it; to go back later, replace it back")
+        cure = ", and would go on doing so behind its successor; to go back later, replace it back"
+        _check_effects(step.before, cure)
 
 
-def check_catching(step: Step, old: Component, *, durable: bool) -> None:
-    """Refuse to let a successor catch up that cannot run beside its predecessor.
-
-    Raises:
-        PlanError: the reason.
-    """
+def check_catching(plan: Plan, step: Step, old: Component) -> None:
+    """Refuse to let a successor catch up that cannot run beside its predecessor; the `PlanError` says why."""
     cure = "its successor cannot catch up beside it"
     if old.status is not State.ACTIVE:
         raise PlanError(f"{step.node} is {old.status}: {cure}")
-    _check_following(step, cure, durable=durable)
+    _check_following(plan, step, cure)
     for node in (step.before, step.after):
         if node is not None and node.slet.own_driver:
             raise PlanError(f"{node.name}: {node.slet.name} drives itself; {cure}")
@@ -110,7 +99,7 @@ def told(plan: Plan) -> Iterator[str]:
 
 def _check_diverted(step: Step, diverted: Mapping[str, Any]) -> None:
     """Refuse to divert a setting to where it goes already."""
-    if step.after is None or not diverted:
+    if step.after is None:
         return
     spec, real = step.after.slet, step.after.settings
     for name in diverted:
@@ -119,29 +108,26 @@ def _check_diverted(step: Step, diverted: Mapping[str, Any]) -> None:
     given = spec.configured(step.node, {**real, **diverted})
     before = step.before.settings if step.before is not None else {}
     same = [name for name in diverted if name in real and given[name] == real[name]]
-    if not same and all(name in before and given[name] == before[name] for name in diverted):
-        same = list(diverted)
-    if same:
-        said = ", ".join(f"{name}={given[name]!r}" for name in same)
+    if same or all(name in before and given[name] == before[name] for name in diverted):
+        said = ", ".join(f"{name}={given[name]!r}" for name in same or diverted)
         raise PlanError(
             f"{step.node}: divert={{{said}}} diverts nothing: that is where it goes already; give another value, or "
             f"leave it out"
         )
 
 
-def _check_following(step: Step, cure: str, *, durable: bool) -> None:
+def _check_following(plan: Plan, step: Step, cure: str) -> None:
+    """Refuse slets that cannot share the items of another one."""
     for node in (step.before, step.after):
         if node is None:
             continue
-        spec, pulled = node.slet, [port.name for port in node.slet.inputs if port.pulled]
-        if durable and spec.tie is not None:
+        spec, pulled = node.slet, ", ".join(port.name for port in node.slet.inputs if port.pulled)
+        if plan.after.durable is not None and spec.tie is not None:
             raise PlanError(f"{node.name}: {spec.name} is tied to the checkpoints of its application; {cure}")
         if spec.role is Role.ALPHA:
             raise PlanError(f"{node.name}: {spec.name} is a source: it gets no items that two could share; {cure}")
         if pulled:
-            raise PlanError(
-                f"{node.name}: {spec.name} takes items by itself ({', '.join(pulled)}), where two would meet; {cure}"
-            )
+            raise PlanError(f"{node.name}: {spec.name} takes items by itself ({pulled}), where two would meet; {cure}")
 
 
 def _check_effects(node: Node | None, cure: str) -> None:
