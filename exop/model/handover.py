@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from exop.errors import MementoError
 from exop.model.memento import Memento
 from exop.model.mesh import Node
-from exop.model.types.description import Type, type_of
-from exop.model.types.fitting import unfit
+from exop.model.types.description import type_of
+from exop.model.types.evolution import changes
 from exop.model.versions import Mover, NoVersion, package_of, same_class
 from exop.shown import RAISED, described, shown
 
@@ -115,29 +115,23 @@ def _check_types(node: str, old: type[Memento], new: type[Memento]) -> None:
     Raises:
         MementoError: a field has become of a type that does not take the old values.
     """
-    wanted = type_of(new).fields
-    for name, had in type_of(old).fields.items():
-        if not _takes(had.type, wanted[name].type):
-            problem = (
-                f"the field {name!r} was {had.type} and is {wanted[name].type} now, so it is another "
-                f"version (class {new.__name__}(Memento, version={old.__memento_version__ + 1}))"
-            )
+    for change in changes(type_of(old), type_of(new)):
+        if not change.compatible:
+            version = f"class {new.__name__}(Memento, version={old.__memento_version__ + 1})"
+            problem = f"{change}, so it is another version ({version})"
             raise MementoError(node=node, old=old.__name__, new=new.__name__, problem=problem)
 
 
-def _takes(had: Type, wanted: Type) -> bool:
-    """Whether values of one type may stand in a field of another; two classes of one name may be two versions of it."""
-    wanted = wanted.bare
-    if unfit(had, wanted) is None:
-        return True
-    if (
-        had.arguments
-        and len(had.arguments) == len(wanted.arguments)
-        and (had.kind, had.cls) == (wanted.kind, wanted.cls)
-    ):
-        return all(map(_takes, had.arguments, wanted.arguments))
-    classes = had.kind == wanted.kind and had.kind in ("record", "enum", "class")
-    return classes and had.identity.partition(":")[2] == wanted.identity.partition(":")[2]
+def field_changes(before: Node, after: Node) -> Iterator[str]:
+    """List what changes in the fields of the ports and of the memento, where another slet takes the place of a node."""
+    old, new = before.slet, after.slet
+    for name, port in old.ports.items() if old != new else ():
+        if name in new.ports and port.type.form == new.ports[name].type.form:
+            for change in changes(port.type.items, new.ports[name].type.items):
+                yield f"port {name}: {change}"
+    if old.state is not None and new.state is not None:
+        for change in changes(type_of(old.state[1]), type_of(new.state[1])):
+            yield f"memento {new.state[1].__qualname__}: {change}"
 
 
 def _rebuilt(memento: Memento | None) -> Memento | None:

@@ -39,14 +39,14 @@ def package_of(module: str) -> tuple[str, str] | None:
 
 def same_class(old: type, new: type) -> bool:
     """Whether two classes are versions of one class of a bundle."""
-    before, after = package_of(old.__module__), package_of(new.__module__)
-    return (
-        before is not None
-        and after is not None
-        and before[1] == after[1]
-        and old.__module__.removeprefix(before[0]) == new.__module__.removeprefix(after[0])
-        and old.__qualname__ == new.__qualname__
-    )
+    names = {unversioned(f"{one.__module__}:{one.__qualname__}") for one in (old, new)}
+    return len(names) == 1 and None not in (package_of(old.__module__), package_of(new.__module__))
+
+
+def unversioned(name: str) -> str:
+    """The name of a class, `module:Qualified.Name`, without the version of its bundle."""
+    found = package_of(name.partition(":")[0])
+    return name if found is None else name.replace(found[0], found[1], 1)
 
 
 def find_version(name: str) -> str | None:

@@ -36,6 +36,8 @@ class PlannedStep(msgspec.Struct, frozen=True):
     settings: list[PlannedSetting] = []
     hand_over_s: float | None = None
     """Seconds that the hand-over of the state took on a copy, if user code makes it."""
+    fields: list[str] = []
+    """The fields of ports and of the memento that change."""
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -89,6 +91,7 @@ def as_data(number: str, plan: PlanLike) -> Planned:
                 for change in one.settings
             ],
             plan.took.get(one.node),
+            list(one.fields),
         )
         for one in plan.steps
     ]

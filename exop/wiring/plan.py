@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from exop.errors import PlanError, SettingError
 from exop.model.diff import Difference, SettingChange, difference, setting_changes
-from exop.model.handover import HandOver, hand_over
+from exop.model.handover import HandOver, field_changes, hand_over
 from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.notebook import as_text, picture_of
 from exop.model.shadow import Shadow, as_shadow
@@ -52,7 +52,7 @@ class Step:
 
     def __str__(self) -> str:
         carried = f"; {self.state.text}" if self.state else ""
-        changed = [] if self.verb == "configure" else [f"\n    {one}" for one in self.settings]
+        changed = [] if self.verb == "configure" else [f"\n    {one}" for one in (*self.settings, *self.fields)]
         return f"{self.verb} {self.node}: {self.text}{carried}{''.join(changed)}\n    {self.does}"
 
     @property
@@ -61,6 +61,13 @@ class Step:
         if self.before is None or self.after is None or self.verb not in ("replace", "configure", "adjust"):
             return ()
         return setting_changes(self.before, self.after)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of ports and of the memento that change."""
+        if self.verb != "replace" or self.before is None or self.after is None:
+            return ()
+        return tuple(field_changes(self.before, self.after))
 
     @property
     def does(self) -> str:

@@ -1,12 +1,15 @@
 """How a successor takes over the state of its predecessor."""
 
+from dataclasses import dataclass
+
 import pytest
 
 from exop import Memento, Slet, input_port, slet
 from exop.errors import MementoError
-from exop.model.handover import hand_over
+from exop.model.handover import field_changes, hand_over
 from exop.model.mesh import Node
 from exop.model.slet import spec_of
+from exop.wiring.plan import Step
 
 
 class Count(Memento):
@@ -159,3 +162,39 @@ def test_a_field_that_takes_the_old_values(had, wanted):
     state = hand_over(before, keeping(wanted)[0], lose_state=False)
     assert state.text.endswith("field by field")
     assert state.take(old(total=7)).total == 7
+
+
+def test_a_plan_names_the_fields_that_change():
+    """Of the memento and of ports; what is compatible and what is not."""
+
+    @dataclass
+    class Report:
+        vid: int
+        speed: float = 0.0
+
+    first = Report
+
+    @dataclass
+    class Report:
+        vid: int
+        lane: int = 0
+
+    @slet
+    def old(x: int, state: Count) -> first:
+        return first(x)
+
+    @slet
+    def new(x: float, state: Better) -> Report:
+        return Report(x)
+
+    before, after = node(old), node(new)
+    told = [
+        "port x: the type was int and is float now",
+        "port out: the field 'speed' (float) is gone",
+        "port out: the field 'lane' (int) is new",
+        "memento Better: the field 'doubled' (int) is new",
+    ]
+    assert list(field_changes(before, after)) == told
+    step = Step("replace", "n", "old becomes new", before, after)
+    assert all(f"\n    {line}\n" in str(step) for line in told)
+    assert list(field_changes(before, node(old))) == []

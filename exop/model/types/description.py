@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import enum
-import sys
 import types
 import typing
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -114,15 +113,22 @@ class Type:
             return tuple(self.cls.__members__.values())
         return typing.get_args(self.annotation) if self.kind == "choice" else ()
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The choices as text; of a type that is described elsewhere nothing else is known."""
+        if self.kind == "enum" and self.cls is not None:
+            return tuple(self.cls.__members__)
+        return self.choices if self.annotation is None else tuple(map(repr, self.choices))
+
     @cached_property
     def fields(self) -> Mapping[str, Field]:
         """The fields of a record, and the columns of a declared schema, by name."""
-        if self.kind == "columns":
-            # Imported lazily: most slets have no columns.
-            from exop.model.types.arrow import columns_of
+        if self.kind not in ("record", "columns"):
+            return {}
+        # Imported lazily: it imports this module.
+        from exop.model.types.fields import columns_of, fields_of
 
-            return columns_of(self.schema or ())
-        return {field.name: field for field in _fields(self.cls)} if self.kind == "record" else {}
+        return columns_of(self.schema or ()) if self.kind == "columns" else fields_of(self.cls)
 
     @property
     def annotated(self) -> Any:
@@ -152,7 +158,10 @@ class Type:
     @cached_property
     def bare(self) -> Type:
         """The type behind names of its own (`NewType`)."""
-        return self.arguments[0].bare if self.kind == "new" else self
+        found = self
+        while found.kind == "new":
+            found = found.arguments[0]
+        return found
 
     @cached_property
     def sole(self) -> Type:
@@ -194,7 +203,6 @@ class Type:
                 yield one
                 found += one.arguments
                 found += (field.type for field in one.fields.values())
-                found += (type_of(type(choice)) for choice in one.choices if one.kind == "choice")
 
 
 def type_of(annotation: Any) -> Type:
@@ -235,7 +243,8 @@ def _described(annotation: Any) -> Type:
         plain = unalias(typing.get_args(plain)[0])
     kind, cls = _kind(plain)
     name = type_name(plain if kind == "columns" or (plain is not annotation and not notes) else annotation)
-    identity = f"{cls.__module__}:{cls.__qualname__}" if cls is not None else ""
+    named = plain if kind == "new" else cls
+    identity = f"{named.__module__}:{named.__qualname__}" if named is not None else ""
     return Type(kind, name, cls, plain, notes, identity)
 
 
@@ -315,66 +324,15 @@ def _arguments(kind: Kind, plain: Any, cls: Any) -> tuple[Any, ...]:
         return (plain.__supertype__,)
     if kind == "variable":
         return plain.__constraints__ or ((plain.__bound__,) if plain.__bound__ is not None else ())
-    if kind in ("choice", "callable", "open"):
+    if kind == "choice":
+        return tuple(dict.fromkeys(map(type, typing.get_args(plain))))
+    if kind in ("callable", "open"):
         return ()
     found = typing.get_args(plain)
     if kind == "table":
         found = (found[0], int) if cls is Counter and len(found) == 1 else found
         return found if len(found) == 2 else ()
     return tuple(one for one in found if one is not Ellipsis)
-
-
-def _fields(kind: Any) -> Iterator[Field]:
-    """The fields of a class of records."""
-    hints, absent = _hints(kind), dataclasses.MISSING
-    if dataclasses.is_dataclass(kind):
-        for one in dataclasses.fields(kind):
-            required = one.default is absent and one.default_factory is absent
-            default = None if one.default is absent else one.default
-            yield Field(one.name, hints(one.name), required, one.init, _written(one.type), default)
-        return
-    if typing.is_typeddict(kind):
-        defaults: Mapping[str, Any] = dict.fromkeys(kind.__optional_keys__)
-        names = tuple(kind.__annotations__)
-    elif hasattr(kind, "__struct_fields__"):
-        names = kind.__struct_fields__
-        found = kind.__struct_defaults__
-        named = zip(names[len(names) - len(found) :], found, strict=True)
-        defaults = {name: one for name, one in named if "nodefault" not in type(one).__name__.lower()}
-    else:
-        names, defaults = kind._fields, kind._field_defaults
-    for name in names:
-        wanted = hints(name)
-        yield Field(name, wanted, name not in defaults, written=wanted.name, default=defaults.get(name))
-
-
-def _hints(kind: Any) -> typing.Callable[[str], Type]:
-    """Describe the annotations of a class by field; one that cannot be resolved stays open, under its text."""
-    try:
-        hints = typing.get_type_hints(kind, include_extras=True)
-    except (NameError, TypeError, AttributeError, SyntaxError):
-        hints = {name: _resolved(base, one) for base in kind.__mro__[::-1] for name, one in _own(base).items()}
-    return lambda name: type_of(hints.get(name, OPEN))
-
-
-def _own(kind: type) -> dict[str, Any]:
-    found: dict[str, Any] = vars(kind).get("__annotations__", {})
-    return found
-
-
-def _resolved(kind: type, annotation: Any) -> Any:
-    holder = types.SimpleNamespace(__annotations__={"one": annotation})
-    known = vars(sys.modules.get(kind.__module__, types))
-    try:
-        return typing.get_type_hints(holder, dict(known), dict(vars(kind)), include_extras=True)["one"]
-    except (NameError, TypeError, AttributeError, SyntaxError):
-        return OPEN if not isinstance(annotation, str) else built("open", annotation)
-
-
-def _written(annotation: Any) -> str:
-    """An annotation as it stands in the source, or nearly so: stored mementos carry it."""
-    plain = isinstance(annotation, type) and not typing.get_args(annotation)
-    return annotation if isinstance(annotation, str) else annotation.__qualname__ if plain else str(annotation)
 
 
 def built(

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from exop.model.types.description import Field, Type, type_of
-from exop.model.versions import same_class
+from exop.model.versions import same_class, unversioned
 from exop.shown import shown
-
-_Seen: TypeAlias = frozenset[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -40,96 +38,101 @@ def fits(source: Any, target: Any) -> bool:
     return unfit(type_of(source), type_of(target)) is None
 
 
-def unfit(source: Type, target: Type, path: str = "", seen: _Seen = frozenset()) -> Misfit | None:
+def unfit(source: Type, target: Type, path: str = "") -> Misfit | None:
     """Return the place at which *source* cannot stand where *target* is expected, or `None` when it can."""
-    known = source.annotation is not None and source.annotation == target.annotation
-    if known or {source.kind, target.kind} & {"any", "open"} or (id(source), id(target)) in seen:
+    try:
+        return _Comparison({}).unfit(source, target, path)
+    except RecursionError:
+        return Misfit(source, target, path)
+
+
+@dataclass
+class _Comparison:
+    """Compares two types; a pair that was or is being compared is not compared again."""
+
+    found: dict[tuple[int, int], Misfit | None]
+
+    def unfit(self, source: Type, target: Type, path: str) -> Misfit | None:
+        known = source.annotation is not None and source.annotation == target.annotation
+        named = source.kind == target.kind == "new" and source.identity == target.identity
+        if known or named or source is target or {source.kind, target.kind} & {"any", "open"}:
+            return None
+        pair = id(source), id(target)
+        if pair not in self.found:
+            self.found[pair] = None
+            self.found[pair] = self._unfit(source, target, path)
+        return self.found[pair]
+
+    def _unfit(self, source: Type, target: Type, path: str) -> Misfit | None:
+        here = Misfit(source, target, path)
+        for one in (source, target):
+            if one.kind == "variable":
+                pairs = [(bound, target) if one is source else (source, bound) for bound in one.arguments]
+                return here if pairs and all(self.unfit(*pair, path) for pair in pairs) else None
+        if source.kind == "union":
+            return here if any(self.unfit(one, target, path) for one in source.members) else None
+        if source.kind == "choice" and target.kind == "choice":
+            return None if set(source.texts) <= set(target.texts) else here
+        if source.kind == "choice":
+            return here if any(self.unfit(one, target, path) for one in source.arguments) else None
+        if target.kind == "union":
+            found = [self.unfit(source, one, path) for one in target.members]
+            return None if None in found else _deepest(found, here)
+        if source.kind == "new":
+            return here if self.unfit(source.arguments[0], target, path) else None
+        return self._classes(source, target, here)
+
+    def _classes(self, source: Type, target: Type, here: Misfit) -> Misfit | None:
+        if source.cls in (int, bool) and target.cls is float:
+            return None
+        if source.cls is None or target.cls is None:
+            names = {unversioned(one.identity) for one in (source, target)}
+            related = source.kind == target.kind and len(names) == 1 and names != {""}
+        elif isinstance(source.cls, type) and source.cls is not target.cls and same_class(source.cls, target.cls):
+            related = True
+        elif target.is_row:
+            is_dict = isinstance(source.cls, type) and issubclass(source.cls, dict)
+            return self._rows(source, target, here.path) if source.is_row else None if is_dict else here
+        else:
+            try:
+                derived = source.cls is target.cls or issubclass(source.cls, target.cls)
+            except TypeError:  # a protocol that cannot be checked at run time
+                return None
+            return self._parts(source, target, here) if derived else here
+        if not related:
+            return here
+        compared = self._rows(source, target, here.path) if source.kind == "record" else None
+        return compared or self._parts(source, target, here)
+
+    def _rows(self, source: Type, target: Type, path: str) -> Misfit | None:
+        """Compare two records field by field."""
+        for name, wanted in target.fields.items():
+            place = f"{path}.{name}".lstrip(".")
+            if name not in source.fields:
+                if wanted.required or not target.is_row:
+                    return Misfit(None, wanted.type, place)
+            elif (found := self.unfit(source.fields[name].type, wanted.type, place)) is not None:
+                return found
         return None
-    seen |= {(id(source), id(target))}
-    here = Misfit(source, target, path)
-    if source.kind == "variable":
-        bounds = source.arguments
-        return here if bounds and all(unfit(one, target, path, seen) for one in bounds) else None
-    if target.kind == "variable":
-        bounds = target.arguments
-        return here if bounds and all(unfit(source, one, path, seen) for one in bounds) else None
-    if source.kind == "union":
-        return here if any(unfit(one, target, path, seen) for one in source.members) else None
-    if source.kind == "choice":
-        if target.kind == "choice":
-            return None if set(source.choices) <= set(target.choices) else here
-        return here if any(unfit(type_of(type(one)), target, path, seen) for one in source.choices) else None
-    if target.kind == "union":
-        found = [unfit(source, one, path, seen) for one in target.members]
-        return None if None in found else _deepest(found, here)
-    if source.kind == "new":
-        return here if unfit(source.arguments[0], target, path, seen) else None
-    return _of_class(source, target, path, seen)
+
+    def _parts(self, source: Type, target: Type, here: Misfit) -> Misfit | None:
+        """Compare what two collections hold."""
+        given, wanted = source.arguments, target.arguments
+        if not given or not wanted:
+            return None
+        if target.kind == "tuple" and (source.kind != "tuple" or len(given) != len(wanted)):
+            return here
+        if source.kind == "tuple" and target.kind != "tuple":
+            wanted = wanted[:1] * len(given)
+        found = (self.unfit(one, other, here.path) for one, other in zip(given, wanted, strict=False))
+        first = next((one for one in found if one is not None), None)
+        return first and _deepest([first], here)
 
 
 def _deepest(found: Iterable[Misfit | None], here: Misfit) -> Misfit:
     """The misfit inside of the one member that was meant, or that of all."""
     inside = [one for one in found if one is not None and one.path != here.path]
     return inside[0] if len(inside) == 1 else here
-
-
-def _of_class(source: Type, target: Type, path: str, seen: _Seen) -> Misfit | None:
-    here = Misfit(source, target, path)
-    if source.cls in (int, bool) and target.cls is float:
-        return None
-    if target.is_row:
-        return _rows(source, target, path, seen) if source.is_row else None if _is_dict(source) else here
-    if source.cls is None or target.cls is None:
-        same = source.kind == target.kind and bool(source.identity) and source.identity == target.identity
-    elif source.cls is not target.cls and isinstance(source.cls, type) and same_class(source.cls, target.cls):
-        same = True
-    else:
-        return _by_inheritance(source, target, here, path, seen)
-    if not same:
-        return here
-    return _rows(source, target, path, seen) if source.kind == "record" else _parts(source, target, path, seen)
-
-
-def _by_inheritance(source: Type, target: Type, here: Misfit, path: str, seen: _Seen) -> Misfit | None:
-    try:
-        if source.cls is not target.cls and not issubclass(source.cls, target.cls):
-            return here
-    except TypeError:  # a protocol that cannot be checked at run time
-        return None
-    return _parts(source, target, path, seen)
-
-
-def _is_dict(source: Type) -> bool:
-    return isinstance(source.cls, type) and issubclass(source.cls, dict)
-
-
-def _rows(source: Type, target: Type, path: str, seen: _Seen) -> Misfit | None:
-    """Compare two records field by field."""
-    for name, wanted in target.fields.items():
-        place = f"{path}.{name}".lstrip(".")
-        if name not in source.fields:
-            if wanted.required or not target.is_row:
-                return Misfit(None, wanted.type, place)
-        elif (found := unfit(source.fields[name].type, wanted.type, place, seen)) is not None:
-            return found
-    return None
-
-
-def _parts(source: Type, target: Type, path: str, seen: _Seen) -> Misfit | None:
-    """Compare what two collections hold."""
-    here = Misfit(source, target, path)
-    given, wanted = source.arguments, target.arguments
-    if not given or not wanted:
-        return None
-    if source.kind == "tuple" and target.kind == "tuple" and len(given) != len(wanted):
-        return here
-    if source.kind == "list" and target.kind == "tuple":
-        return here
-    if source.kind == "tuple" and target.kind != "tuple":
-        wanted = wanted[:1] * len(given)
-    pairs = zip(given, wanted, strict=False)
-    found = next((one for one in (unfit(*pair, path, seen) for pair in pairs) if one is not None), None)
-    return found and _deepest([found], here)
 
 
 def columns_unfit(source: Type, target: Type) -> Misfit | None:

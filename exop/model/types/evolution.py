@@ -1,0 +1,215 @@
+"""Types that travel and change: their form as plain data, their fingerprint, and what differs between two versions.
+
+A platform that lacks a class reads its description all the same: it can show the type, and compare it with others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from exop.errors import StoredStateError
+from exop.model.types.description import CONCRETE, SCALARS, Field, Kind, Type, built, type_of
+from exop.model.types.fitting import unfit
+
+#: Types of which a description may consist, and letters of a name in it.
+MOST: Final = 1000
+_LONGEST: Final = 500
+_KINDS: Final = frozenset(typing.get_args(Kind))
+#: Kinds that are another name for what they consist of: they must come to an end.
+_NAMES: Final = ("new", "union", "variable")
+_KNOWN: Final[dict[str, Any]] = {type_of(one).identity: one for one in (*SCALARS, *CONCRETE)}
+
+
+def as_data(described: Type) -> list[dict[str, Any]]:
+    """Give a description a form that JSON and msgpack have: its types, which refer to each other by position."""
+    found = list(described.reached())
+    place = {id(one): number for number, one in enumerate(found)}
+    return [_plain(one, place) for one in found]
+
+
+def _plain(one: Type, place: Mapping[int, int]) -> dict[str, Any]:
+    data: dict[str, Any] = {"kind": one.kind, "name": one.name[:_LONGEST]}
+    if one.identity:
+        data["class"] = one.identity
+    if one.arguments:
+        data["arguments"] = [place[id(argument)] for argument in one.arguments]
+    if one.texts:
+        data["choices"] = list(one.texts)
+    if one.fields:
+        fields = one.fields.values()
+        data["fields"] = [[field.name, place[id(field.type)], field.required, field.written] for field in fields]
+    return data
+
+
+def from_data(data: Any) -> Type:
+    """Read a description; its classes are those of this platform only where Python or ExoP define them.
+
+    Raises:
+        StoredStateError: it is none, or larger than any that is written.
+    """
+    if not isinstance(data, Sequence) or isinstance(data, (str, bytes)) or not 0 < len(data) <= MOST:
+        _refuse(f"it is no list of 1 to {MOST} types")
+    found = [_read(one) for one in data]
+    for one, given in zip(found, data, strict=True):
+        vars(one)["arguments"] = tuple(_at(found, place) for place in _list(given, "arguments"))
+        fields = [_field(found, field) for field in _list(given, "fields")]
+        vars(one)["fields"] = {field.name: field for field in fields}
+    _check_names(found)
+    return found[0]
+
+
+def _read(given: Any) -> Type:
+    if not isinstance(given, Mapping) or given.get("kind") not in _KINDS:
+        _refuse("a type in it has no kind that is known here")
+    identity = _text(given.get("class", ""))
+    choices = tuple(map(_text, _list(given, "choices")))
+    return built(given["kind"], _text(given.get("name")), _KNOWN.get(identity), identity=identity, choices=choices)
+
+
+def _field(found: Sequence[Type], given: Any) -> Field:
+    if not isinstance(given, Sequence) or len(given) != 4 or not isinstance(given[2], bool):
+        _refuse("a field in it has no name and type")
+    return Field(_text(given[0]), _at(found, given[1]), given[2], written=_text(given[3]))
+
+
+def _list(given: Mapping[str, Any], key: str) -> Sequence[Any]:
+    found = given.get(key, ())
+    if not isinstance(found, (list, tuple)) or len(found) > MOST:
+        _refuse(f"its {key} are no list of at most {MOST}")
+    return found
+
+
+def _at(found: Sequence[Type], place: Any) -> Type:
+    if type(place) is not int or not 0 <= place < len(found):
+        _refuse("it refers to a type that it does not have")
+    return found[place]
+
+
+def _text(given: Any) -> str:
+    if not isinstance(given, str) or len(given) > _LONGEST:
+        _refuse(f"a name in it is no text of at most {_LONGEST} letters")
+    return given
+
+
+def _check_names(found: Sequence[Type]) -> None:
+    """Refuse a name that leads to itself, or to nothing."""
+    left = {id(one): one for one in found if one.kind in _NAMES}
+    while left:
+        ended = [one for one in left.values() if not any(id(argument) in left for argument in one.arguments)]
+        if not ended or any(one.kind == "new" and len(one.arguments) != 1 for one in ended):
+            _refuse("a type in it is a name for itself")
+        for one in ended:
+            del left[id(one)]
+
+
+def _refuse(problem: str) -> NoReturn:
+    cure = "use the release that wrote it"
+    raise StoredStateError(what="the description of a type", problem=problem, cure=cure)
+
+
+def fingerprint(described: Type) -> str:
+    """A short text that is equal for equal types, also of two versions of one bundle, and on any platform."""
+    texts: list[str] = []
+    seen: dict[int, int] = {}
+    left = [described]
+    while left:  # depth first, in the order of the fields: the same on every platform
+        one = left.pop()
+        if id(one) in seen:
+            texts.append(f"@{seen[id(one)]}")
+            continue
+        if one.kind == "record":
+            seen[id(one)] = len(seen)
+        fields = list(one.fields.values())
+        names = [f"{field.name}{'' if field.required else '='}" for field in fields]
+        own = one.identity.partition(":")[2] or one.name
+        texts.append("|".join((one.kind, own, str(len(one.arguments)), *one.texts, *names)))
+        left += reversed([*one.arguments, *(field.type for field in fields)])
+        if len(texts) > 100 * MOST:
+            break
+    return hashlib.sha256("\n".join(texts).encode(errors="backslashreplace")).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class FieldChange:
+    """A difference between two versions of a type.
+
+    Attributes:
+        path: The field; empty for the type itself.
+        before: Its type in the old version; `None`: it is new.
+        after: Its type in the new version; `None`: it is gone.
+        compatible: The new version can take what the old one wrote.
+    """
+
+    path: str
+    before: str | None
+    after: str | None
+    compatible: bool = False
+
+    def __str__(self) -> str:
+        name = f"the field {self.path!r}" if self.path else "the type"
+        if self.before is None:
+            return f"{name} ({self.after}) is new{'' if self.compatible else ', without a default'}"
+        if self.after is None:
+            return f"{name} ({self.before}) is gone"
+        return f"{name} was {self.before} and is {self.after} now"
+
+
+def changes(before: Type, after: Type) -> list[FieldChange]:
+    """Compare two versions of a type, field by field.
+
+    A new field is compatible if it has a default or may be `None`, and another type if it takes the old values. A field
+    that is gone, and one of a type that does not take the old values, are not.
+    """
+    try:
+        return list(_changes(before, after, "", set()))
+    except RecursionError:
+        return [FieldChange("", before.name, after.name)]
+
+
+def _changes(before: Type, after: Type, path: str, seen: set[tuple[int, int]]) -> Iterator[FieldChange]:
+    if before is after or (id(before), id(after)) in seen:
+        return
+    seen.add((id(before), id(after)))
+    named = before.kind == after.kind == "record" and (not path or _own(before) == _own(after))
+    if named or (before.kind == after.kind == "columns" and before.fields and after.fields):
+        yield from _of_fields(before, after, path, seen)
+    elif before.kind == after.kind == "enum" and _own(before) == _own(after):
+        for gone in (name for name in before.texts if name not in after.texts):
+            yield FieldChange(f"{path}.{gone}".lstrip("."), before.name, None)
+    elif before.arguments and _outline(before) == _outline(after):
+        inner = [_changes(*pair, path, seen) for pair in zip(before.arguments, after.arguments, strict=True)]
+        found = [one for each in inner for one in each]
+        # A field within is named; a change of the elements themselves is shown as one of the collection.
+        yield from (one for one in found if one.path != path)
+        own = [one for one in found if one.path == path]
+        if own:
+            yield FieldChange(path, before.name, after.name, all(one.compatible for one in own))
+    elif before.kind != "class" or after.kind != "class" or _own(before) != _own(after):
+        compatible = unfit(before, after.bare) is None
+        if not compatible or (before.name != after.name and "open" not in (before.kind, after.kind)):
+            yield FieldChange(path, before.name, after.name, compatible)
+
+
+def _of_fields(before: Type, after: Type, path: str, seen: set[tuple[int, int]]) -> Iterator[FieldChange]:
+    for name, field in before.fields.items():
+        place = f"{path}.{name}".lstrip(".")
+        if name in after.fields:
+            yield from _changes(field.type, after.fields[name].type, place, seen)
+        else:
+            yield FieldChange(place, field.type.name, None)
+    for name in (name for name in after.fields if name not in before.fields):
+        new = after.fields[name]
+        yield FieldChange(f"{path}.{name}".lstrip("."), None, new.type.name, not new.required or new.type.takes_none)
+
+
+def _own(one: Type) -> str:
+    """The name of a class within its module."""
+    return one.identity.partition(":")[2]
+
+
+def _outline(one: Type) -> tuple[Any, ...]:
+    return one.kind, one.identity, len(one.arguments)

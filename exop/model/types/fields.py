@@ -1,0 +1,111 @@
+"""The fields of records: of classes, and of Arrow schemas, for which pyarrow itself is not imported."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from exop.model.types.description import OPEN, Field, Type, built, type_of
+
+
+def fields_of(kind: Any) -> dict[str, Field]:
+    """Describe the fields of a class of records, by name."""
+    return {field.name: field for field in _fields(kind)}
+
+
+def _fields(kind: Any) -> Iterator[Field]:
+    hints, absent = _hints(kind), dataclasses.MISSING
+    if dataclasses.is_dataclass(kind):
+        for one in dataclasses.fields(kind):
+            required = one.default is absent and one.default_factory is absent
+            default = None if one.default is absent else one.default
+            yield Field(one.name, hints(one.name), required, one.init, _written(one.type), default)
+        return
+    if typing.is_typeddict(kind):
+        defaults: Mapping[str, Any] = dict.fromkeys(kind.__optional_keys__)
+        names = tuple(kind.__annotations__)
+    elif hasattr(kind, "__struct_fields__"):
+        names = kind.__struct_fields__
+        found = kind.__struct_defaults__
+        named = zip(names[len(names) - len(found) :], found, strict=True)
+        defaults = {name: one for name, one in named if "nodefault" not in type(one).__name__.lower()}
+    else:
+        names, defaults = kind._fields, kind._field_defaults
+    for name in names:
+        wanted = hints(name)
+        yield Field(name, wanted, name not in defaults, written=wanted.name, default=defaults.get(name))
+
+
+def _hints(kind: Any) -> Callable[[str], Type]:
+    """Describe the annotations of a class by field; one that cannot be resolved stays open, under its text."""
+    try:
+        hints = typing.get_type_hints(kind, include_extras=True)
+    except (NameError, TypeError, AttributeError, SyntaxError):
+        hints = {name: _resolved(base, one) for base in kind.__mro__[::-1] for name, one in _own(base).items()}
+    return lambda name: type_of(hints.get(name, OPEN))
+
+
+def _own(kind: type) -> dict[str, Any]:
+    found: dict[str, Any] = vars(kind).get("__annotations__", {})
+    return found
+
+
+def _resolved(kind: type, annotation: Any) -> Any:
+    holder = types.SimpleNamespace(__annotations__={"one": annotation})
+    known = vars(sys.modules.get(kind.__module__, types))
+    try:
+        return typing.get_type_hints(holder, dict(known), dict(vars(kind)), include_extras=True)["one"]
+    except (NameError, TypeError, AttributeError, SyntaxError):
+        return OPEN if not isinstance(annotation, str) else built("open", annotation)
+
+
+def _written(annotation: Any) -> str:
+    """An annotation as it stands in the source, or nearly so: stored mementos carry it."""
+    plain = isinstance(annotation, type) and not typing.get_args(annotation)
+    return annotation if isinstance(annotation, str) else annotation.__qualname__ if plain else str(annotation)
+
+
+#: The types of Arrow by the begin of their name, longest first.
+_ARROW: Final[dict[str, type]] = {
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), int),
+    **dict.fromkeys(("halffloat", "float", "double"), float),
+    **dict.fromkeys(("string", "large_string", "string_view"), str),
+    **dict.fromkeys(("binary", "large_binary", "binary_view", "fixed_size_binary"), bytes),
+    **dict.fromkeys(("date32", "date64"), date),
+    **dict.fromkeys(("time32", "time64"), time),
+    **dict.fromkeys(("decimal32", "decimal64", "decimal128", "decimal256"), Decimal),
+    "bool": bool,
+    "timestamp": datetime,
+    "duration": timedelta,
+}
+
+
+def columns_of(schema: Iterable[Any]) -> dict[str, Field]:
+    """Describe the columns of a schema, by name."""
+    return {column.name: _column(column) for column in schema}
+
+
+def _column(column: Any) -> Field:
+    """A field of an Arrow schema; one that may be null says so in its type."""
+    return Field(column.name, _of_arrow(column.type), not column.nullable, written=str(column.type))
+
+
+def _of_arrow(arrow: Any) -> Type:
+    text = str(arrow)
+    head = text.partition("[")[0].partition("(")[0].partition("<")[0]
+    if head in _ARROW:
+        return Type("scalar", text, _ARROW[head], text, identity=type_of(_ARROW[head]).identity)
+    if head == "dictionary":
+        return _of_arrow(arrow.value_type)
+    if head in ("list", "large_list", "fixed_size_list", "list_view"):
+        return built("list", text, list, identity="builtins:list", arguments=(_of_arrow(arrow.value_type),))
+    if head == "struct":
+        columns = [_column(arrow.field(place)) for place in range(arrow.num_fields)]
+        return built("record", text, dict, identity="builtins:dict", fields=columns)
+    return Type("none" if head == "null" else "open", text)
