@@ -25,10 +25,8 @@ class Catalog:
         self._owners: dict[str, str] = {}
 
     def gather(self) -> None:
-        """Ask every plugin (again), and forget the offers of those that are gone.
-
-        The tables are replaced, never changed: other threads may be reading them.
-        """
+        """Ask every plugin (again), and forget the offers of those that are gone."""
+        # The tables are replaced, never changed: other threads may be reading them.
         there = {None, *self.plugins.names()}
         self.slets = {identity: spec for identity, spec in self.slets.items() if spec.plugin in there}
         self.kinds = {name: kind for name, kind in self.kinds.items() if self._owners[name] in there}

@@ -206,7 +206,7 @@ def source_broken(component: Component, error: BaseException) -> bool:
         driver.hold(f"{name} is tried again", until=lambda: driver.ending or driver.retired, timeout=seconds)
     else:
         trouble.tries = 0
-        kept = Kept("", None, error, taken)
+        kept = Kept("", taken, error)
         component.failed(error, kept)
         driver.hold(f"{name} is suspended", until=lambda: trouble.kept is not kept or driver.ending)
     return not (driver.ending or driver.retired)

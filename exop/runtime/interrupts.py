@@ -46,11 +46,7 @@ class _Request:
             raise interrupt
         # In a thread: the lock under which a change waits may be held for as long as user code runs. Not by the module
         # `threading`, in the midst of which this handler may have been called.
-        _thread.start_new_thread(self._wake, ())
-
-    def _wake(self) -> None:
-        for watcher in list(self.watchers):
-            watcher()
+        _thread.start_new_thread(lambda: [watcher() for watcher in list(self.watchers)], ())
 
 
 class _Local(threading.local):

@@ -125,17 +125,12 @@ class ComponentManager:
         self._services[component.id][port.name] = registration
 
     def _register(
-        self,
-        interfaces: str | tuple[str, ...],
-        service: object,
-        application: str,
-        identifier: str,
-        properties: Mapping[str, Any],
+        self, interface: str | tuple[str, ...], service: object, application: str, owner: str, facts: Mapping[str, Any]
     ) -> Registration:
-        """Register a service of an application, without the properties that are `None`."""
-        common = {names.APPLICATION: application, names.HOST: self._host, names.INSTANCE: identifier}
-        found = {name: value for name, value in properties.items() if value is not None}
-        return self._registry.register(interfaces, service, common | found)
+        """Register a service of an application, with these properties, without those that are `None`."""
+        common = {names.APPLICATION: application, names.HOST: self._host, names.INSTANCE: owner}
+        found = {name: value for name, value in facts.items() if value is not None}
+        return self._registry.register(interface, service, common | found)
 
     def create_channel(self, application: str, spec: ChannelSpec, *, durable: bool = False) -> Channel:
         """Make a channel, open it, and register it; *durable*: it is part of a durable application."""

@@ -176,11 +176,6 @@ class ComponentMetrics:
 
         return call_timed
 
-    def busy_seconds(self, singles: int) -> float:
-        """The seconds inside the slet: exact for batches, estimated by the median of the samples for *singles*."""
-        times = sorted(self.singles) or [0.0]  # a copy: its driver adds to it meanwhile
-        return round(self.busy + times[len(times) // 2] * singles, 6)
-
     def restore(self, held: Mapping[str, Any]) -> None:
         """Go on from the `figures_of` a checkpoint; one of an earlier release has none."""
         self.before = {(direction, port): count for direction, port, count in held.get("items", ())}

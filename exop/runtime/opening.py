@@ -195,11 +195,9 @@ class Living(Owner):
                 self.user.run(self, "flushing", flush, seconds)
         except RAISED as error:
             problem = error.problem if isinstance(error, ComponentFailed) else described(error)
-            cure = (
-                "what it has buffered is not handed on: mend the cause and repeat, replace it with lose_state=True "
-                "(which goes on without that), or remove it"
-            )
-            raise ComponentFailed(node=self.node.name, phase="flushing", problem=f"{problem}; {cure}") from error
+            problem += "; what it has buffered is not handed on: mend the cause and repeat, replace it with "
+            problem += "lose_state=True (which goes on without that), or remove it"
+            raise ComponentFailed(node=self.node.name, phase="flushing", problem=problem) from error
 
     def settle(self, seconds: float) -> None:
         """Wait for so many seconds until its commit of a checkpoint is over; then abandon that."""
@@ -209,8 +207,8 @@ class Living(Owner):
     def stopping(self, *, then_proceed: bool = False) -> Callable[[], None]:
         """Return a call, for any thread, that lets an engine put out the results of all its input.
 
-        If `proceed` overtakes it, the call does nothing, or lets the slet go on when it returns. With *then_proceed* it
-        lets the slet go on in any case, unless another such call was made meanwhile.
+        If `proceed` overtakes it, it does nothing, or lets the slet go on when it returns; with *then_proceed* it does
+        the latter in any case, unless another such call was made meanwhile.
         """
         self._stopped_by = stop = object()
 

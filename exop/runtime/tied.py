@@ -270,8 +270,7 @@ class DurableTie(LiveTie):
 class EnginePlaces:
     """The folders `APPLICATION/NODE/NUMBER` in which the instances of engines commit.
 
-    A successor gets a new one, so the last checkpoint stays valid until the next one is committed, which names the
-    folders to keep.
+    A successor gets a new one: the last checkpoint stays valid until the next one, which names the folders to keep.
     """
 
     def __init__(self, folder: Path) -> None:

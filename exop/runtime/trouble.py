@@ -128,12 +128,11 @@ class FailedItem:
 
 @dataclass
 class Kept:
-    """The item on which a slet is suspended, and the error; of a slet that pulls, the items that it had pulled last."""
+    """The item on which a slet is suspended, and the error; for a slet that pulls, the last items by port."""
 
     port: str
     item: Any
     error: BaseException
-    pulled: Mapping[str, list[Any]] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -202,8 +201,7 @@ def kept_item(component: Component) -> FailedItem | None:
     kept = component.trouble.kept
     if kept is None:
         return None
-    item = kept.item if kept.port else dict(kept.pulled)
-    return _failed_item(component, "kept", kept.port, item, kept.error, _memento(component))
+    return _failed_item(component, "kept", kept.port, kept.item, kept.error, _memento(component))
 
 
 def failed_item(component: Component, dead_letter: int | None = None) -> FailedItem:

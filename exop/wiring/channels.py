@@ -145,8 +145,7 @@ class _Contents:
         kept = component.trouble.kept
         if kept is not None:
             self.undo.append(partial(setattr, component.trouble, "kept", kept))
-            pulled = self.mover.move(dict(kept.pulled))
-            component.trouble.kept = replace(kept, item=self.mover.move(kept.item), pulled=pulled)
+            component.trouble.kept = replace(kept, item=self.mover.move(kept.item))
 
     def _is_theirs(self, channel: str) -> bool:
         """Whether a channel has consumers of the bundle, and all of these are replaced."""

@@ -75,34 +75,27 @@ def written(first: int, time: float, rows: int, body: bytes, *, key: bytes = b""
     return b"".join((head, _SUM.pack(zlib.crc32(head)), key, body))
 
 
-def _header(data: bytes, at: int, position: int) -> Frame | None:
-    """Read the header in *data* at *at*, which is *position* in the file; `None` if there is none."""
+def _frame_at(data: bytes, at: int, position: int) -> tuple[Frame | None, tuple[bytes, bytes] | None]:
+    """Return the header in *data* at *at*, which is *position* in the file, and key and body, where they are whole."""
     if len(data) < at + HEADER or data[at : at + 4] != MAGIC:
-        return None
+        return None, None
     (known,) = _SUM.unpack_from(data, at + _HEAD.size)
     if zlib.crc32(data[at : at + _HEAD.size]) != known:
-        return None
-    return Frame(position, *_HEAD.unpack_from(data, at)[1:])
-
-
-def _content(data: bytes, at: int, frame: Frame) -> tuple[bytes, bytes] | None:
-    """Return key and body of the frame whose header is in *data* at *at*; `None` if they are not whole."""
-    begin = at + HEADER
-    end = begin + frame.key_length + frame.length
-    held = data[begin:end]
-    if len(data) < end or zlib.crc32(held) != frame.sum:
-        return None
-    return held[: frame.key_length], held[frame.key_length :]
+        return None, None
+    frame = Frame(position, *_HEAD.unpack_from(data, at)[1:])
+    held = data[at + HEADER : at + frame.end - position]
+    if len(data) < at + frame.end - position or zlib.crc32(held) != frame.sum:
+        return frame, None
+    return frame, (held[: frame.key_length], held[frame.key_length :])
 
 
 def _whole_frame_in(data: bytes) -> Frame | None:
     """Find a whole frame behind the first byte: it proves that the bytes before it were not written last."""
-    found = data.find(MAGIC, 1)
-    while found >= 0:
-        frame = _header(data, found, found)
-        if frame is not None and _content(data, found, frame) is not None:
+    found = 0
+    while (found := data.find(MAGIC, found + 1)) >= 0:
+        frame, held = _frame_at(data, found, found)
+        if held is not None:
             return frame
-        found = data.find(MAGIC, found + 1)
     return None
 
 
@@ -129,8 +122,9 @@ class Segment:
         self._overhang = False
         self._index: list[tuple[int, int]] = []  # the first row and the position of a frame in each STRIDE
         file = self._opened()
-        opening = _header(file.read(0, HEADER), 0, 0)
-        held = _content(file.read(0, opening.end), 0, opening) if opening is not None else None
+        opening, held = _frame_at(file.read(0, HEADER), 0, 0)
+        if opening is not None:
+            opening, held = _frame_at(file.read(0, opening.end), 0, 0)
         if opening is None or held is None or opening.kind != OPENING:
             raise self.damaged("it does not begin as a segment does")
         form, self.keys = decode(held[1])
@@ -187,8 +181,7 @@ class Segment:
             expected, at = self._index[before - 1]
         file, data, low = self._opened(), b"", at
         while True:
-            frame = _header(data, at - low, at)
-            held = _content(data, at - low, frame) if frame is not None else None
+            frame, held = _frame_at(data, at - low, at)
             if frame is None or held is None:
                 # It may continue behind the bytes read so far.
                 wanted = max(STRIDE, frame.end - at if frame is not None else 0)
