@@ -8,6 +8,7 @@ from typing import Any
 from exop.model.items import CONTROL
 from exop.model.lifecycle import State
 from exop.model.lines import Line
+from exop.model.mesh import Mesh
 from exop.runtime.channel import Channel
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
@@ -33,7 +34,9 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
         "running_s": round(time.monotonic() - deployment.started, 3) if deployment.started else 0.0,
         "nodes": {name: component_status(one) for name, one in deployment.components.items()},
         "channels": {
-            name: channel_status(one) | pending_status(one.asked.pending, one.watch)
+            name: channel_status(one)
+            | schema_status(deployment.mesh, one)
+            | pending_status(one.asked.pending, one.watch)
             for name, one in deployment.channels.items()
         },
         "inserted": {
@@ -141,6 +144,20 @@ def channel_status(channel: Channel) -> dict[str, Any]:
     if channel.trouble:
         found["trouble"] = channel.trouble
     return found
+
+
+def schema_status(mesh: Mesh, channel: Channel) -> dict[str, Any]:
+    """Return the schema of a channel: the type of what its producers push, with its fields where it has any."""
+    pushed = [channel.carries(node.slet.ports[port].type) for node, port in mesh.producers(channel.name)]
+    schemas = {one.fingerprint: one for one in pushed}
+    fields = [{name: str(one.type) for name, one in schema.items.fields.items()} for schema in schemas.values()]
+    return {
+        "schema": {
+            "type": " | ".join(dict.fromkeys(map(str, schemas.values()))),
+            "fields": fields[0] if len(fields) == 1 else {},
+            "fingerprint": ",".join(schemas),
+        }
+    }
 
 
 def plain(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from exop.cli.options import HERE, Json, Load, Where
@@ -30,7 +31,7 @@ def describe(target: str, /, *, where: Where = HERE, load: Load = (), json: Json
 
     Args:
         target: APP or APP.NODE of a running platform; PLUGIN:SLET; a package folder, a .py file (or FOLDER:NAME); the
-            builder of an installed plugin.
+            builder of an installed plugin; a .json file that `exop describe SLET --json` has printed.
     """
     if runs(target, where):
         with find_application(target, where) as found:
@@ -48,24 +49,8 @@ def describe(target: str, /, *, where: Where = HERE, load: Load = (), json: Json
 
 def slet_facts(spec: Any) -> dict[str, Any]:
     """Return the facts of a slet that does not run."""
-    ports = [
-        {"port": port.name, "direction": port.direction, "type": str(port.type), "pulled": port.pulled}
-        for port in (*spec.inputs, *spec.outputs)
-    ]
-    settings = [{"setting": one.name, "text": str(one), "required": one.required} for one in spec.settings.values()]
-    return {
-        "slet": spec.identity,
-        "role": str(spec.role),
-        "doc": spec.doc,
-        "ports": ports,
-        "settings": settings,
-        "memento": spec.state[1].__qualname__ if spec.state else None,
-        "on_error": spec.on_error,
-        "atomic": spec.atomic,
-        "timeout": spec.timeout or None,
-        "dead_letters": spec.dead_letters,
-        "guarantee": guarantee(spec.on_error, atomic=spec.atomic, state=spec.state is not None),
-    }
+    text = guarantee(spec.on_error, atomic=spec.atomic, state=spec.state is not None)
+    return {**spec.described(), "guarantee": text, "here": spec.is_here}
 
 
 def guarantee(policy: str, *, atomic: bool, state: bool) -> str:
@@ -101,6 +86,10 @@ def _offered(target: str, load: Load) -> dict[str, Any]:
         if target not in known:
             own = [name for name in known if name.startswith(f"{plugin}:")]
             raise UnknownName(place="this installation", kind="slet", name=target, known=own or known)
+    if target.endswith(".json") and Path(target).is_file():
+        from exop.model.described import absent
+
+        return slet_facts(absent(Path(target).read_bytes()))
     found = find_target(target, catalog, running())
     slets = slets_in(found, catalog)
     if found.which:

@@ -35,15 +35,22 @@ def as_text(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _slet_text(facts: Mapping[str, Any]) -> list[str]:
-    lines = [f"{facts['slet']}  ({facts['role']})"]
+    lines = [f"{facts['slet']}  ({facts['role']}){'' if facts['here'] else '  (its code is not here)'}"]
     lines += [f"  {line}".rstrip() for line in facts["doc"].splitlines()]
     rows = [
         [one["direction"], one["port"], one["type"] + ("  (pulled)" if one["pulled"] else "")] for one in facts["ports"]
     ]
     lines += [columns(("", "", ""), rows, indent="  ")] if rows else []
     lines += _settings(facts["settings"])
-    lines += [f"  memento: {facts['memento']}"] if facts["memento"] else []
+    lines += _memento(facts["memento"], facts["state"]) if facts["memento"] else []
     return ["\n".join([*lines, *_guarantee(facts["on_error"], facts["guarantee"]), *_timeout(facts["timeout"])])]
+
+
+def _memento(name: str, state: Mapping[str, Any]) -> list[str]:
+    version = f"  version {state['version']}" if state["version"] != 1 else ""
+    types = state["schema"]
+    fields = [f"    {field}: {types[place]['name']}" for field, place, *_ in types[0].get("fields", ())]
+    return [f"  memento: {name}{version}", *fields]
 
 
 def _builder_text(facts: Mapping[str, Any]) -> list[str]:

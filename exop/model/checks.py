@@ -10,6 +10,7 @@ from exop.errors import MeshError, UnknownName, WiringError
 from exop.model.diff import Difference
 from exop.model.mesh import Mesh, Node
 from exop.model.ports import PortType, mismatch
+from exop.model.spec import Absent
 
 
 class KindLike(Protocol):
@@ -146,6 +147,8 @@ def _next(mesh: Mesh, node: Node, follow: Callable[[str], bool]) -> Iterator[str
 
 
 def _check_ports(mesh: Mesh, node: Node) -> None:
+    if isinstance(node.slet.factory, Absent):
+        raise MeshError(f"{node.name} cannot run here: {node.slet.factory.refusal}")
     for port, channel in node.ports.items():
         if port not in node.slet.ports:
             raise UnknownName(place=node.name, kind="port", name=port, known=node.slet.ports)

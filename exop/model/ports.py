@@ -83,6 +83,14 @@ class PortType:
         return "pyarrow.RecordBatch" if self.form == "columns" else type_name(self.item)
 
     @cached_property
+    def fingerprint(self) -> str:
+        """A short text that is equal for ports that carry the same, on any platform."""
+        # Imported lazily: only statuses and descriptions need it.
+        from exop.model.types.evolution import fingerprint
+
+        return fingerprint(self.items)
+
+    @cached_property
     def items(self) -> Type:
         """The description of one item; of columns, that of their schema."""
         return type_of(self.item if self.schema is None else Annotated[self.item, self.schema])

@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal
 
-from exop.errors import UnknownName
+from exop.errors import MeshError, UnknownName
 from exop.model.memento import Memento
 from exop.model.ports import PortSpec
 from exop.model.settings import Setting, configured
@@ -21,6 +21,39 @@ Policy = Literal["suspend", "retry", "dead-letter", "skip"]
 POLICIES: tuple[str, ...] = ("suspend", "retry", "dead-letter", "skip")
 #: So many items of a slet are kept as dead letters, unless it says otherwise.
 DEAD_LETTERS = 1000
+
+
+@dataclass(frozen=True)
+class Absent:
+    """The factory of a slet whose code is not here.
+
+    Attributes:
+        data: The description, which is forwarded as it came.
+    """
+
+    identity: str
+    code: str
+    data: Mapping[str, Any] = field(compare=False, repr=False)
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Refuse to run.
+
+        Raises:
+            MeshError: always; it says what to install.
+        """
+        raise MeshError(self.refusal)
+
+    @property
+    def refusal(self) -> str:
+        """The error of an attempt to run it."""
+        plugin = self.identity.rpartition(":")[0]
+        bundle, _, version = plugin.partition("@")
+        cure = (
+            f"the bundle {bundle} {version} (`exop bundle install FILE`)"
+            if version
+            else f"the plugin {plugin}, or load it (`--load FOLDER`)"
+        )
+        return f"the code of {self.identity} is not here; install {cure}"
 
 
 class Role(StrEnum):
@@ -73,6 +106,20 @@ class SletSpec:
     def of(self, plugin: str) -> SletSpec:
         """The same slet as the plugin called *plugin* offers it."""
         return replace(self, plugin=plugin)
+
+    def described(self) -> dict[str, Any]:
+        """Return ports, settings, memento and a fingerprint of the code as plain data, which a platform without the
+        code can show and forward.
+        """
+        # Imported lazily: most slets are never described.
+        from exop.model.described import described
+
+        return described(self)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its code is here, so that it can run."""
+        return not isinstance(self.factory, Absent)
 
     @property
     def role(self) -> Role:

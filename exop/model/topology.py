@@ -12,6 +12,7 @@ from exop.model.lines import Line
 from exop.model.mesh import DIRECT, ChannelSpec, Mesh, Node
 from exop.model.spec import POLICIES, SletSpec
 from exop.model.types.convert import written
+from exop.shown import json_text
 
 _NODE_KEYS: Final[dict[str, type]] = {
     "slet": str,
@@ -45,6 +46,8 @@ def sections(mesh: Mesh) -> Iterator[tuple[str, str]]:
     yield "application", ""
     yield from (("channels", name) for name in mesh.channels)
     yield from (("nodes", name) for name in mesh.nodes)
+    absent = (node.slet.identity for node in mesh.nodes.values() if not node.slet.is_here)
+    yield from (("slets", identity) for identity in dict.fromkeys(absent))
 
 
 def section_text(mesh: Mesh, kind: str, name: str) -> str:
@@ -57,7 +60,11 @@ def section_text(mesh: Mesh, kind: str, name: str) -> str:
     import tomlkit
 
     document = tomlkit.document()
-    if kind == "application":
+    if kind == "slets":
+        # One line of JSON: TOML has no null.
+        spec = next(node.slet for node in mesh.nodes.values() if node.slet.identity == name)
+        document["slets"] = {name: {"described": json_text(spec.described(), indent=None)}}
+    elif kind == "application":
         document["application"] = {"name": mesh.name} | ({} if mesh.durable is None else {"durable": mesh.durable})
     else:
         document[kind] = tomlkit.table(is_super_table=True)
@@ -70,15 +77,18 @@ def section_text(mesh: Mesh, kind: str, name: str) -> str:
 def from_toml(text: str, catalog: Mapping[str, SletSpec]) -> Mesh:
     """Read a topology file; *catalog* maps the identity of each slet (`plugin:name`) to its specification.
 
+    A slet that is not in the catalog stands in the mesh by the description that the file has of it.
+
     Raises:
         MeshError: the text is no TOML, lacks a table, or holds a value of another kind than its key wants.
+        StoredStateError: the description of a slet is none.
         UnknownName, SettingError: as when the mesh is built in code.
     """
     try:
         document = read_toml(text)
     except ValueError as problem:
         raise MeshError(f"the topology is no TOML: {problem}") from None
-    _known("the topology", "table", document, ("application", "channels", "nodes"))
+    _known("the topology", "table", document, ("application", "channels", "nodes", "slets"))
     application = _table("application", document.get("application", {}))
     _known("[application]", "key", application, ("name", "durable"))
     name = application.get("name")
@@ -86,6 +96,7 @@ def from_toml(text: str, catalog: Mapping[str, SletSpec]) -> Mesh:
         raise MeshError('the topology has no name; begin it with\n[application]\nname = "…"')
     declared = [_channel(key, table) for key, table in _tables(document, "channels")]
     mesh = Mesh(name, {}, {channel.name: channel for channel in declared}, durable=application.get("durable"))
+    catalog = {**catalog, **_described(document, catalog)}
     nodes = [_node(key, table, catalog) for key, table in _tables(document, "nodes")]
     # Outputs bring a direct channel of their own where none is declared, whatever the order of the tables.
     made = dict.fromkeys(to for node in nodes for to in node.outputs().values() if to not in mesh.channels)
@@ -93,6 +104,19 @@ def from_toml(text: str, catalog: Mapping[str, SletSpec]) -> Mesh:
     for node in nodes:
         mesh = mesh.add(node)
     return _with_lines(mesh, document)
+
+
+def _described(document: Mapping[str, Any], catalog: Mapping[str, SletSpec]) -> dict[str, SletSpec]:
+    """Read the slets that are described in the file and are not in the catalog."""
+    found = {}
+    for name, table in _tables(document, "slets"):
+        text = _typed(f"[slets.{name!r}]", "described", table.get("described"), str)
+        if name not in catalog:
+            # Imported lazily: most files name slets that are here.
+            from exop.model.described import absent
+
+            found[name] = absent(text.encode())
+    return found
 
 
 def _channel(name: str, table: Mapping[str, Any]) -> ChannelSpec:

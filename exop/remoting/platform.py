@@ -100,11 +100,17 @@ class RemotePlatform:
         return self._client.items("services", ServicesRequest(filter=query), dict[str, Any])
 
     def mesh(self, application: str) -> Mesh:
-        """The mesh of a running application; its slets must be known here too (by an installed plugin)."""
+        """The mesh of a running application; slets whose code is not here stand in it by their descriptions."""
         from exop.runtime.catalog import known_slets
 
-        found = self._client.call("mesh", {"application": application})
-        return Mesh.from_toml(found["toml"], known_slets().slets).at(found["revision"])
+        found, slets = self._client.call("mesh", {"application": application}), dict(known_slets().slets)
+        if not slets.keys() >= set(found.get("slets", ())):
+            # Imported lazily: most clients have the code.
+            from exop.model.described import absent
+
+            described = self._client.call("described", {"application": application})
+            slets |= {name: absent(one) for name, one in described.items() if name not in slets}
+        return Mesh.from_toml(found["toml"], slets).at(found["revision"])
 
     def topology(self, application: str) -> str:
         """The mesh of a running application, as TOML."""

@@ -93,9 +93,16 @@ class Operations:
 
     @operation
     def mesh(self, request: OfApplication) -> dict[str, Any]:
-        """The mesh of a running application: its topology and revision."""
+        """The mesh of a running application: its topology and revision, and the identities of its slets."""
         mesh = self._platform.mesh(request.application)
-        return {"toml": mesh.to_toml(), "revision": mesh.revision}
+        slets = dict.fromkeys(node.slet.identity for node in mesh.nodes.values())
+        return {"toml": mesh.to_toml(), "revision": mesh.revision, "slets": list(slets)}
+
+    @operation
+    def described(self, request: OfApplication) -> dict[str, Any]:
+        """The descriptions of the slets of a running application, for a client that lacks their code."""
+        slets = {node.slet.identity: node.slet for node in self._platform.mesh(request.application).nodes.values()}
+        return {identity: slet.described() for identity, slet in slets.items()}
 
     @operation
     def resume(self, request: OfNode) -> None:

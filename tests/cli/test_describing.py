@@ -25,8 +25,23 @@ def test_a_slet_as_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["describe", "stock:write_lines", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert (facts["role"], facts["memento"], facts["atomic"]) == ("omega", "Written", False)
-    assert facts["ports"] == [{"port": "item", "direction": "in", "type": "Any", "pulled": False}]
+    (port,) = facts["ports"]
+    assert (port["port"], port["direction"], port["type"], port["pulled"]) == ("item", "in", "Any", False)
     assert [setting["required"] for setting in facts["settings"]] == [True, False]
+
+
+def test_a_described_slet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The data is enough to describe the slet where its code is not; the fields of its memento are shown."""
+    assert main(["describe", "stock:write_lines"]) == 0
+    here = capsys.readouterr().out
+    assert "  memento: Written\n    size: int\n" in here
+    assert main(["describe", "stock:write_lines", "--json"]) == 0
+    (tmp_path / "slet.json").write_text(capsys.readouterr().out)
+    assert main(["describe", "slet.json"]) == 0
+    assert capsys.readouterr().out == here.replace("(omega)", "(omega)  (its code is not here)")
+    (tmp_path / "slet.json").write_text("{")
+    assert main(["describe", "slet.json"]) != 0
+    assert "the description of a slet" in capsys.readouterr().err
 
 
 def test_a_folder(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:

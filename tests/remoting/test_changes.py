@@ -16,12 +16,14 @@ from exop.errors import (
     StaleMesh,
     UnknownName,
 )
+from exop.hooks import Plugins
 from exop.model.mesh import Mesh
 from exop.model.shadow import Shadow
 from exop.remoting import tasks
 from exop.remoting.planned import MOST_PLANS, Shelf
 from exop.remoting.plans import as_proof
 from exop.remoting.platform import RemotePlatform
+from exop.runtime.catalog import Catalog, in_use
 from exop.stock.slets import count_up, pass_on, show
 from exop.wiring.plan import Plan
 from tests.rig import eventually
@@ -54,6 +56,26 @@ def test_plan_and_apply(remote: RemotePlatform) -> None:
     assert last["revision"] == 2
     assert last["paused_ms"] > 0
     assert not remote.plan(after)
+
+
+def test_a_client_that_lacks_the_code(remote: RemotePlatform) -> None:
+    """It sees the mesh by the descriptions of its slets, edits it, and sends it back; it does not run it."""
+    with in_use(Catalog(Plugins())):
+        mesh = remote.mesh("numbers")
+        assert not any(node.slet.is_here for node in mesh.nodes.values())
+        schema = remote.status("numbers")["channels"]["numbers"]["schema"]
+        out = mesh.node("numbers").slet.ports["out"].type
+        assert schema == {"type": "int", "fields": {}, "fingerprint": out.fingerprint}
+        with pytest.raises(UnknownName, match="did you mean 'step'"):
+            mesh.configure("numbers", stepp=2)
+        after = remote.plan(mesh.configure("numbers", step=2)).apply()
+        assert remote.mesh("numbers") == after
+    assert remote.mesh("numbers").node("numbers").settings["step"] == 2
+    with (
+        Platform() as here,
+        pytest.raises(MeshError, match="the code of stock:.* is not here; install the plugin stock"),
+    ):
+        here.apply(mesh)
 
 
 def test_relative_paths_are_meant_from_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -282,8 +282,8 @@ def test_what_a_window_takes_is_held_or_late_or_gone():
     window = app.channel("window", kind="window", count=4, slide=2)
     app.add("source", numbers(101), out=window)
     app.add("sink", collector([]), item=window)
-    assert {**app.run()["channels"]["window"], "kind": ""} == {
-        "kind": "", "items": 4, "late": 0, "taken": 101, "evicted": 97
+    assert {**app.run()["channels"]["window"], "kind": "", "schema": ""} == {
+        "kind": "", "schema": "", "items": 4, "late": 0, "taken": 101, "evicted": 97
     }  # fmt: skip
 
 

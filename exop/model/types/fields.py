@@ -25,11 +25,13 @@ def _fields(kind: Any) -> Iterator[Field]:
         for one in dataclasses.fields(kind):
             required = one.default is absent and one.default_factory is absent
             default = None if one.default is absent else one.default
-            yield Field(one.name, hints(one.name), required, one.init, _written(one.type), default)
+            yield Field(one.name, type_of(hints(one.name)), required, one.init, _written(one.type), default)
         return
     if typing.is_typeddict(kind):
-        defaults: Mapping[str, Any] = dict.fromkeys(kind.__optional_keys__)
         names = tuple(kind.__annotations__)
+        # Python itself does not see `NotRequired` in an annotation that is text.
+        optional = {name for name in names if typing.get_origin(hints(name)) is typing.NotRequired}
+        defaults: Mapping[str, Any] = dict.fromkeys(kind.__optional_keys__ | optional)
     elif hasattr(kind, "__struct_fields__"):
         names = kind.__struct_fields__
         found = kind.__struct_defaults__
@@ -38,17 +40,17 @@ def _fields(kind: Any) -> Iterator[Field]:
     else:
         names, defaults = kind._fields, kind._field_defaults
     for name in names:
-        wanted = hints(name)
+        wanted = type_of(hints(name))
         yield Field(name, wanted, name not in defaults, written=wanted.name, default=defaults.get(name))
 
 
-def _hints(kind: Any) -> Callable[[str], Type]:
-    """Describe the annotations of a class by field; one that cannot be resolved stays open, under its text."""
+def _hints(kind: Any) -> Callable[[str], Any]:
+    """Resolve the annotations of a class, by field; one that cannot be resolved stays open, under its text."""
     try:
         hints = typing.get_type_hints(kind, include_extras=True)
     except (NameError, TypeError, AttributeError, SyntaxError):
         hints = {name: _resolved(base, one) for base in kind.__mro__[::-1] for name, one in _own(base).items()}
-    return lambda name: type_of(hints.get(name, OPEN))
+    return lambda name: hints.get(name, OPEN)
 
 
 def _own(kind: type) -> dict[str, Any]:
