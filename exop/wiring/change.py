@@ -188,17 +188,9 @@ class Change(Participant):
         found = [self.deployment.components[step.node] for step in self.plan.steps if step.verb == "configure"]
         return [one for one in found if one.spec.iterated and not one.spec.is_class]
 
-    def _leanest(self) -> Region:
-        """Without the queues that are needed no more, if they are empty."""
-        after, lean, queues = self._region.after.layout.inserted, self._region.lean, self.deployment.inserted
-        superfluous = after.keys() - lean.layout.inserted.keys()
-        if superfluous and not any(place in queues and queues[place].entries for place in superfluous):
-            return replace(self._region, after=lean)
-        return self._region
-
     def _cut(self) -> None:
         """Hand over and bind while the drivers are parked; items stay in the places where they wait."""
-        old, region, undo, drivers = self._old, self._leanest(), self._undo_cut, self._pause.drivers
+        old, region, undo, drivers = self._old, self._region, self._undo_cut, self._pause.drivers
         try:
             check_inlets(self.deployment.inlets, drivers, region)
             check_left(old, self._successors.made)
@@ -240,7 +232,8 @@ class Change(Participant):
         components, channels, workers = deployment.components, deployment.channels, deployment.workers
         queues, merges = deployment.inserted, dict(deployment.merges)
         served = [(worker, worker.queues) for worker in self._pause.drivers if isinstance(worker, Worker)]
-        bind_back = [channels[name].bound_back() for name in region.channels if name in channels]
+        back = region.undone
+        bind_back = [channels[name].bound_back() for name in back.channels if name in channels]
         steps: dict[str, list[Step]] = {}
         for step in self.plan.steps:
             steps.setdefault(step.node, []).append(step)
@@ -252,7 +245,7 @@ class Change(Participant):
             deployment.inserted = {**deployment.inserted, **queues}  # the binding discards those that were new
             for worker, had in served:
                 worker.serve(had)
-            self.wiring.bind(deployment, region.undone)
+            self.wiring.bind(deployment, back)
             for put in bind_back:
                 put()
 

@@ -6,7 +6,7 @@ Where a queue can stand has a name (its place): between a channel and one port, 
 from __future__ import annotations
 
 from bisect import insort_right
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -43,6 +43,28 @@ class Vertex:
     ports: Mapping[str, str]
     rank: int
 
+    @cached_property
+    def inputs(self) -> list[tuple[str, Join]]:
+        """The channels that feed it, each with the port that it feeds."""
+        joins = (Join(self.component, port) for port in self.component.spec.inputs if port.name in self.ports)
+        return [(self.ports[join.port.name], join) for join in joins]
+
+    @cached_property
+    def outputs(self) -> list[tuple[str, Join]]:
+        """The channels into which it pushes, each with the port by which it does."""
+        joins = (Join(self.component, port) for port in self.component.spec.outputs if port.name in self.ports)
+        return [(self.ports[join.port.name], join) for join in joins]
+
+    @cached_property
+    def upstream(self) -> list[str]:
+        """The channels that feed it, as vertices."""
+        return [channel_key(name) for name, _ in self.inputs]
+
+    @cached_property
+    def downstream(self) -> list[str]:
+        """The channels into which it pushes, as vertices."""
+        return [channel_key(name) for name, _ in self.outputs]
+
 
 @dataclass
 class Circuit:
@@ -55,17 +77,14 @@ class Circuit:
 
     def outputs(self, component: Component) -> list[tuple[PortSpec, str]]:
         """The channel of each connected output port."""
-        ports = self._ports(component)
-        return [(port, ports[port.name]) for port in component.spec.outputs if port.name in ports]
+        vertex = self.nodes.get(component.node.name)
+        found = vertex.outputs if vertex is not None and vertex.component is component else ()
+        return [(join.port, name) for name, join in found]
 
     def inputs(self, component: Component) -> list[tuple[str, Join]]:
         """The channels that feed a component, each with the port it feeds."""
-        ports = self._ports(component)
-        return [(ports[port.name], Join(component, port)) for port in component.spec.inputs if port.name in ports]
-
-    def _ports(self, component: Component) -> Mapping[str, str]:
         vertex = self.nodes.get(component.node.name)
-        return vertex.ports if vertex is not None and vertex.component is component else {}
+        return vertex.inputs if vertex is not None and vertex.component is component else []
 
     def open(self, channel: Channel) -> None:
         """Add a channel to which nothing is connected yet."""
@@ -78,11 +97,10 @@ class Circuit:
         name = component.node.name
         last = next(reversed(self.nodes.values())).rank if self.nodes else 0
         rank = self.nodes[name].rank if name in self.nodes else last + 1
-        self.nodes[name] = Vertex(component, dict(ports), rank)
-        for port in (*component.spec.inputs, *component.spec.outputs):
-            if port.name in ports:
-                side = self.consumers if port.direction == "in" else self.producers
-                insort_right(side[ports[port.name]], Join(component, port), key=self._rank)
+        vertex = self.nodes[name] = Vertex(component, dict(ports), rank)
+        for side, joins in ((self.consumers, vertex.inputs), (self.producers, vertex.outputs)):
+            for channel, join in joins:
+                insort_right(side[channel], join, key=self._rank)
 
     def patched(
         self,
@@ -118,31 +136,52 @@ class Circuit:
             {node: self.nodes[node] for node in nodes if node in self.nodes},
         )
 
-    def part(self, nodes: Iterable[str], channels: Iterable[str] = ()) -> Circuit:
-        """The connected parts in which these nodes and channels are; it need not have all of them."""
-        found: dict[str, None] = {}
-        todo = [*nodes, *map(channel_key, channels)]
-        while todo:
-            place = todo.pop()
-            if place not in found:
-                found[place] = None
-                todo += (*self.upstream(place), *self.downstream(place))
-        inside = sorted((place for place in found if place in self.nodes), key=lambda node: self.nodes[node].rank)
-        return self.only(inside, [place.removeprefix(CHANNEL) for place in found if place.startswith(CHANNEL)])
+    def part(self, places: Collection[str]) -> Circuit:
+        """Those of these nodes and channels (`channel:name`) that it has."""
+        nodes, channels = self.named(places)
+        return self.only(sorted(nodes, key=lambda node: self.nodes[node].rank), channels)
+
+    def named(self, places: Collection[str]) -> tuple[list[str], list[str]]:
+        """The names of the nodes, and of the channels, that it has among these places."""
+        names = [place.removeprefix(CHANNEL) for place in places if place.startswith(CHANNEL)]
+        return [one for one in places if one in self.nodes], [name for name in names if name in self.channels]
+
+    def queues(self, place: str) -> Iterator[str]:
+        """Where queues can stand directly in front of a node or channel (`channel:name`); and a channel's own."""
+        if place in self.nodes:
+            yield from (edge_key(name, join) for name, join in self.nodes[place].inputs)
+        elif (name := place.removeprefix(CHANNEL)) in self.channels:
+            yield from (name, before_key(name))
+
+    def around(self, place: str, cuts: Container[str]) -> Iterator[str]:
+        """What direct calls connect with a node or channel (`channel:name`) if queues stand at the *cuts*."""
+        vertex, name = self.nodes.get(place), place.removeprefix(CHANNEL)
+        if vertex is not None:
+            for channel, join in vertex.inputs:
+                if not (join.port.pulled or edge_key(channel, join) in cuts):
+                    yield channel_key(channel)
+            for channel, _ in vertex.outputs:
+                if not (self.channels[channel].buffered or before_key(channel) in cuts):
+                    yield channel_key(channel)
+        elif name in self.channels:
+            yield from self.callers(name, cuts)
+            for join in self.consumers[name]:
+                if not (join.port.pulled or edge_key(name, join) in cuts):
+                    yield join.component.node.name
 
     def upstream(self, place: str) -> list[str]:
         """The channels that feed a node, or the nodes that push into a channel (`channel:name`)."""
-        if place.startswith(CHANNEL):
-            return [join.component.node.name for join in self.producers.get(place.removeprefix(CHANNEL), ())]
-        found = self.nodes.get(place)
-        return [channel_key(name) for name, _ in self.inputs(found.component)] if found is not None else []
+        vertex = self.nodes.get(place)
+        if vertex is not None:
+            return vertex.upstream
+        return [join.component.node.name for join in self.producers.get(place.removeprefix(CHANNEL), ())]
 
     def downstream(self, place: str) -> list[str]:
         """The channels into which a node pushes, or the nodes that a channel (`channel:name`) feeds."""
-        if place.startswith(CHANNEL):
-            return [join.component.node.name for join in self.consumers.get(place.removeprefix(CHANNEL), ())]
-        found = self.nodes.get(place)
-        return [channel_key(name) for _, name in self.outputs(found.component)] if found is not None else []
+        vertex = self.nodes.get(place)
+        if vertex is not None:
+            return vertex.downstream
+        return [join.component.node.name for join in self.consumers.get(place.removeprefix(CHANNEL), ())]
 
     def ordered(self) -> list[str]:
         """All nodes and channels from upstream to downstream; the edges that close cycles are ignored."""
@@ -198,13 +237,39 @@ def read_circuit(ports: Iterable[ServiceReference], channels: Iterable[ServiceRe
     return circuit
 
 
-def interchangeable(before: Circuit, after: Circuit, node: str) -> bool:
-    """Whether a node has the same connections in both, and no layout can tell its components apart."""
-    if node not in before.nodes or node not in after.nodes or before.nodes[node].ports != after.nodes[node].ports:
-        return False
-    old, new = before.nodes[node].component, after.nodes[node].component
+def touched(before: Circuit, after: Circuit, node: str) -> set[str]:
+    """The channels at which the ports of a node come, go, or become others.
+
+    There is none where a successor has the same ports, and no layout can tell it from its predecessor.
+    """
+    old, new = before.nodes.get(node), after.nodes.get(node)
+    if old is None or new is None or not _alike(old.component, new.component):
+        return {name for one in (old, new) if one is not None for name in one.ports.values()}
+    ports = (port for port in {**old.ports, **new.ports} if old.ports.get(port) != new.ports.get(port))
+    return {name for port in ports for name in (old.ports.get(port), new.ports.get(port)) if name is not None}
+
+
+def _alike(old: Component, new: Component) -> bool:
     driven = new.spec.iterated or new.spec.own_driver
     return old is new or (not driven and old.spec.shape == new.spec.shape)
+
+
+def connected(circuits: Sequence[Circuit], places: Iterable[str], cuts: Container[str] | None = None) -> KeysView[str]:
+    """All nodes and channels (`channel:name`) that are connected with these in one of the circuits.
+
+    With *cuts*, these are what direct calls connect if queues stand there.
+    """
+    found, todo = dict[str, None](), [*places]
+    while todo:
+        if (place := todo.pop()) not in found:
+            found[place] = None
+            for circuit in circuits:
+                if cuts is not None:
+                    todo += circuit.around(place, cuts)
+                else:
+                    todo += circuit.upstream(place)
+                    todo += circuit.downstream(place)
+    return found.keys()
 
 
 def channel_key(channel: str) -> str:
@@ -225,6 +290,12 @@ def before_key(channel: str) -> str:
 def channel_of(queue: str) -> str:
     """The channel at whose place a queue stands, or the buffered channel of that name."""
     return queue.removeprefix("-> ").partition(" -> ")[0]
+
+
+def behind(queue: str) -> str:
+    """The node or channel (`channel:name`) in front of which a queue stands, or the buffered channel itself."""
+    channel, _, port = queue.rpartition(" -> ")
+    return port.rpartition(".")[0] if channel else channel_key(queue.removeprefix("-> "))
 
 
 def inside(channel: str) -> str:
@@ -256,9 +327,10 @@ def in_front_of(circuit: Circuit, channel: str, join: Join) -> str:
     return before_key(channel) if found.live else edge_key(channel, join)
 
 
-def possible(circuit: Circuit) -> Iterator[str]:
-    """Every place at which a queue can stand now."""
-    for name, channel in circuit.channels.items():
-        if not channel.buffered:
-            yield before_key(name)
-        yield from (edge_key(name, join) for join in circuit.consumers[name] if not join.port.pulled)
+def possible(circuit: Circuit, channels: Iterable[str]) -> Iterator[str]:
+    """Every place at these channels where the wiring can insert a queue."""
+    for name in channels:
+        if name in circuit.channels:
+            if not circuit.channels[name].buffered:
+                yield before_key(name)
+            yield from (edge_key(name, join) for join in circuit.consumers[name] if not join.port.pulled)

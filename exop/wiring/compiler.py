@@ -51,7 +51,7 @@ class Compiler:
         for name in region.channels:
             if name in self.circuit.channels:
                 self._channel(name)
-        for name, join in region.fed.values():
+        for name, join in region.fed:
             if join.port.pulled:
                 self._pulled(name, join)
             else:
@@ -63,7 +63,7 @@ class Compiler:
                 component.expect()
         # A channel with one consumer is that consumer's port; its own name leads there too, whatever it was before.
         found = {**{f"channel {name}": entry for name, entry in self._channels.items()}, **self._places}
-        for place in _places(region) if region.rewired else ():
+        for place in _places(region):
             if place not in found:
                 self.deployment.places.pop(place, None)
         self.deployment.places |= found
@@ -179,9 +179,11 @@ class Compiler:
 
     def _outlet(self, channel: str, join: Join) -> Outlet | None:
         """The way from a channel to one port; none to a port that reads the contents of the channel."""
-        place = edge_key(channel, join)
-        if not self.region.rewired and place in self.deployment.inserted:  # its worker runs meanwhile
-            return Outlet(join.name, self.deployment.places[f"queue {place}"])
+        place = in_front_of(self.circuit, channel, join) if join.port.pulled else edge_key(channel, join)
+        if join.component.node.name not in self.region.nodes and place in self.deployment.inserted:
+            there = self.deployment.places.get(f"queue {place}")  # its worker runs meanwhile
+            if there is not None and (join.port.pulled or place in self.layout.inserted):
+                return Outlet(join.name, self._at(there, self._queue(place).name))
         if join.port.pulled:
             return self._pulled(channel, join)
         if place not in self.layout.inserted:
@@ -192,7 +194,8 @@ class Compiler:
         return Outlet(join.name, self._at(queue.entry(()), f"queue {queue.name}"))
 
     def _way(self, channel: str, join: Join) -> Entry:
-        if join.component.node.name not in self.region.nodes and not self.circuit.channels[channel].asked.pending:
+        stays = join.component.node.name not in self.region.nodes and not self.circuit.channels[channel].asked.pending
+        if stays and self.sharing is None:
             return self.deployment.places[join.name]
         entry = way_into(join.component, join.port)
         if self.sharing is not None:
@@ -220,10 +223,12 @@ class Compiler:
 
 
 def _places(region: Region) -> Iterator[str]:
-    """The places that were in a region."""
+    """The places that were in a region; a slet that is not bound anew keeps the ways into its ports."""
     circuit = region.before.circuit
     for name, join in circuit.joins(region.channels):
-        yield from (join.name, f"window {name} | {join.name}", f"queue {edge_key(name, join)}")
+        if join.component.node.name in region.nodes:
+            yield join.name
+        yield from (f"window {name} | {join.name}", f"queue {edge_key(name, join)}")
     for name in region.channels:
         yield from (f"channel {name}", inside(name), f"queue {before_key(name)}")
 

@@ -28,19 +28,19 @@ from exop.wiring.circuit import (
     Circuit,
     Join,
     before_key,
+    channel_key,
     channel_of,
     edge_key,
     in_front_of,
     inside,
-    interchangeable,
-    possible,
     read_circuit,
+    touched,
 )
 from exop.wiring.compiler import Compiler
 from exop.wiring.drain import Drain
-from exop.wiring.layout import check_order
+from exop.wiring.layout import LONG, Layout, Part, check_order
 from exop.wiring.loops import EndOfLoop
-from exop.wiring.region import Region, Wiring, depth, inform, man
+from exop.wiring.region import Region, Wiring, depth, man
 
 if TYPE_CHECKING:
     from exop.wiring.sharing import Sharing
@@ -144,38 +144,36 @@ class WiringController:
         """
         before = self.current(deployment)
         circuit = circuit or before.circuit
-        if all(name in before.circuit.channels and name in circuit.channels for name in channels) and all(
-            interchangeable(before.circuit, circuit, node) for node in nodes
-        ):
-            # The condition of a line that is pending on a channel reads the items as its producers type them.
-            left = (name for node in nodes for _, name in circuit.outputs(circuit.nodes[node].component))
-            watched = {name for name in left if circuit.channels[name].asked.pending}
-            region = Region.callers(before, circuit, nodes, watched.union(channels))
-            joined: Iterable[str] = {name for node in nodes for name in circuit.nodes[node].ports.values()}
-        else:
-            region = Region.parts(before, circuit, nodes, channels, _standing(deployment))
-            joined = region.channels
-        _check_types(circuit, joined)
-        check_order(circuit, region.after.layout, region.components)
-        return region
+        ends = {name for node in nodes for name in touched(before.circuit, circuit, node)}
+        ends |= {name for name in channels if not (name in before.circuit.channels and name in circuit.channels)}
+        # The condition of a line that is pending on a channel reads the items as its producers type them.
+        there = [circuit.nodes[node] for node in nodes if node in circuit.nodes]
+        left = {name for one in there for name, _ in one.outputs if circuit.channels[name].asked.pending}
+        channels = {*channels, *ends, *left}
+        _check_types(circuit, {*channels, *(name for one in there for name in one.ports.values())})
+        if not ends:
+            return Region.around(before, Wiring(circuit, before.layout), nodes, channels)
+        sides = [side.get(name, ()) for side in (before.circuit.producers, circuit.producers) for name in ends]
+        sides += [[join for join in circuit.consumers.get(name, ()) if join.port.pulled] for name in ends]
+        nodes = {*nodes, *(join.component.node.name for side in sides for join in side)}
+        # Where a long chain is cut does not matter: these queues stay.
+        long = (place for place, reason in deployment.reasons.items() if reason == LONG)
+        cuts = {place: LONG for place in long if channel_of(place) not in ends}
+        part = Part(before.circuit, before.layout, circuit, [*nodes, *map(channel_key, ends)], cuts)
+        *_, last = regions = [
+            Region.around(before, Wiring(circuit, layout), nodes, channels).laid_out(part)
+            for layout in _layouts(deployment, part, circuit.only((), ends))
+        ]
+        check_order(circuit, last.after.layout, [one.component for one in circuit.nodes.values()])
+        return replace(last, leaner=tuple(regions[:-1]))
 
     def bind(self, deployment: Deployment, region: Region) -> Complete:
         """Compile a region and bind it, while the drivers that run it are parked, or not started yet.
 
         No item moves before the returned function is called, so binding the former connections undoes everything.
         """
-        if not region.rewired:
-            Compiler(deployment, region, self.sharing).compile()
-            inform(deployment, region, ())
-            _watch_loops(deployment, region)
-            self._bound[deployment] = region.after
-            return partial(_assign, deployment, region.after, ())
         seeds = _find_seeds(deployment, region.circuit)
-        there = region.after.layout.inserted
-        more = (seeds.places() - there.keys()).intersection(possible(region.circuit))
-        if more:
-            standing = {**there, **dict.fromkeys(more, "connected while the stream runs")}
-            region = replace(region, after=region.laid_out(standing))
+        region = region.chosen(deployment, seeds.places())
         queues = Compiler(deployment, region, self.sharing).compile()
         self._replace_queues(deployment, region, queues)
         deployment.reasons = region.after.layout.inserted
@@ -186,6 +184,8 @@ class WiringController:
 
     def _replace_queues(self, deployment: Deployment, region: Region, queues: dict[str, Buffered]) -> None:
         """Register the inserted queues, and discard those that are not needed; one that holds items stays."""
+        if region.after.layout is region.before.layout:
+            return
         there = dict(deployment.inserted)
         for place, queue in deployment.inserted.items():
             node = place.rpartition(" -> ")[2].partition(".")[0]
@@ -195,6 +195,7 @@ class WiringController:
                 del there[place]
         for place in queues.keys() - there.keys():
             self._manager.adopt_channel(deployment.name, queues[place])
+            queues[place].alarm = deployment.tell
         deployment.inserted = there | queues
 
     def close(self) -> None:
@@ -202,16 +203,30 @@ class WiringController:
         self._ports.close()
 
 
-def _standing(deployment: Deployment) -> dict[str, str]:
-    """The inserted queues that stay as long as their places are there, and why."""
-    filled = [place for place, queue in deployment.inserted.items() if queue.entries]
-    return {**dict.fromkeys(filled, "it holds items"), **deployment.reasons}
+def _layouts(deployment: Deployment, part: Part, ends: Circuit) -> list[Layout]:
+    """Lay out a part of an application whose connections change at the channels *ends*, the leanest way first.
+
+    The last one has all queues that stand, and those that a newcomer may need: which of them hold or get something is
+    known when everything stands still.
+    """
+    filled = (place for place, queue in deployment.inserted.items() if queue.entries)
+    standing = part.possible({**dict.fromkeys(filled, "it holds items"), **deployment.reasons})
+    if deployment.started is None:
+        return [part.laid_out(standing)]
+    newcomers = [in_front_of(ends, name, join) for name, join in _fed(ends) if deployment.joined.get(join.name) != name]
+    newcomers += [before_key(name) for name in ends.channels if name in deployment.merges]
+    late = part.possible(dict.fromkeys(newcomers, "connected while the stream runs"))
+    found = [part.laid_out({})]
+    for queues in (standing, {**standing, **late}):
+        if not queues.keys() <= found[-1].inserted.keys():
+            found.append(part.laid_out(queues))
+    return found
 
 
 def _watch_loops(deployment: Deployment, region: Region) -> None:
     """Watch the cycles; those in which nothing has changed keep their watchers."""
     there = (one for one in deployment.loops if isinstance(one, EndOfLoop))
-    kept = {one.loop: one for one in there if one.nodes.isdisjoint(region.nodes)}
+    kept = {one.loop: one for one in there if one.touched.isdisjoint({*region.nodes, *region.channels})}
     fresh = [loop for loop in map(tuple, region.after.layout.loops) if loop not in kept]
     deployment.loops = [*kept.values(), *(EndOfLoop(deployment, region.after.circuit, loop) for loop in fresh)]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Collection, Container, Iterable, KeysView, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Final, Literal, TypeAlias, TypeVar
@@ -10,13 +11,28 @@ from typing import Final, Literal, TypeAlias, TypeVar
 from exop.errors import WiringError
 from exop.runtime.component import Component
 from exop.runtime.tied import DurableTie
-from exop.wiring.circuit import Circuit, Join, before_key, channel_key, channel_of, edge_key, in_front_of, possible
+from exop.wiring.circuit import (
+    Circuit,
+    Join,
+    before_key,
+    behind,
+    channel_key,
+    channel_of,
+    connected,
+    edge_key,
+    in_front_of,
+    possible,
+)
 from exop.wiring.loops import find_loops, inner_places
 
 #: Who runs something: a source or an engine, by its node, or the worker of a queue, by the queue's name or place.
 DriverKey: TypeAlias = tuple[Literal["source", "engine", "queue"], str]
 #: So many slets (and channels that keep something) may call each other; each of them takes up to seven frames.
 LONGEST_CHAIN: Final = 100
+#: Why a queue stands in a chain that would be longer.
+LONG: Final = f"the direct chain is {LONGEST_CHAIN} slets long"
+#: The least distance between two places in the order from upstream to downstream; where less is left it is made anew.
+NARROW: Final = 1e-6
 
 Value = TypeVar("Value")
 
@@ -31,7 +47,7 @@ class Layout:
         runs: The drivers of each node, and of each channel that keeps something (`channel:name`).
         depths: For each node, the length of the longest chain of direct calls that ends in it.
         order: How far downstream each node and each channel (`channel:name`) is.
-        queued: How far downstream each queue is.
+        first: For each queue, the node or channel to which it leads first.
         loops: The nodes of each cycle.
     """
 
@@ -39,27 +55,18 @@ class Layout:
     groups: dict[str, frozenset[str]] = field(default_factory=dict)
     runs: dict[str, set[DriverKey]] = field(default_factory=dict)
     depths: dict[str, int] = field(default_factory=dict)
-    order: dict[str, int] = field(default_factory=dict)
-    queued: dict[str, int] = field(default_factory=dict)
+    order: dict[str, float] = field(default_factory=dict)
+    first: dict[str, str] = field(default_factory=dict)
     loops: list[list[str]] = field(default_factory=list)
 
-    def patched(self, nodes: Collection[str], channels: Collection[str], part: Layout) -> Layout:
-        """The same with *part* in place of these nodes and channels; nothing else is connected with either."""
-        gone = {*nodes, *map(channel_key, channels)}
-        emptied = {queue for queue in self.queued if channel_of(queue) in channels}
+    def rank(self, queue: str) -> float:
+        """How far downstream a queue is: where the first slet is that its worker runs for it."""
+        return self.order[self.first[queue]]
 
-        def kept(before: Mapping[str, Value], fresh: Mapping[str, Value], gone: set[str] = emptied) -> dict[str, Value]:
-            return {**{place: one for place, one in before.items() if place not in gone}, **fresh}
-
-        return Layout(
-            kept(self.inserted, part.inserted),
-            kept(self.groups, part.groups),
-            kept(self.runs, part.runs, gone),
-            kept(self.depths, part.depths, gone),
-            kept(self.order, part.order, gone),
-            kept(self.queued, part.queued),
-            [*(loop for loop in self.loops if loop[0] not in gone), *part.loops],
-        )
+    def served(self, queue: str) -> list[str]:
+        """The queues that share the worker of a queue, upstream first."""
+        group = self.groups.get(queue, ())
+        return sorted(group, key=self.rank) if len(group) > 1 else [*group]
 
 
 def lay_out(circuit: Circuit, standing: Mapping[str, str] | None = None) -> Layout:
@@ -70,20 +77,118 @@ def lay_out(circuit: Circuit, standing: Mapping[str, str] | None = None) -> Layo
     for slets that call each other in a circle, with no queue between them.
     """
     places = circuit.ordered()
-    still = set(possible(circuit)) if standing else set()
-    inserted = {place: reason for place, reason in (standing or {}).items() if place in still}
-    layout = Layout(inserted, loops=find_loops(circuit, places))
+    layout = _lay_out(circuit, places, find_loops(circuit, places), standing or {})
+    layout.order = _numbered(places)
+    return layout
+
+
+def _lay_out(circuit: Circuit, places: Collection[str], loops: list[list[str]], standing: Mapping[str, str]) -> Layout:
+    """Lay out *places*, from upstream to downstream, which direct calls connect with no others."""
+    layout = Layout(_possible(circuit, places, standing), loops=loops)
     workers = _Workers()
-    while not _Reach(circuit, layout, workers).complete():
+    while not _Reach(circuit, places, layout, workers).complete():
         pass
-    queues = _queues(circuit, layout)
+    queues = _queues(circuit, places, layout)
     known = set(queues)
-    for loop in layout.loops:
+    for loop in loops:
         workers.unite(known.intersection(inner_places(circuit, loop)))
     layout.groups = workers.groups(queues)
-    layout.order = {place: index for index, place in enumerate(places)}
-    layout.queued = _queued(layout, queues)
+    first: dict[str, str] = {}
+    for place in filter(layout.runs.__contains__, places):
+        for _, name in layout.runs[place]:
+            first.setdefault(name, place)
+    # A queue that leads into further queues only is as far downstream as its channel.
+    layout.first = {queue: first.get(queue, behind(queue)) for queue in queues}
     return layout
+
+
+class Part:
+    """The part of an application in which connections change, from one circuit to another.
+
+    Only what direct calls connect with the places of the change is laid out anew. Where there are cycles, or the order
+    from upstream to downstream becomes another one, this is all that is connected with them in any way. The *cuts* are
+    inserted queues that stay, and why they are there.
+
+    Attributes:
+        places: The nodes and channels (`channel:name`) that are laid out anew.
+        queues: The places of queues in front of them.
+        ranked: The drivers that run them, or begin there.
+    """
+
+    def __init__(
+        self, before: Circuit, layout: Layout, after: Circuit, starts: Collection[str], cuts: Mapping[str, str]
+    ) -> None:
+        self._before, self._after, self._cuts = layout, after, cuts
+        circuits = before, after
+        self.places = connected(circuits, starts, cuts)
+        self._order, self._loops = dict[str, float](), layout.loops
+        cycles = {node for loop in layout.loops for node in loop}
+        fit = bool(layout.order) and cycles.isdisjoint(self.places)
+        for place in self.places if fit else ():
+            fit = fit and (place in self._order or self._fit(connected((after,), [place], cuts)))
+        if not fit:
+            self._begin_anew(connected(circuits, starts))
+        self.queues = {queue for one in circuits for place in self.places for queue in one.queues(place)}
+        self.ranked: list[DriverKey] = [("queue", queue) for queue in self.queues]
+        self.ranked += [("source", place) for place in self.places]
+
+    def _fit(self, places: Collection[str]) -> bool:
+        """Put these places, in their order, between those upstream and downstream; `False` if that cannot be."""
+        circuit, known = self._after.part(places), ChainMap(self._order, self._before.order)
+        here = [place for place in circuit.ordered() if place in places]
+        above = {one for place in here for one in self._after.upstream(place) if one not in places}
+        below = {one for place in here for one in self._after.downstream(place) if one not in places}
+        top = max((known[one] for one in above if one in known), default=None)
+        end = min((known[one] for one in below if one in known), default=(top or 0) + len(here) + 1)
+        top = end - len(here) - 1 if top is None else top
+        step = (end - top) / (len(here) + 1)
+        self._order |= {place: top + step * number for number, place in enumerate(here, 1)}
+        return step > NARROW and not find_loops(circuit, [*above, *here])
+
+    def _begin_anew(self, places: KeysView[str]) -> None:
+        """Lay out all these places, which are connected with no others."""
+        part = self._after.part(places)
+        order = part.ordered()
+        self.places, self._order = places, _numbered(order)
+        kept = (loop for loop in self._loops if loop[0] not in self.places)
+        self._loops = [*kept, *find_loops(part, order)]
+
+    def possible(self, queues: Mapping[str, str]) -> dict[str, str]:
+        """Those of these queues whose places are in the part."""
+        return _possible(self._after, self.places, queues)
+
+    def laid_out(self, standing: Mapping[str, str]) -> Layout:
+        """Return the layout of the whole application, with these queues, and the cuts, in the part."""
+        before, places = self._before, [place for place in self._order if place in self.places]
+        loops = [loop for loop in self._loops if loop[0] in self.places]
+        part = _lay_out(self._after, places, loops, {**self._cuts, **standing})
+        return Layout(
+            _patched(before.inserted, self.queues, part.inserted),
+            _patched(before.groups, self.queues, part.groups),
+            _patched(before.runs, self.places, part.runs),
+            _patched(before.depths, self.places, part.depths),
+            _patched(before.order, self.places, self._order),
+            _patched(before.first, self.queues, part.first),
+            self._loops,
+        )
+
+
+def _numbered(places: Iterable[str]) -> dict[str, float]:
+    return {place: float(number) for number, place in enumerate(places)}
+
+
+def _possible(circuit: Circuit, places: Container[str], queues: Mapping[str, str]) -> dict[str, str]:
+    here = {place: reason for place, reason in queues.items() if behind(place) in places}
+    there = {*possible(circuit, {channel_of(place) for place in here})}
+    return {place: reason for place, reason in here.items() if place in there}
+
+
+def _patched(before: Mapping[str, Value], gone: Iterable[str], fresh: Mapping[str, Value]) -> dict[str, Value]:
+    found = {**before}
+    for place in gone:
+        found.pop(place, None)
+    found.update(fresh)
+    return found
 
 
 class _Workers:
@@ -118,8 +223,9 @@ class _Reach:
     A walk is not complete if it inserts a queue in front of a channel of which it has passed some readers already.
     """
 
-    def __init__(self, circuit: Circuit, layout: Layout, workers: _Workers) -> None:
+    def __init__(self, circuit: Circuit, places: Collection[str], layout: Layout, workers: _Workers) -> None:
         self._circuit, self._layout, self._workers = circuit, layout, workers
+        self._nodes, self._channels = circuit.named(places)
         self._inserted = layout.inserted
         self._behind: dict[str, set[DriverKey]] = {}
         self._late = False
@@ -127,7 +233,7 @@ class _Reach:
     def complete(self) -> bool:
         """Note the drivers of each place, and insert the queues that this takes; `False`: walk again."""
         self._layout.runs = {}
-        for component in _in_order(self._circuit, self._inserted):
+        for component in _in_order(self._circuit, self._nodes, self._inserted):
             fed = [(name, join) for name, join in self._circuit.inputs(component) if not join.port.pulled]
             self._split_chain(component, fed)
             keys = self._keys(component, fed)
@@ -140,7 +246,7 @@ class _Reach:
             self._layout.runs[component.node.name] = keys
             if self._late:
                 return False
-        for name in self._circuit.channels:
+        for name in self._channels:
             self._runs_behind(name)
         return True
 
@@ -162,7 +268,7 @@ class _Reach:
                 if before_key(name) not in self._inserted:
                     above += sent_at(self._circuit, self._layout, name)
                 if above >= LONGEST_CHAIN:
-                    self._insert(name, join, f"the direct chain is {LONGEST_CHAIN} slets long")
+                    self._insert(name, join, LONG)
                 else:
                     deep = max(deep, above)
         self._layout.depths[component.node.name] = deep + 1
@@ -223,11 +329,11 @@ def _named(keys: set[DriverKey]) -> str:
     return ", ".join(sorted(f"{kind} {name}" for kind, name in keys))
 
 
-def _in_order(circuit: Circuit, inserted: Mapping[str, str]) -> list[Component]:
-    """The components, each behind its callers."""
+def _in_order(circuit: Circuit, nodes: Iterable[str], inserted: Mapping[str, str]) -> list[Component]:
+    """The components of these nodes, each behind its callers."""
     callers = {
         node: [caller for name in circuit.direct(node, inserted) for caller in circuit.callers(name, inserted)]
-        for node in circuit.nodes
+        for node in nodes
     }
     try:
         return [circuit.nodes[found].component for found in TopologicalSorter(callers).static_order()]
@@ -238,20 +344,11 @@ def _in_order(circuit: Circuit, inserted: Mapping[str, str]) -> list[Component]:
         ) from None
 
 
-def _queues(circuit: Circuit, layout: Layout) -> list[str]:
+def _queues(circuit: Circuit, places: Collection[str], layout: Layout) -> list[str]:
     """The queues that a worker drains; a buffered channel whose only consumer pulls is drained by that one."""
-    pulled = {name for name, joins in circuit.consumers.items() if [join.port.pulled for join in joins] == [True]}
-    buffered = (name for name, channel in circuit.channels.items() if channel.buffered)
-    return [*(name for name in buffered if name not in pulled), *layout.inserted]
-
-
-def _queued(layout: Layout, queues: Iterable[str]) -> dict[str, int]:
-    """How far downstream each queue is: where the first slet is that its worker runs for it."""
-    order, first = layout.order, dict[str, int]()
-    for place in sorted(layout.runs, key=order.__getitem__, reverse=True):
-        first |= {queue: order[place] for kind, queue in layout.runs[place] if kind == "queue"}
-    # A queue that leads into further queues only is as far downstream as its channel.
-    return {queue: first[queue] if queue in first else order[channel_key(channel_of(queue))] for queue in queues}
+    buffered = (name for name in circuit.named(places)[1] if circuit.channels[name].buffered)
+    pulls = {name: [join.port.pulled for join in circuit.consumers[name]] for name in buffered}
+    return [*(name for name, ports in pulls.items() if ports != [True]), *layout.inserted]
 
 
 def check_order(circuit: Circuit, layout: Layout, components: Iterable[Component]) -> None:

@@ -28,10 +28,10 @@ class EndOfLoop:
         feeding = [(channel, join) for member in members for channel, join in circuit.inputs(member)]
         producers = (join.component for channel, _ in feeding for join in circuit.producers[channel])
         self._feeders = {one for one in producers if one.node.name not in loop}
-        self.nodes = {*loop, *(feeder.node.name for feeder in self._feeders)}
         self._places = {*inner_places(circuit, loop)}
         for channel, join in feeding:
             self._places |= {channel, before_key(channel), edge_key(channel, join)}
+        self.touched = {*loop, *(feeder.node.name for feeder in self._feeders), *(channel for channel, _ in feeding)}
         self._cut = [*_where_to_cut(circuit, loop)]
         self._turn = threading.Lock()
         self._done = False

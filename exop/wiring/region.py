@@ -1,9 +1,9 @@
-"""The part of an application that a change binds anew, and the assignment of its drivers; all others go on."""
+"""What a change binds anew, and the drivers that stand still for it; all others go on."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -13,8 +13,17 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.failure import stranded
-from exop.wiring.circuit import Circuit, Join, before_key, channel_at, channel_key, channel_of, edge_key, port_at
-from exop.wiring.layout import DriverKey, Layout, lay_out, sent_at
+from exop.wiring.circuit import (
+    Circuit,
+    Join,
+    before_key,
+    channel_at,
+    channel_key,
+    channel_of,
+    edge_key,
+    port_at,
+)
+from exop.wiring.layout import DriverKey, Layout, Part, sent_at
 
 
 @dataclass(frozen=True)
@@ -27,134 +36,153 @@ class Wiring:
 
 @dataclass(frozen=True)
 class Region:
-    """The nodes and channels that a change binds anew.
+    """The nodes and channels that are bound anew between two wirings, and the drivers that stand still meanwhile.
 
     Attributes:
-        before, after: The connections of the application before and after the change.
-        lean: Those after it without the queues that are not needed any more, if these are empty.
-        nodes, channels: The nodes and channels that are bound anew.
-        rewired: The connections change, or the drivers may. Otherwise all queues and workers stay as they are, and so
-            does what the nodes and channels call.
+        before, after: The connections and drivers before and after the change.
+        nodes, channels: The nodes and channels that are compiled: what changes, and what calls it directly.
+        moved: The nodes and channels (`channel:name`) that other drivers run.
+        queues: The queues that another worker drains, or in another order.
+        ranked: The drivers whose place in the order from upstream to downstream may be another one.
+        leaner: The same change with fewer inserted queues, the leanest first; chosen if nothing waits in the others.
     """
 
     before: Wiring
     after: Wiring
-    lean: Wiring
     nodes: Collection[str]
     channels: Collection[str]
-    rewired: bool = True
+    moved: Collection[str] = ()
+    queues: Collection[str] = ()
+    ranked: Collection[DriverKey] = ()
+    leaner: tuple[Region, ...] = ()
 
     @classmethod
-    def callers(cls, before: Wiring, after: Circuit, nodes: Collection[str], channels: Collection[str]) -> Region:
+    def around(cls, before: Wiring, after: Wiring, nodes: Iterable[str], channels: Iterable[str]) -> Region:
         """These nodes and channels, and what calls them directly, up to the queues, sources and engines.
 
-        The connections are those of before, and each node has the ports that it had.
+        At a place where a queue comes or goes, the producers of the channel are bound anew, too.
         """
-        wiring, inserted = Wiring(after, before.layout), before.layout.inserted
-        bound, through = set[str](), {*channels}
-        todo = [*nodes, *(node for name in channels for node in after.callers(name, inserted))]
+        inserted = before.layout.inserted.keys() ^ after.layout.inserted.keys()
+        ends = {channel_of(place) for place in inserted}
+        bound, through = set[str](), {*channels, *ends}
+        todo = [*nodes, *(join.component.node.name for name in ends for join in _producers(before, after, name))]
+        for wiring in (before, after):
+            todo += (caller for name in through for caller in _callers(wiring, name))
         while todo:
             if (node := todo.pop()) not in bound:
                 bound.add(node)
-                fresh = [name for name in after.direct(node, inserted) if name not in through]
-                through.update(fresh)
-                todo += (caller for name in fresh for caller in after.callers(name, inserted))
-        return cls(before, wiring, wiring, bound, through, rewired=False)
+                for wiring in (before, after):
+                    for name in wiring.circuit.direct(node, wiring.layout.inserted):
+                        if name not in through:
+                            through.add(name)
+                            todo += (caller for one in (before, after) for caller in _callers(one, name))
+        return cls(before, after, bound, through)
 
-    @classmethod
-    def parts(
-        cls,
-        before: Wiring,
-        after: Circuit,
-        nodes: Collection[str],
-        channels: Collection[str],
-        standing: Mapping[str, str],
-    ) -> Region:
-        """The connected parts in which these nodes and channels are, before or after; they are laid out anew."""
-        known, nodes, channels = (-1, -1), {*nodes}, {*channels}
-        while (len(nodes), len(channels)) > known:  # parts split and merge
-            known = len(nodes), len(channels)
-            for found in (before.circuit.part(nodes, channels), after.part(nodes, channels)):
-                nodes |= found.nodes.keys()
-                channels |= found.channels.keys()
-        region = cls(before, Wiring(after), Wiring(after), nodes, channels)
-        lean = region.laid_out({})
-        return replace(region, lean=lean, after=region.laid_out(standing) if standing else lean)
-
-    def laid_out(self, standing: Mapping[str, str]) -> Wiring:
-        """The connections with a new layout of this region; queues that stand stay."""
-        layout = self.before.layout.patched(self.nodes, self.channels, lay_out(self.circuit, standing))
-        return Wiring(self.after.circuit, layout)
+    def laid_out(self, part: Part) -> Region:
+        """The same where a part is laid out anew, with the differences of both layouts."""
+        before, after = self.before.layout, self.after.layout
+        queues = {queue for queue in part.queues if before.served(queue) != after.served(queue)}
+        others: set[DriverKey] = {("queue", queue) for queue in queues}
+        for node in self.nodes:
+            old, new = self.before.circuit.nodes.get(node), self.after.circuit.nodes.get(node)
+            if old is not None and new is not None and old.component is not new.component:
+                others |= {("source", node), ("engine", node)}
+        none = set[DriverKey]()
+        runs = ((place, before.runs.get(place, none), after.runs.get(place, none)) for place in part.places)
+        moved = {place for place, was, now in runs if was != now or not others.isdisjoint(now)}
+        ranked = [*part.ranked, *(("queue", queue) for queue in queues)]
+        return replace(self, moved=moved, queues=queues, ranked=ranked)
 
     @cached_property
     def circuit(self) -> Circuit:
         """The connections in this region after the change."""
-        take = self.after.circuit.part if self.rewired else self.after.circuit.only
-        return take(self.nodes, self.channels)
+        return self.after.circuit.only(self.nodes, self.channels)
 
     @cached_property
-    def fed(self) -> Mapping[str, tuple[str, Join]]:
-        """The ports behind queues whose channels are not bound anew, each with its channel, by place."""
+    def fed(self) -> list[tuple[str, Join]]:
+        """The ports behind queues whose channels are not bound anew, each with its channel."""
         inserted = self.after.layout.inserted
-        inputs = (self.after.circuit.inputs(one) for one in self.components) if not self.rewired else ()
-        found = {edge_key(name, join): (name, join) for joins in inputs for name, join in joins}
-        return {place: fed for place, fed in found.items() if fed[1].port.pulled or place in inserted}
+        inputs = (pair for one in self.components for pair in self.after.circuit.inputs(one))
+        found = ((name, join) for name, join in inputs if name not in self.channels)
+        return [(name, join) for name, join in found if join.port.pulled or edge_key(name, join) in inserted]
 
     @property
     def undone(self) -> Region:
-        """The region of the change back."""
-        return replace(self, before=self.after, after=self.before, lean=self.before)
+        """The region of the change back, whichever of the layouts was chosen."""
+        regions = (self, *self.leaner)
+        nodes, channels, moved, queues, ranked = (
+            {one for region in regions for one in getattr(region, name)}
+            for name in ("nodes", "channels", "moved", "queues", "ranked")
+        )
+        return Region(self.after, self.before, nodes, channels, moved, queues, ranked)
+
+    def chosen(self, deployment: Deployment, needed: Collection[str]) -> Region:
+        """The leanest one that lacks no queue which is *needed*, or holds something."""
+        queues, there = deployment.inserted, self.after.layout.inserted.keys()
+        spare = ((one, there - one.after.layout.inserted.keys()) for one in self.leaner)
+        lean = (one for one, less in spare if not any(_filled(queues.get(place)) or place in needed for place in less))
+        return next(lean, self)
 
     @cached_property
     def components(self) -> list[Component]:
-        """The connected components in it after the change."""
+        """The components in it after the change."""
         nodes = self.after.circuit.nodes
         return [nodes[name].component for name in self.nodes if name in nodes]
 
-    def queues(self, wiring: Wiring) -> Iterator[str]:
-        """The queues in it that a worker drains."""
-        places = [*self.fed]
-        for name in self.channels:
-            joins = wiring.circuit.consumers.get(name, ()) if self.rewired else ()
-            places += [name, before_key(name), *(edge_key(name, join) for join in joins)]
-        yield from (place for place in places if place in wiring.layout.groups)
-
     def drivers(self, deployment: Deployment) -> list[Driver]:
-        """The drivers that run it, from upstream to downstream."""
-        components = [deployment.components[node] for node in self.nodes if node in deployment.components]
+        """The drivers that stand still while it is bound, from upstream to downstream.
+
+        They run what is bound anew, or what other drivers run before or after the change, or drain its queues.
+        """
+        components = (deployment.components[node] for node in self.nodes if node in deployment.components)
         found = [driver for one in components for driver in (one.driver, *one.pullers)]
-        found += [_worker(deployment, name) for wiring in (self.before, self.after) for name in self.queues(wiring)]
+        places = [*self.nodes, *map(channel_key, self.channels), *self.moved]
+        queues = [*self.queues, *self.channels, *map(before_key, self.channels)]
+        for layout in (self.before.layout, self.after.layout):
+            found += [_driver(deployment, key) for place in places for key in layout.runs.get(place, ())]
+            found += [_worker(deployment, queue) for queue in queues if queue in layout.groups]
+        found += [driver for one in self.leaner for driver in one.drivers(deployment)]
         return sorted(dict.fromkeys(filter(None, found)), key=lambda driver: driver.rank)
 
 
+def _filled(queue: Buffered | None) -> bool:
+    return queue is not None and bool(queue.entries)
+
+
+def _producers(before: Wiring, after: Wiring, channel: str) -> list[Join]:
+    return [join for one in (before, after) for join in one.circuit.producers.get(channel, ())]
+
+
+def _callers(wiring: Wiring, channel: str) -> list[str]:
+    there = channel in wiring.circuit.channels
+    return wiring.circuit.callers(channel, wiring.layout.inserted) if there else []
+
+
 def man(deployment: Deployment, region: Region) -> list[Worker]:
-    """Give each group of queues in a region that share a worker one; nothing is in flight there.
+    """Give each group of queues that share a worker one, where that changes; nothing is in flight there.
 
     A worker that has some of the queues already goes on with them. Returns the workers that leave.
     """
     layout = region.after.layout
-    there = {**region.circuit.channels, **deployment.inserted}
-    queues = {name: queue for name, queue in there.items() if isinstance(queue, Buffered)}
-    before = {key: worker for key, worker in deployment.workers.items() if channel_of(key) in region.channels}
+    before = {queue: worker for queue in region.queues if (worker := deployment.workers.get(queue)) is not None}
     at_work = {queue: worker for worker in before.values() for queue in worker.queues}
     manned: dict[str, Worker] = {}
     taken: set[Worker] = set()
-    for group in dict.fromkeys(layout.groups[queue] for queue in region.queues(region.after)):
-        served = sorted((name for name in group if name in queues), key=layout.queued.__getitem__, reverse=True)
-        if not served:
-            continue
-        known = [at_work.get(queues[name]) for name in served] + [before.get(min(group))]
+    for group in dict.fromkeys(layout.groups[queue] for queue in region.queues if queue in layout.groups):
+        served = [_queue(deployment, name) for name in reversed(layout.served(min(group)))]
+        known = [at_work.get(queue) for queue in served] + [before.get(min(group))]
         worker = next((one for one in known if one is not None and one not in taken), None)
         worker = manned[min(group)] = worker or Worker(f"{deployment.name} {min(group)}")
-        worker.rank = layout.queued[served[-1]] - 0.5  # it pushes into the slet behind the queue: it comes before it
         taken.add(worker)
-        worker.serve(tuple(queues[name] for name in served))
+        worker.serve(tuple(served))
+        for queue in served:
+            queue.alarm = deployment.tell
     stay = {key: worker for key, worker in deployment.workers.items() if key not in before}
     leaving = [worker for worker in before.values() if worker not in taken]
     for worker in leaving:
-        worker.rank = -1
+        worker.rank = -math.inf
     deployment.workers = {**stay, **manned, **{f"{worker.name} (leaves {id(worker)})": worker for worker in leaving}}
-    inform(deployment, region, queues.values())
+    inform(deployment, region)
     return leaving
 
 
@@ -174,7 +202,11 @@ def _runner(deployment: Deployment, circuit: Circuit, layout: Layout, place: str
 
 def _first(deployment: Deployment, keys: Iterable[DriverKey]) -> Driver | None:
     """Return the driver of the first key; several keys of one place are queues of one worker."""
-    kind, name = min(keys, default=("", ""))
+    return _driver(deployment, min(keys, default=("source", "")))
+
+
+def _driver(deployment: Deployment, key: DriverKey) -> Driver | None:
+    kind, name = key
     if kind == "queue":
         return _worker(deployment, name)
     return deployment.components[name].driver if name in deployment.components else None
@@ -185,22 +217,32 @@ def _worker(deployment: Deployment, queue: str) -> Driver | None:
     return found.worker if isinstance(found, Buffered) else None
 
 
-def inform(deployment: Deployment, region: Region, queues: Iterable[Buffered]) -> None:
+def _queue(deployment: Deployment, name: str) -> Buffered:
+    found = deployment.inserted.get(name) or deployment.channels[name]
+    assert isinstance(found, Buffered)
+    return found
+
+
+def inform(deployment: Deployment, region: Region) -> None:
     """Set the drivers of components, and the rank and the listeners of drivers."""
     circuit, layout = region.after.circuit, region.after.layout
-    for component in region.components:
-        for driver in (component.driver, *component.pullers):
-            if driver is not None:
-                driver.rank = layout.order[component.node.name]
-        component.pusher = _first(deployment, layout.runs.get(component.node.name, ()))
+    for node in {*region.nodes, *region.moved} & circuit.nodes.keys():
+        component = circuit.nodes[node].component
+        component.pusher = _first(deployment, layout.runs.get(node, ()))
         component.runner = component.driver or component.pusher
+    for kind, name in (*region.ranked, *(("source", node) for node in region.nodes)):
+        if kind == "queue" and name in layout.groups and (worker := _worker(deployment, name)) is not None:
+            # It pushes into the slet behind the queue: it comes before it.
+            worker.rank = math.nextafter(min(map(layout.rank, layout.groups[name])), -math.inf)
+        elif kind != "queue" and name in circuit.nodes:
+            one = circuit.nodes[name].component
+            for driver in filter(None, (one.driver, *one.pullers)):
+                driver.rank = layout.order[name]
     deployment.inlets.entries = deployment.places
     deployment.inlets.runner = partial(_runner, deployment, circuit, layout)
     for driver in region.drivers(deployment):
         driver.inlets, driver.idle, driver.told = deployment.inlets, deployment.idle, deployment.nudge
         driver.strand = partial(stranded, deployment, driver)
-    for queue in queues:
-        queue.alarm = deployment.tell
 
 
 def depth(circuit: Circuit, layout: Layout, place: str) -> float:

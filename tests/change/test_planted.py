@@ -166,12 +166,20 @@ def not_assigned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def callers_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """A successor is bound, and the slets that call its predecessor directly go on to do so."""
-    callers = Region.callers
+    around = Region.around
 
     def alone(before: Any, after: Any, nodes: Any, channels: Any) -> Region:
-        return dataclasses.replace(callers(before, after, nodes, channels), nodes={*nodes})
+        return dataclasses.replace(around(before, after, nodes, channels), nodes={*nodes})
 
-    monkeypatch.setattr(Region, "callers", alone)
+    monkeypatch.setattr(Region, "around", alone)
+
+
+def others_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not bound anew stays with its driver, though another one pushes into it now."""
+    laid_out = Region.laid_out
+    monkeypatch.setattr(
+        Region, "laid_out", lambda self, part: dataclasses.replace(laid_out(self, part), moved=self.nodes)
+    )
 
 
 MISTAKES = (
@@ -185,6 +193,7 @@ MISTAKES = (
     upstream_first,
     not_assigned,
     callers_forgotten,
+    others_run_it,
 )
 #: Those that show under the edits, and in the meshes, that came later.
 MORE = (moved_before_the_decision, by_the_old_channel, windows_without_names)

@@ -299,7 +299,7 @@ def test_queues_are_ordered_from_upstream_to_downstream(rig):
     """A worker that has several queues can drain the one farthest downstream first."""
     app = looped("order")
     layout = laid_out(rig, app)
-    assert layout.queued["start"] <= layout.queued["back"]
+    assert layout.rank("start") <= layout.rank("back")
 
 
 def test_a_queue_in_front_of_slets_that_pull_is_behind_what_pushes_into_it(rig):
@@ -316,7 +316,7 @@ def test_a_queue_in_front_of_slets_that_pull_is_behind_what_pushes_into_it(rig):
         app.add(f"{name}-sink", sink, item=app.add(name, pulls, items=queue))
     layout = laid_out(rig, app)
     source, readers = ([layout.order[name] for name in names] for names in (["numbers"], ["one", "other"]))
-    assert source[0] < layout.queued["queue"] < min(readers)
+    assert source[0] < layout.rank("queue") < min(readers)
 
 
 def test_a_queue_that_stands_stays_while_its_place_is_there(rig):

@@ -14,7 +14,8 @@ from exop.model.mesh import ChannelSpec, Node
 from exop.model.slet import spec_of
 from exop.runtime.drivers.base import Driver
 from exop.runtime.entry import NOWHERE
-from exop.wiring.circuit import channel_at, port_at
+from exop.wiring import layout
+from exop.wiring.circuit import before_key, channel_at, channel_of, edge_key, port_at
 from exop.wiring.layout import lay_out
 from tests.change.test_any_change import GOOD_REASONS, Unopened, refused_behind_the_bind, refusing
 from tests.change.tools import Position
@@ -137,7 +138,7 @@ def test_a_change_in_one_branch_parks_no_driver_of_another(platform):
 
 
 def test_a_change_of_one_slet_parks_only_what_calls_it(platform):
-    """In one long stream, a replacement closes the worker before the slet; the slets behind the next queue go on."""
+    """In one long stream, a change closes the worker before the slet; the slets behind the next queue go on."""
     seen: list[Any] = []
 
     @slet
@@ -160,11 +161,25 @@ def test_a_change_of_one_slet_parks_only_what_calls_it(platform):
         closed.append(driver)
         close(driver, *given)
 
+    def inserted(mesh: Any) -> Any:
+        ports = {"item": mesh.nodes["second-out"].ports["out"], "out": "passed"}
+        return mesh.add(Node("pass", spec_of(same), {}, ports), ChannelSpec("passed")).rewire(
+            "second-count", item="passed"
+        )
+
+    def taken_out(mesh: Any) -> Any:
+        return mesh.rewire("second-count", item=mesh.nodes["pass"].ports["item"]).remove("pass")
+
     for edit in (
         lambda mesh: mesh.replace("second-count", counting),
         lambda mesh: mesh.replace("second-count", refusing),
         lambda mesh: mesh.replace("third-in", same).suspend("third-in"),
         lambda mesh: mesh.resume("third-in"),
+        lambda mesh: mesh.add(Node("watch", spec_of(same), {}, {"item": mesh.nodes["second-count"].ports["out"]})),
+        lambda mesh: mesh.rewire("watch", item=mesh.nodes["second-out"].ports["out"]),
+        inserted,
+        taken_out,
+        lambda mesh: mesh.remove("watch"),
     ):
         with mock.patch.object(Driver, "close", counted), suppress(MementoError):
             platform.apply(edit(platform.mesh("stream")))
@@ -179,8 +194,13 @@ def test_a_change_of_one_slet_parks_only_what_calls_it(platform):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_patched_equals_what_is_read_from_scratch(platform, seed):
-    """Branches change, are joined and come apart again: connections, queues and drivers are those of a new survey."""
+@pytest.mark.parametrize("longest", [2, 100])
+def test_what_is_patched_equals_what_is_read_from_scratch(platform, monkeypatch, longest, seed):
+    """Branches change, are joined and come apart again: connections, queues and drivers are those of a new survey.
+
+    Where queues cut long chains, only the places between two of them are laid out anew.
+    """
+    monkeypatch.setattr(layout, "LONGEST_CHAIN", longest)
     seen, chance = branches(platform), random.Random(seed)
     for number in range(12):
         mesh = platform.mesh("branches")
@@ -227,11 +247,17 @@ def compare(platform: Platform) -> None:
         anew = lay_out(now.circuit, now.layout.inserted)
         for what in ("inserted", "groups", "runs"):
             assert getattr(now.layout, what) == getattr(anew, what), what
-        for what in ("depths", "order", "queued"):
+        for what in ("depths", "order", "first"):
             assert getattr(now.layout, what).keys() == getattr(anew, what).keys(), what
-        assert lay_out(fresh).inserted.keys() <= deployment.inserted.keys()
+        needed = {place for place, reason in lay_out(fresh).inserted.items() if reason != layout.LONG}
+        assert layout.LONG in deployment.reasons.values() or needed <= deployment.inserted.keys()
+        steps = [(one, further) for one in now.layout.order for further in fresh.downstream(one)]
+        assert now.layout.loops or all(now.layout.order[one] < now.layout.order[further] for one, further in steps)
         assert {min(group) for group in now.layout.groups.values()} == deployment.workers.keys()
         for group in now.layout.groups.values():
+            worker = deployment.workers[min(group)]
+            callers = [join.component.driver for one in group for join in fresh.producers[channel_of(one)]]
+            assert now.layout.loops or all(one is None or one.rank < worker.rank for one in callers)
             queues = [deployment.inserted.get(name) or deployment.channels[name] for name in group]
             assert {queue.worker for queue in queues} == {deployment.workers[min(group)]}
         for name, component in deployment.components.items():
@@ -239,7 +265,11 @@ def compare(platform: Platform) -> None:
             own = {deployment.components[source].driver for source in runners}
             assert not own or component.runner in own
             assert component.runner in deployment.drivers()
+            keys = now.layout.runs.get(name, set())
+            assert component.pusher in {driver_of(deployment, key) for key in keys or {("source", "")}}
             check_compiled(deployment, now.circuit, component)
+        for name in now.circuit.channels:
+            check_channel(deployment, now, name)
         for place in deployment.places:
             assert not channel_at(place) or channel_at(place) in fresh.channels, place
             assert not port_at(place) or port_at(place).partition(".")[0] in fresh.nodes, place
@@ -255,6 +285,30 @@ def check_compiled(deployment: Any, circuit: Any, component: Any) -> None:
         if link is not None:
             assert link.metrics is component.metrics
             assert link.to is component.to.get("out", NOWHERE)
+
+
+def driver_of(deployment: Any, key: tuple[str, str]) -> Driver | None:
+    """The driver of a key."""
+    kind, name = key
+    if kind == "queue":
+        return (deployment.inserted.get(name) or deployment.channels[name]).worker
+    return deployment.components[name].driver if name else None
+
+
+def check_channel(deployment: Any, wiring: Any, name: str) -> None:
+    """A channel, and the queues at it, lead to what is compiled at the ports of its consumers now."""
+    places, channel = deployment.places, wiring.circuit.channels[name]
+    expected = []
+    for join in wiring.circuit.consumers[name]:
+        queue = deployment.inserted.get(edge_key(name, join))
+        expected.append(places[join.name] if queue is None else places[f"queue {queue.name}"])
+        if queue is not None:
+            assert queue.deliver is places[join.name], join.name
+    there = channel.deliver if channel.buffered else places[f"channel {name}"]
+    if before_key(name) not in wiring.layout.inserted and len(expected) > 1:
+        assert [*there.targets] == expected, name
+    elif before_key(name) not in wiring.layout.inserted:
+        assert [there] == expected or there is NOWHERE or not expected, name
 
 
 def shape(circuit: Any) -> Any:
