@@ -179,7 +179,7 @@ BROKEN = {
     "a field": (
         CHECKING.replace("    mood: Mood = Mood.CALM\n", "").replace(" and seen.last.mood is Mood.CALM", ""),
         MementoError,
-        "Last has no field mood any more",
+        r"the field 'last.mood' \(Mood\) is gone",
     ),
 }
 
