@@ -11,10 +11,11 @@ import decimal
 import sys
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream, Punctuation
@@ -29,6 +30,8 @@ VALUES: Final = 10_000
 KEEPING: Final = ("latch", "table", "log")
 #: Methods by which a class says how its instances are copied.
 COPYING: Final = ("__deepcopy__", "__reduce_ex__", "__reduce__", "__getstate__", "__setstate__")
+#: Whether a class has such methods of its author's.
+_WRITTEN: Final = WeakKeyDictionary[type, bool]()
 #: Types of immutable values.
 PLAIN: frozenset[type] = frozenset(
     {
@@ -158,26 +161,31 @@ def independent(value: Any) -> Any:
 
 def copies_freely(value: Any) -> bool:
     """Whether copying a value runs no method that its author has written for that."""
-    left, seen = [value], set[int]()
+    left, seen = [value], {0}
     while left:
         one = left.pop()
         kind = type(one)
-        if kind in PLAIN or id(one) in seen:
+        if id(one) in seen:
             continue
         seen.add(id(one))
-        if any(_written(getattr(kind, name, None)) for name in COPYING):
-            return False
-        if isinstance(one, Mapping):
-            left += [*one, *one.values()]
+        parts: list[Any] = []
+        if isinstance(one, dict):
+            parts = [*one, *one.values()]
         elif isinstance(one, (list, tuple, set, frozenset, deque)):
-            left += one
-        left += [getattr(one, name) for name in _attributes(one) if hasattr(one, name)]
+            parts = [*one]
+        if kind not in PLAIN and kind.__module__ != "builtins":
+            if (written := _WRITTEN.get(kind)) is None:
+                methods = (getattr(kind, name, None) for name in COPYING)
+                written = _WRITTEN[kind] = any(isinstance(one, FunctionType) and not _standard(one) for one in methods)
+            if written:
+                return False
+            parts += [getattr(one, name) for name in _attributes(one) if hasattr(one, name)]
+        left += [part for part in parts if type(part) not in PLAIN]
     return True
 
 
-def _written(method: object) -> bool:
-    """Whether a method is written in Python, and not by the standard library."""
-    return isinstance(method, FunctionType) and method.__module__.partition(".")[0] not in sys.stdlib_module_names
+def _standard(method: FunctionType) -> bool:
+    return method.__module__.partition(".")[0] in sys.stdlib_module_names
 
 
 def _parts(payload: Any) -> list[Any]:

@@ -156,16 +156,11 @@ class PortStreams:
             added = after_other is not None and self._equal(mine, after_other)
             kind = "missing" if skipped else "extra" if added else "different"
         item = (other if kind == "extra" else mine).item or self.matched + 1
-        old, new = (shown(unit.first(), 200) for unit in (mine, other))
-        if kind == "different":
-            self._take(1)
-        elif kind == "missing":
-            self._drop("old", 1)
-            new = ""
-        else:
-            self._drop("new", 1)
-            old = ""
-        return Difference(kind, item, self.port, old, new)
+        sides: tuple[Side, ...] = ("old",) if kind == "missing" else ("new",) if kind == "extra" else SIDES
+        texts = (shown(self.sides[side][0].first(), 200) if side in sides else "" for side in SIDES)
+        difference = Difference(kind, item, self.port, *texts)
+        self._take(1, sides)
+        return difference
 
     def _second(self, side: Side) -> Unit | None:
         """Return what follows the first item of one side, in step for the same item, if it is there already."""
@@ -173,15 +168,12 @@ class PortStreams:
         after = units[0].behind(1) if units[0].rows > 1 else units[1] if len(units) > 1 else None
         return after if after is not None and (after.item == units[0].item or not self._in_step) else None
 
-    def _take(self, rows: int) -> None:
-        self.matched += rows
-        for side in self.sides:
-            self._drop(side, rows)
-
-    def _drop(self, side: Side, rows: int) -> None:
-        unit = self.sides[side].popleft()
-        if unit.rows > rows:
-            self.sides[side].appendleft(unit.behind(rows))
+    def _take(self, rows: int, sides: tuple[Side, ...] = SIDES) -> None:
+        self.matched += rows if sides == SIDES else 0
+        for units in map(self.sides.__getitem__, sides):
+            unit = units.popleft()
+            if unit.rows > rows:
+                units.appendleft(unit.behind(rows))
 
 
 class Comparison:
@@ -245,7 +237,7 @@ class Comparison:
         return None
 
     def slow(self, slower: float) -> str | None:
-        """Tell whether the new one takes too long for an item, in the median."""
+        """Return the reason if the new one takes too long for an item, in the median."""
         old, new = sorted(self.times["old"]), sorted(self.times["new"])
         if min(len(old), len(new)) < ENOUGH:
             return None

@@ -117,17 +117,17 @@ class Trial(Follower):
         return f"it is {self.behind} items behind" if self.capacity == MOST else self._slow()
 
     def _slow(self) -> str | None:
-        """Tell whether it is too slow; the time that an engine takes for an item is not known."""
+        """Return the reason if it is too slow; the time that an engine takes for an item is not known."""
         return self.comparison.slow(self.shadow.slower) if self.shadow is not None and self.in_step else None
 
     def _unproven(self) -> str | None:
-        """Tell that no output was compared, unless it is a sink, or the shadow allows that."""
+        """Return the reason if no output was compared, unless it is a sink, or the shadow allows that."""
         shadow, sink = self.shadow, self.component.spec.role is Role.OMEGA
         proven = shadow is None or self.comparison.compared or shadow.allow_no_output or sink
         return None if proven else NO_OUTPUT
 
     def lacks(self, *, over: bool = True) -> str | None:
-        """Tell why the trial is not enough, now that its time is *over*; before, one for a time is not either."""
+        """Return what the trial lacks; until its time is *over*, one that is to last for a time lacks that."""
         if self.shadow is None:
             return None
         came, asked = self.items, self.shadow.items
@@ -138,7 +138,7 @@ class Trial(Follower):
         return self._unproven() if self.in_step else None
 
     def obstacle(self) -> str | None:
-        """Return why it cannot take over, as far as is known."""
+        """Return the reason why it cannot take over, as far as that is known."""
         old, new = self.leader, self.component
         if not self.in_step:  # the driver of the new one compares those in step
             self._compare()
