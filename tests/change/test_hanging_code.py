@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from exop import Memento, OutputPort, Platform, Shadow, Slet, hookimpl, input_port, slet
+from exop import Memento, Platform, Shadow, Slet, hookimpl, input_port, slet
 from exop.errors import CheckpointError, ComponentFailed, NotCommitted, PlanError, ShadowFailed
 from exop.hooks import Plugins
 from exop.runtime.channel import DirectChannel
 from exop.runtime.drivers.base import current_driver
 from exop.wiring.shadow.follower import Follower
 from tests.change.test_hanging import GATE, HANGING, SHORT, Old, Patient, adding, upgraded, upgrading
+from tests.change.test_shadow_engines import Engine, Other, rows
+from tests.change.test_shadow_engines import writing as writing_rows
 from tests.change.tools import chain, changed, endless, grows, in_thread, plain, plain_too, whole, writing
 from tests.rig import PATIENCE, eventually
 
@@ -182,21 +184,6 @@ def unequal_too(x: int, kept: Unequal) -> None:
     kept.total += x
 
 
-class Pushing(Slet, own_driver=True):
-    """An engine that passes on."""
-
-    out: OutputPort[int]
-
-    @input_port
-    def x(self, x: int) -> None:
-        """Pass on."""
-        self.out.push(x)
-
-
-class PushingToo(Pushing):
-    """The same, by other code."""
-
-
 def test_an_item_whose_copy_hangs_ends_the_trial(upgrading):
     """The stream goes on without the copy after a second, and the call is shown."""
     seen: list[int] = []
@@ -234,13 +221,13 @@ def test_a_comparison_of_engines_that_hangs_ends_the_trial(upgrading, end):
     seen: list[int] = []
     compared = threading.Event()
 
-    def hanging(old: int, new: int) -> bool:
+    def hanging(old: object, new: object) -> bool:
         compared.set()
         return GATE.wait(PATIENCE)
 
     with Platform() as platform:
-        platform.apply(chain("app", endless, Pushing, writing(seen)).build())
-        plan = platform.plan(platform.mesh("app").replace("b", PushingToo))
+        platform.apply(chain("app", rows, Engine, writing_rows(seen, [])).build())
+        plan = platform.plan(platform.mesh("app").replace("b", Other))
         timeout = SHORT if end == "its time is over" else PATIENCE
 
         def refused() -> None:
@@ -252,7 +239,7 @@ def test_a_comparison_of_engines_that_hangs_ends_the_trial(upgrading, end):
             if end == "abandoned":
                 platform.abandon_proof("app")
         grows(seen, 10)
-        assert platform.mesh("app").node("b").slet.name == "pushing"
+        assert platform.mesh("app").node("b").slet.name == "engine"
     whole(seen)
 
 

@@ -107,7 +107,7 @@ class Trial(Follower):
             found.times["new"].append(tap.took)
         if call.error is not None or tap.error is not None:
             found.raised(call.item, call.port.name, call.error, tap.error)
-        if not self.calls or self.items % AT_ONCE == 0:
+        if self.in_step and (not self.calls or self.items % AT_ONCE == 0):
             found.match()
         if found.found:
             self.news()
@@ -271,11 +271,12 @@ class Run:
 
     def abort(self, reason: str, timeout: float) -> None:
         """Give up, also the states that are being made, and wait until that is done."""
-        self.aborted = reason
-        for phase in ("taking over the state", COMPARING):
-            self.manager.user.give_up(self.deployment.name, phase, reason)
+        self.aborted, end = reason, time.monotonic() + timeout
         self._news.set()
-        self.over.wait(timeout)
+        while not self.over.is_set() and time.monotonic() < end:
+            for phase in ("taking over the state", COMPARING):  # again and again: one may be about to begin
+                self.manager.user.give_up(self.deployment.name, phase, reason)
+            self.over.wait(GLANCE)
 
     def end(self, error: BaseException | None = None) -> None:
         """Close the successors that have not taken over; what goes wrong is noted on *error*."""
