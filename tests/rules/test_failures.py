@@ -243,7 +243,9 @@ def test_outputs_leave_once(monkeypatch, shape, policy, atomic):
         if policy == "suspend":
             eventually(lambda: component.status == "failed", "the suspension")
             assert seen == [y for unit in units[: units.index(failing)] for x in unit for y in outputs(x)]
-            assert "13 is poison" in platform.status("app")["nodes"]["b"]["kept"]["traceback"]
+            kept = platform.status("app")["nodes"]["b"]["kept"]
+            assert "13 is poison" in kept["traceback"]
+            assert "13" in kept["item"], "also of a slet that pulls"
             platform.resume("app", "b")
         assert platform.wait("app", PATIENCE)
         left_out = policy in ("skip", "dead-letter")
