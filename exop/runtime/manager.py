@@ -15,7 +15,7 @@ from exop.model.lifecycle import Event
 from exop.model.mesh import ChannelSpec, Node
 from exop.model.ports import PortSpec
 from exop.registry import Registration, ServiceRegistry
-from exop.runtime.budget import UserCalls
+from exop.runtime.budget import OPENING, Owner, UserCalls
 from exop.runtime.channel import Channel, channel_settings
 from exop.runtime.component import Component
 from exop.runtime.metrics import disconnect
@@ -132,13 +132,36 @@ class ComponentManager:
         found = {name: value for name, value in facts.items() if value is not None}
         return self._registry.register(interface, service, common | found)
 
-    def create_channel(self, application: str, spec: ChannelSpec, *, durable: bool = False) -> Channel:
-        """Make a channel, open it, and register it; *durable*: it is part of a durable application."""
-        channel = make_channel(self.kinds, spec)
-        if self.home is not None:
-            channel.home = self._folder(self.home, application) / f"{spec.name}.channel"
-        channel.open()
-        channel.take_part(on=durable)
+    def create_channel(
+        self, application: str, spec: ChannelSpec, *, durable: bool = False, timeout: float | None = None
+    ) -> Channel:
+        """Make a channel, open it, and register it; *durable*: it is part of a durable application.
+
+        Raises:
+            ComponentFailed: a kind that is not built in has not opened within *timeout* seconds.
+        """
+        found: list[Channel] = []
+
+        def make() -> Channel:
+            channel = make_channel(self.kinds, spec)
+            if self.home is not None:
+                channel.home = self._folder(self.home, application) / f"{spec.name}.channel"
+            channel.open()
+            channel.take_part(on=durable)
+            found.append(channel)
+            return channel
+
+        kind = self.kinds.get(spec.kind)
+        if kind is None or kind.__module__.startswith("exop."):
+            channel = make()
+        else:
+            owner = Owner(application, spec.name, channel_id(application, spec.name))
+
+            def close() -> None:
+                for one in found:
+                    one.close()
+
+            channel = self.user.run(owner, "opening", make, OPENING if timeout is None else timeout, close)
         self._register_channel(application, channel)
         return channel
 

@@ -81,6 +81,8 @@ class Changes:
                 over. Everything is as it was.
         """
         runs: dict[str, Run] = {}
+        for plan in plans:
+            self._check_caller(plan.after.name)
         slow = [self._slow(plan) for plan in plans]
         with ExitStack() as ends:
             for plan, nodes in zip(plans, slow, strict=True):
@@ -168,6 +170,11 @@ class Changes:
         Raises:
             PlanError: the caller is called by a change or by a slet of the application, and would wait for itself.
         """
+        self._check_caller(application)
+        with held(self.turns[application]):
+            yield
+
+    def _check_caller(self, application: str) -> None:
         if names := _CHANGING.get():
             raise PlanError(
                 f"{application} cannot be changed from within the change of {', '.join(names)}, which waits for this "
@@ -176,8 +183,6 @@ class Changes:
         driver, running = current_driver(), self._running.deployed.get(application)
         if driver is not None and running is not None and driver in running.drivers():
             raise PlanError(f"a slet of {application!r} cannot change its own application; do it from another thread")
-        with held(self.turns[application]):
-            yield
 
     @contextmanager
     def turns_of(self, *applications: str, runs: Mapping[str, Run] = NO_RUNS) -> Iterator[None]:

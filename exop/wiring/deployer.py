@@ -81,7 +81,8 @@ class Deployer:
         mesh, durable = deployment.mesh, deployment.mesh.durable is not None
         undo.callback(self._destroy_channels, deployment)
         for spec in mesh.channels.values():
-            deployment.channels[spec.name] = self._manager.create_channel(mesh.name, spec, durable=durable)
+            made = self._manager.create_channel(mesh.name, spec, durable=durable, timeout=timeout)
+            deployment.channels[spec.name] = made
         components = {}
         for node in mesh.nodes.values():
             component = self._manager.create(mesh.name, node, deployment.changed, durable=durable, timeout=timeout)

@@ -1,7 +1,7 @@
 """Rebuilds the state of a successor from the log of its input, while the predecessor works.
 
 It replays exactly the items that the predecessor has taken: all but those in the queue between, and in flight. The last
-of them are replayed while everything is parked.
+of them are replayed in the cut, while what pushes into the log, and the predecessor, stand still.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from exop.wiring.plan import Plan, Step
 
 #: The number of rows to replay at a time.
 LOT: Final = 5000
-#: The replay stops so many rows before the end of the log: which of them were taken is known when all is parked.
+#: The replay stops so many rows before the end of the log: which of them were taken is known in the cut.
 CLOSE: Final = 1000
 #: A stream that is too fast is stopped for so many seconds at a time; so many rows are replayed at a time then.
 MOMENT: Final = 0.002
@@ -104,7 +104,7 @@ class Rebuild:
                     self._replay(min(self.position + LITTLE, self._near()))
 
     def completed(self) -> Memento | None:
-        """Replay the last items, up to where the predecessor stands; everything is parked."""
+        """Replay the last items, up to where the predecessor stands, which is parked."""
         end = self.log.end - self._waiting()
         if end < self.position:
             problem = f"it has replayed {self.position} rows, and the old one stands at {end}"

@@ -64,7 +64,8 @@ class Successors:
         """Make the channels that are new; others may not change the application meanwhile."""
         name, durable = self.deployment.name, self.plan.after.durable is not None
         for spec in self.plan.changes.channels_added:
-            channel = self.channels[spec.name] = self.manager.create_channel(name, spec, durable=durable)
+            channel = self.manager.create_channel(name, spec, durable=durable, timeout=self.plan.timeout)
+            self.channels[spec.name] = channel
             self.undo.append(lambda channel=channel: self.manager.destroy_channel(name, channel))  # type: ignore[misc]
             if durable:
                 channel.begin_anew()

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -367,26 +367,50 @@ def test_a_change_from_within_a_change_is_refused(caller, monkeypatch, tmp_path:
         assert {text.partition(" from within")[0] for text in refused} == {"a cannot be changed"}
 
 
+class Kept(Memento):
+    """The state of a slet that is to be replaced."""
+
+
+class Upgraded(Memento):
+    """The state that would follow."""
+
+    upgrades: ClassVar[list[Memento]] = []
+
+    @classmethod
+    def upgrade(cls, old: Kept) -> Upgraded:
+        """Note that it was tried."""
+        cls.upgrades.append(old)
+        return cls()
+
+
+@slet
+def upgraded(item: int, kept: Upgraded) -> None:
+    """Take the place of another one."""
+
+
 def test_a_slet_that_changes_its_own_application_is_refused():
-    """It would wait for its own end; it is refused before it waits for the turn of the application."""
+    """It would wait for its own end; it is refused before it waits for the turn, and before a hand-over is tried."""
     refused: list[str] = []
     running = threading.Event()
 
     @slet
-    def meddle(item: int) -> None:
+    def meddle(item: int, kept: Kept) -> None:
         """Change the mesh that this slet is in."""
         if running.is_set() and not refused:
-            with pytest.raises(PlanError) as error:
-                platform.apply(platform.mesh("app").suspend("meddle"))
-            refused.append(str(error.value))
+            mesh = platform.mesh("app")
+            for edited in (mesh.suspend("meddle"), mesh.replace("meddle", upgraded)):
+                with pytest.raises(PlanError) as error:
+                    platform.apply(edited)
+                refused.append(str(error.value))
 
     with Platform() as platform:
         app = Application("app")
         app.add("meddle", meddle, item=app.add("numbers", count_up, start=1))
         platform.apply(app.build())
         running.set()
-        eventually(lambda: refused)
-    assert refused == ["a slet of 'app' cannot change its own application; do it from another thread"]
+        eventually(lambda: len(refused) == 2)
+    assert {*refused} == {"a slet of 'app' cannot change its own application; do it from another thread"}
+    assert not Upgraded.upgrades
 
 
 def test_a_listener_that_applies_waits_or_is_refused():

@@ -1,5 +1,6 @@
 """The ComponentManager: makes components and channels, and offers them as services."""
 
+import threading
 from typing import Any
 
 import pytest
@@ -243,6 +244,28 @@ def test_a_channel_that_cannot_be_opened_leaves_nothing_behind(manager, registry
     with pytest.raises(OSError, match="busy"):
         manager.destroy_channel("app", channel)
     assert not registry.find(None, "(name=s)")
+
+
+def test_a_channel_that_hangs_while_it_opens_is_given_up(manager, registry):
+    """A kind from elsewhere has a time to open; one that opens after it is closed again, and never offered."""
+    go_on, closed = threading.Event(), threading.Event()
+
+    class Hanging(QueueChannel):
+        kind = "hanging"
+
+        def open(self) -> None:
+            go_on.wait()
+
+        def close(self) -> None:
+            closed.set()
+
+    manager.kinds = {"hanging": Hanging}
+    with pytest.raises(ComponentFailed, match="h failed while opening: it has not returned within"):
+        manager.create_channel("app", ChannelSpec("h", "hanging"), timeout=0.01)
+    assert not registry.find(None, "(name=h)")
+    assert not closed.is_set()
+    go_on.set()
+    assert closed.wait(20)
 
 
 def test_an_inserted_queue_is_offered_once_and_marked(manager, registry):
