@@ -41,6 +41,11 @@ class Entries(Mapping[str, T]):
         found = self.edits.get(name, _MISSING)
         return self.base[name] if found is _MISSING else found
 
+    def get(self, name: str, default: Any = None) -> T | Any:
+        """The value of a name, or *default*."""
+        found = self.edits.get(name, _MISSING)
+        return self.base.get(name, default) if found is _MISSING else found
+
     def __contains__(self, name: object) -> bool:
         return name in self.base or name in self.edits
 

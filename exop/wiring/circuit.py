@@ -9,8 +9,10 @@ from bisect import insort_right
 from collections.abc import Collection, Container, Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Final
 
+from exop.model.entries import Entries
 from exop.model.ports import PortSpec
 from exop.model.properties import CONNECTED_TO, INSTANCE
 from exop.registry import ServiceReference
@@ -66,14 +68,19 @@ class Vertex:
         return [channel_key(name) for name, _ in self.outputs]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Circuit:
-    """The ports at each channel, and the channels of each component, by the names of channels and nodes."""
+    """The ports at each channel, and the channels of each component, by the names of channels and nodes.
 
-    channels: dict[str, Channel] = field(default_factory=dict)
-    producers: dict[str, list[Join]] = field(default_factory=dict)
-    consumers: dict[str, list[Join]] = field(default_factory=dict)
-    nodes: dict[str, Vertex] = field(default_factory=dict)
+    Attributes:
+        ranks: The last rank of a component.
+    """
+
+    channels: Entries[Channel] = field(default_factory=lambda: Entries({}))
+    producers: Entries[list[Join]] = field(default_factory=lambda: Entries({}))
+    consumers: Entries[list[Join]] = field(default_factory=lambda: Entries({}))
+    nodes: Entries[Vertex] = field(default_factory=lambda: Entries({}))
+    ranks: int = 0
 
     def outputs(self, component: Component) -> list[tuple[PortSpec, str]]:
         """The channel of each connected output port."""
@@ -86,54 +93,53 @@ class Circuit:
         vertex = self.nodes.get(component.node.name)
         return vertex.inputs if vertex is not None and vertex.component is component else []
 
-    def open(self, channel: Channel) -> None:
-        """Add a channel to which nothing is connected yet."""
-        self.channels[channel.name] = channel
-        self.producers[channel.name] = []
-        self.consumers[channel.name] = []
-
-    def connect(self, component: Component, ports: Mapping[str, str]) -> None:
-        """Add a component and connect its ports to channels; a successor gets the rank of its predecessor."""
-        name = component.node.name
-        last = next(reversed(self.nodes.values())).rank if self.nodes else 0
-        rank = self.nodes[name].rank if name in self.nodes else last + 1
-        vertex = self.nodes[name] = Vertex(component, dict(ports), rank)
-        for side, joins in ((self.consumers, vertex.inputs), (self.producers, vertex.outputs)):
-            for channel, join in joins:
-                insort_right(side[channel], join, key=self._rank)
-
     def patched(
         self,
         components: Mapping[str, tuple[Component, Mapping[str, str]] | None],
         opened: Iterable[Channel] = (),
         closed: Iterable[str] = (),
     ) -> Circuit:
-        """Return a copy with other components and connections at some nodes (`None`: none), and other channels."""
-        after = Circuit(dict(self.channels), dict(self.producers), dict(self.consumers), dict(self.nodes))
-        for channel in opened:
-            after.open(channel)
-        ports = [self.nodes[node].ports for node in components if node in self.nodes]
-        ports += [placed[1] for placed in components.values() if placed is not None]
-        for name in {name for found in ports for name in found.values()}:
-            for side in (after.producers, after.consumers):
-                side[name] = [join for join in side[name] if join.component.node.name not in components]
-        for node, placed in components.items():
-            if placed is not None and placed[1]:
-                after.connect(*placed)
-            else:
-                after.nodes.pop(node, None)
-        for name in closed:
-            del after.channels[name], after.producers[name], after.consumers[name]
-        return after
+        """Return a copy with other components and connections at some nodes (`None`: none), and other channels.
+
+        The copy shares what stays; a successor has the rank of its predecessor.
+        """
+        channels, gone, ranks = {channel.name: channel for channel in opened}, dict.fromkeys(closed), self.ranks
+        placed = {node: one for node, one in components.items() if one is not None and one[1]}
+        nodes: dict[str, Vertex | None] = {node: None for node in components if node in self.nodes}
+        ports = [self.nodes[node].ports for node in nodes] + [found for _, found in placed.values()]
+        names = dict.fromkeys((*channels, *chain.from_iterable(found.values() for found in ports)))
+        producers, consumers = (
+            {name: [one for one in side.get(name, ()) if one.component.node.name not in components] for name in names}
+            for side in (self.producers, self.consumers)
+        )
+        for node, (component, found) in placed.items():
+            ranks += node not in nodes
+            nodes[node] = Vertex(component, dict(found), self.nodes[node].rank if node in nodes else ranks)
+
+        def rank(join: Join) -> int:
+            node = join.component.node.name
+            return (nodes.get(node) or self.nodes[node]).rank
+
+        for vertex in filter(None, nodes.values()):
+            for side, joins in ((consumers, vertex.inputs), (producers, vertex.outputs)):
+                for channel, join in joins:
+                    insort_right(side[channel], join, key=rank)
+        return Circuit(
+            self.channels.edited(channels | gone),
+            self.producers.edited(producers | gone),
+            self.consumers.edited(consumers | gone),
+            self.nodes.edited(nodes),
+            ranks,
+        )
 
     def only(self, nodes: Iterable[str], channels: Iterable[str]) -> Circuit:
         """These nodes and channels, as far as it has them, with all ports at the channels."""
         channels = [name for name in channels if name in self.channels]
         return Circuit(
-            {name: self.channels[name] for name in channels},
-            {name: self.producers[name] for name in channels},
-            {name: self.consumers[name] for name in channels},
-            {node: self.nodes[node] for node in nodes if node in self.nodes},
+            Entries({name: self.channels[name] for name in channels}),
+            Entries({name: self.producers[name] for name in channels}),
+            Entries({name: self.consumers[name] for name in channels}),
+            Entries({node: self.nodes[node] for node in nodes if node in self.nodes}),
         )
 
     def part(self, places: Collection[str]) -> Circuit:
@@ -214,27 +220,17 @@ class Circuit:
         for name in channels:
             yield from ((name, join) for join in (*self.producers.get(name, ()), *self.consumers.get(name, ())))
 
-    def _rank(self, join: Join) -> int:
-        return self.nodes[join.component.node.name].rank
-
 
 def read_circuit(ports: Iterable[ServiceReference], channels: Iterable[ServiceReference]) -> Circuit:
     """Resolve `connected-to`: from each port to its channel; both in the order of their registration."""
-    circuit = Circuit()
-    by_id: dict[object, str] = {}
-    for reference in channels:
-        channel: Channel = reference.service
-        by_id[reference.properties[INSTANCE]] = channel.name
-        circuit.open(channel)
+    by_id: dict[object, Channel] = {reference.properties[INSTANCE]: reference.service for reference in channels}
     connected: dict[str, tuple[Component, dict[str, str]]] = {}
     for reference in sorted(ports, key=lambda one: one.id):
-        name = by_id.get(reference.properties.get(CONNECTED_TO))
-        if name is not None:
+        channel = by_id.get(reference.properties.get(CONNECTED_TO))
+        if channel is not None:
             live: LivePort = reference.service
-            connected.setdefault(live.component.id, (live.component, {}))[1][live.spec.name] = name
-    for component, found in connected.values():
-        circuit.connect(component, found)
-    return circuit
+            connected.setdefault(live.component.id, (live.component, {}))[1][live.spec.name] = channel.name
+    return Circuit().patched({one[0].node.name: one for one in connected.values()}, by_id.values())
 
 
 def touched(before: Circuit, after: Circuit, node: str) -> set[str]:

@@ -184,11 +184,9 @@ def preview(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> dict[str, str]:
 
 def queues(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> dict[str, str]:
     """Return the queues that the wiring would insert into a mesh that was checked: the reasons by place."""
-    circuit = Circuit()  # its components are made, but neither opened nor registered
-    for spec in mesh.channels.values():
-        circuit.open(make_channel(kinds, spec))
-    for node in mesh.nodes.values():
-        circuit.connect(Component(node.name, mesh.name, node, lambda _: None), node.ports)
+    # The components are made, but neither opened nor registered.
+    placed = {name: (Component(name, mesh.name, node, lambda _: None), node.ports) for name, node in mesh.nodes.items()}
+    circuit = Circuit().patched(placed, [make_channel(kinds, spec) for spec in mesh.channels.values()])
     inserted = dict(lay_out(circuit).inserted)
     for name, joins in circuit.consumers.items():
         channel = circuit.channels[name]
