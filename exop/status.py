@@ -98,7 +98,7 @@ def component_status(component: Component) -> dict[str, Any]:
     return found
 
 
-def pending_status(pending: tuple[Line, ...], watch: Watch[Any] | None) -> dict[str, Any]:
+def pending_status(pending: tuple[Line, ...], watch: Watch | None) -> dict[str, Any]:
     """Return the settings pending at a point in the stream, and any error of their conditions."""
     found: dict[str, Any] = {"pending": [str(line) for line in pending]} if pending else {}
     if pending and watch is not None and watch.problem is not None:

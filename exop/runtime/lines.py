@@ -9,10 +9,10 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from exop.model.condition import PUNCTUATION, Names, read_condition
 from exop.model.items import EndOfStream, Punctuation
@@ -63,7 +63,7 @@ class Ledger:
 
     def __init__(self, deployment: Deployment) -> None:
         self.firings: deque[Firing] = deque(maxlen=KEPT)
-        self.watches: set[Watch[Any]] = set()
+        self.watches: set[Watch] = set()
         self.news: deque[tuple[str, dict[str, Any]]] = deque()
         self.heard: Callable[[], object] = bool
         self.deployment = deployment
@@ -117,7 +117,7 @@ class Ledger:
 class Guard:
     """Tests the payloads on their way into *inner*, the compiled entry of one place."""
 
-    def __init__(self, watch: Watch[Any], inner: Entry, carried: PortType) -> None:
+    def __init__(self, watch: Watch, inner: Entry, carried: PortType) -> None:
         self.inner = inner
         #: The condition of the next line, if it concerns the items of this place, or the time; and the fields it reads.
         self.test: Callable[[Any], Any] | None = None
@@ -127,13 +127,8 @@ class Guard:
         self._carried = carried
         probe = self._made(lambda: self.inner.probe)
         self.entry = self._made(lambda: self.inner, probe)
-        self.entry.show, self.entry.pass_on = self._show, self._pass_on
-
-    def _show(self, mark: Punctuation | EndOfStream) -> None:
-        self.inner.show(mark)
-
-    def _pass_on(self, mark: Punctuation | EndOfStream) -> None:
-        self.inner.pass_on(mark)
+        self.entry.show = lambda mark: self.inner.show(mark)  # noqa: PLW0108 (of the entry of then)
+        self.entry.pass_on = lambda mark: self.inner.pass_on(mark)  # noqa: PLW0108 (the same)
 
     def _made(self, inner: Callable[[], Entry], probe: Entry | None = None) -> Entry:
         def push(item: Any) -> None:
@@ -190,8 +185,8 @@ class Guard:
         self.inner.control(mark)
 
 
-class Watch(ABC, Generic[Place]):
-    """The pending lines of one node or channel: they take effect in order, and the guards test for the first.
+class Watch(ABC):
+    """The pending lines of one component or channel: they take effect in order, and the guards test for the first.
 
     Args:
         ledger: Records those that have taken effect.
@@ -205,22 +200,23 @@ class Watch(ABC, Generic[Place]):
 
     section: Literal["nodes", "channels"]
 
-    def __init__(self, ledger: Ledger, names: Names) -> None:
-        self._ledger = ledger
-        self._names = names
+    def __init__(self, place: Component | Channel, ledger: Ledger, names: Names) -> None:
+        self._place, self._ledger, self._names = place, ledger, names
         self.problem: str | None = None
         self.errors = 0
         self.guards: dict[str, Guard] = {}
 
     @property
-    @abstractmethod
-    def there(self) -> Place:
-        """The current specification of the node or channel, with the lines that have not taken effect yet."""
+    def there(self) -> Any:
+        """The current node or channel of the mesh, with the lines that have not taken effect yet."""
+        return self._place.asked if isinstance(self._place, Channel) else self._place.node
 
     @property
-    @abstractmethod
     def stands(self) -> bool:
-        """Whether its component or channel is the one of the mesh; a follower runs behind it, on the same items."""
+        """Whether its component or channel is that of the mesh; a follower runs behind it, on the same items."""
+        deployment = self._ledger.deployment
+        places: Mapping[str, Any] = deployment.components if self.section == "nodes" else deployment.channels
+        return places.get(self.there.name) is self._place
 
     def behind(self, key: str, inner: Entry, carried: PortType) -> Entry:
         """Put a guard in front of an entry; conditions call it *key*."""
@@ -270,21 +266,21 @@ class Watch(ABC, Generic[Place]):
         self._arm()
 
     @abstractmethod
-    def _take(self, after: Place, line: Line) -> None:
+    def _take(self, after: Any, line: Line) -> None:
         """Put a line into effect; *after* has its settings."""
 
     @abstractmethod
-    def _put_back(self, before: Place) -> None:
+    def _put_back(self, before: Any) -> None:
         """Go on with the settings of *before*, which lacks the line that could not take effect."""
 
 
-class NodeWatch(Watch[Node]):
+class NodeWatch(Watch):
     """The pending lines of one component, which is configured between two items."""
 
     section = "nodes"
 
     def __init__(self, component: Component, ledger: Ledger) -> None:
-        super().__init__(ledger, node_names(component.node.name, component.node.slet))
+        super().__init__(component, ledger, node_names(component.node.name, component.node.slet))
         self._component = component
         self._compile: dict[str, Callable[[], Entry]] = {}
 
@@ -292,16 +288,6 @@ class NodeWatch(Watch[Node]):
         """Put a guard in front of the entry of a port, which *compiled* compiles: now, and again with new settings."""
         self._compile[port.name] = compiled
         return self.behind(port.name, compiled(), port.type)
-
-    @property
-    def there(self) -> Node:
-        """The node, with the lines that have not taken effect yet."""
-        return self._component.node
-
-    @property
-    def stands(self) -> bool:
-        """Whether the component is the one of the mesh."""
-        return self._ledger.deployment.components.get(self.there.name) is self._component
 
     def fire(self) -> None:
         """Put the first line into effect, and compile the entries again."""
@@ -319,29 +305,19 @@ class NodeWatch(Watch[Node]):
         self._component.node = before
 
 
-class ChannelWatch(Watch[ChannelSpec]):
+class ChannelWatch(Watch):
     """The pending lines of one channel."""
 
     section = "channels"
 
     def __init__(self, channel: Channel, ledger: Ledger, names: Names) -> None:
-        super().__init__(ledger, names)
+        super().__init__(channel, ledger, names)
         self._channel = channel
 
-    @property
-    def there(self) -> ChannelSpec:
-        """The channel, with the lines that have not taken effect yet."""
-        return self._channel.asked
-
-    @property
-    def stands(self) -> bool:
-        """Whether the channel is the one of the mesh."""
-        return self._ledger.deployment.channels.get(self._channel.name) is self._channel
-
     def _take(self, after: ChannelSpec, line: Line) -> None:
-        channel = self._channel
-        channel.reconfigure(channel_settings(type(channel), after), close=line.close_windows)
-        channel.asked = after
+        settings = channel_settings(type(self._channel), after)
+        self._channel.reconfigure(settings, close=line.close_windows)
+        self._channel.asked = after
 
     def _put_back(self, before: ChannelSpec) -> None:
         self._channel.asked = before

@@ -34,7 +34,7 @@ from exop.wiring.channels import move_contents, settle_channels
 from exop.wiring.circuit import inside
 from exop.wiring.controller import WiringController
 from exop.wiring.drain import Drain, check_ends, check_inlets, check_left, check_level, put_out, take_over
-from exop.wiring.lines import caught_up, may_fire, remembered, settle_fired, settle_ready
+from exop.wiring.lines import caught_up, may_fire, remembered, settle
 from exop.wiring.participant import Participant, Phase, transition
 from exop.wiring.plan import Plan, Step
 from exop.wiring.region import Region
@@ -221,8 +221,7 @@ class Change(Participant):
         """Return the target mesh with the settings that have taken effect by themselves since the plan was made."""
         since, undo = self.plan.before.revision, self._undo_cut
         _, mesh = caught_up(self.plan.after, since, self.deployment)
-        mesh = settle_ready(self.deployment, self.beside.ready.values(), mesh, undo)
-        settle_fired(self.deployment, since, mesh, undo)
+        mesh = settle(self.deployment, self.beside.ready.values(), since, mesh, undo)
         self._closed = settle_channels(self.deployment, mesh, self.plan.changes, undo)
         return mesh
 

@@ -101,15 +101,6 @@ def may_fire(deployment: Deployment, wiring: WiringController) -> list[Driver]:
     return wiring.region(deployment, None, nodes, channels).drivers(deployment) if nodes or channels else []
 
 
-def settle_fired(deployment: Deployment, since: int, mesh: Mesh, undo: list[Undo]) -> None:
-    """Give components the settings that took effect while the change was prepared; nothing is in flight."""
-    for firing in deployment.ledger.since(since)[1] or ():
-        component = deployment.components.get(firing.name) if firing.section == "nodes" else None
-        if component is not None and component.node != mesh.nodes[firing.name]:
-            undo.append(remembered(component))
-            component.configure(mesh.nodes[firing.name])
-
-
 def fired_beside(component: Component, since: int, deployment: Deployment) -> Node:
     """Return the node of a component beside the mesh, with the lines that took effect in the mesh since a revision."""
     node = component.node
@@ -120,16 +111,25 @@ def fired_beside(component: Component, since: int, deployment: Deployment) -> No
     return node
 
 
-def settle_ready(deployment: Deployment, ready: Iterable[Follower], mesh: Mesh, undo: list[Undo]) -> Mesh:
-    """Return *mesh* with the lines of the followers that take over: each has seen all items but the one in flight."""
-    for companion in ready:
-        component = companion.component
-        node = fired_beside(component, companion.since, deployment)
-        if node is not component.node:  # a line took effect by the item in flight, which this one gets next
-            undo.append(remembered(component))
-            component.configure(node)
+def settle(deployment: Deployment, ready: Iterable[Follower], since: int, mesh: Mesh, undo: list[Undo]) -> Mesh:
+    """Give components the settings that took effect while a change was prepared; nothing is in flight.
+
+    Returns *mesh* with the lines of the followers that take over: each has seen all items but the one in flight, so
+    some may have taken effect in the mesh only, or are still to do so.
+    """
+    settled: dict[Component, Node] = {}
+    for one in ready:
+        settled[one.component] = node = fired_beside(one.component, one.since, deployment)
         there = replace(mesh.nodes[node.name], settings=node.settings, given=node.given, pending=node.pending)
         mesh = mesh.edited({node.name: there})
+    for firing in deployment.ledger.since(since)[1] or ():
+        component = deployment.components.get(firing.name) if firing.section == "nodes" else None
+        if component is not None and component not in settled:
+            settled[component] = mesh.nodes[firing.name]
+    for component, node in settled.items():
+        if component.node != node:
+            undo.append(remembered(component))
+            component.configure(node)
     return mesh
 
 
