@@ -59,6 +59,10 @@ INSERT INTO checkpoints SELECT * FROM held.checkpoints WHERE application IN (SEL
 INSERT INTO parts SELECT * FROM held.parts WHERE application IN (SELECT name FROM former.applications);"""
 _PARTS: Final = ("channels", "nodes")
 _SECTION: Final = "FROM sections WHERE application = ? AND kind = ? AND name = ?"
+_PUT: Final = (
+    "INSERT INTO sections (application, kind, name, content) VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (application, kind, name) DO UPDATE SET content = excluded.content"
+)
 #: The rows under the digest of one application; the sum in the first stands for its sections.
 ROWS_OF_APPLICATION: Final = (
     "SELECT * FROM applications WHERE name = ?",
@@ -265,34 +269,24 @@ def write_mesh(database: sqlite3.Connection, mesh: Mesh, stored: Mesh | None) ->
 
     Without *stored*, or if the order of the nodes or channels differs, all rows are written.
     """
-    run = database.execute
-    pairs = {} if stored is None else {name: (getattr(stored, name), getattr(mesh, name)) for name in _PARTS}
+    pairs = {} if stored is None else {kind: (getattr(stored, kind), getattr(mesh, kind)) for kind in _PARTS}
+    total, gone = 0, list[tuple[str, str]]()
     if stored is None or not all(keeps_order(*pair) for pair in pairs.values()):
-        run("DELETE FROM sections WHERE application = ?", (mesh.name,))
-        rows = [(mesh.name, *key, section_text(mesh, *key)) for key in sections(mesh)]
-        database.executemany("INSERT INTO sections (application, kind, name, content) VALUES (?, ?, ?, ?)", rows)
-        return sum(checksum(*row[1:]) for row in rows)
-    (total,) = run("SELECT sum FROM applications WHERE name = ?", (mesh.name,)).fetchone()
-    changed = [("application", "")] if stored.durable != mesh.durable else []
-    gone: list[tuple[str, str]] = []
-    for kind, (before, after) in pairs.items():
-        changed += [(kind, name) for name in touched(before, after)]
-        gone += [(kind, name) for name in missing(before, after)]
-    for key in (*changed, *gone):
-        found = run(f"SELECT content {_SECTION}", (mesh.name, *key)).fetchone()
-        total -= checksum(*key, found[0]) if found else 0
-        if key in gone:
-            run(f"DELETE {_SECTION}", (mesh.name, *key))
-            continue
-        content = section_text(mesh, *key)
-        total += checksum(*key, content)
-        put = (
-            "UPDATE sections SET content = ? WHERE application = ? AND kind = ? AND name = ?"
-            if found
-            else "INSERT INTO sections (content, application, kind, name) VALUES (?, ?, ?, ?)"
-        )
-        run(put, (content, mesh.name, *key))
-    return int(total)
+        database.execute("DELETE FROM sections WHERE application = ?", (mesh.name,))
+        changed = list(sections(mesh))
+    else:
+        (total,) = database.execute("SELECT sum FROM applications WHERE name = ?", (mesh.name,)).fetchone()
+        changed = [("application", "")] if stored.durable != mesh.durable else []
+        for kind, (before, after) in pairs.items():
+            changed += [(kind, name) for name in touched(before, after)]
+            gone += [(kind, name) for name in missing(before, after)]
+        for key in (*changed, *gone):
+            found = database.execute(f"SELECT content {_SECTION}", (mesh.name, *key)).fetchone()
+            total -= checksum(*key, found[0]) if found else 0
+    database.executemany(f"DELETE {_SECTION}", [(mesh.name, *key) for key in gone])
+    rows = [(*key, section_text(mesh, *key)) for key in changed]
+    database.executemany(_PUT, [(mesh.name, *row) for row in rows])
+    return int(total) + sum(checksum(*row) for row in rows)
 
 
 def sum_of(database: sqlite3.Connection, application: str) -> int:
