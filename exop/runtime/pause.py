@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Self
 
 from exop.errors import ExopError, PlanError
@@ -32,7 +31,8 @@ class Pause:
     """Closes drivers, waits until they rest, and lets them go when it ends. Used once.
 
     One pause of an application at a time is under way. A context manager; `begin` and `end` do the same, and any thread
-    may end it.
+    may end it. All waits but `wait` raise `PlanError`, or what *refused* makes, where a driver does not come to its
+    safe point in time; then nothing was done.
 
     Args:
         deployment: The application to which the drivers belong.
@@ -66,7 +66,7 @@ class Pause:
         self._watched: list[Driver] = []
         self._lock = threading.RLock()
         self._news = threading.Condition(self._lock)
-        self._action: Callable[[], None] | None = None
+        self._actions: tuple[Callable[[], None], ...] = ()
         self._running = self._begun = False
         self._still_since: float | None = None
         self._error: BaseException | None = None
@@ -74,9 +74,7 @@ class Pause:
     def __enter__(self) -> Self:
         return self.begin()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.end()
 
     def begin(self) -> Self:
@@ -129,11 +127,7 @@ class Pause:
         driver.watch(self._look)
 
     def stop(self) -> None:
-        """Park one driver after the other, upstream first: each one finishes what those before it have sent.
-
-        Raises:
-            PlanError: one did not come to its safe point in time.
-        """
+        """Park one driver after the other, upstream first: each one finishes what those before it have sent."""
         for driver in self.drivers:
             self.close([driver])
             if self._late(driver) and not self._waited(lambda driver=driver: not self._late(driver)):  # type: ignore[misc]
@@ -141,11 +135,7 @@ class Pause:
         check_interrupt()
 
     def wait_parked(self) -> None:
-        """Wait until all that were closed are parked.
-
-        Raises:
-            PlanError: one did not come to its safe point in time.
-        """
+        """Wait until all that were closed are parked."""
         if not self.wait(self.parked):
             raise self._too_late()
 
@@ -174,23 +164,14 @@ class Pause:
             return ready()
 
     def run(self, *actions: Callable[[], None]) -> None:
-        """Do *actions* as soon as all that were closed are parked, in the thread of the last one; then let them go.
-
-        Raises:
-            PlanError: one did not come to its safe point in time; nothing was done.
-        """
-
-        def action() -> None:
-            for one in actions:
-                one()
-
-        self._action = action
+        """Do *actions* as soon as all that were closed are parked, in the thread of the last one; then let them go."""
+        self._actions = actions
         self._look()
         with woken(self.wake), self._news:
             try:
                 self._news.wait_for(self._over, self.timeout)
             finally:
-                cancelled, self._action = self._action is not None, None
+                cancelled, self._actions = bool(self._actions), ()
             if cancelled:
                 check_interrupt()
                 raise self._too_late()
@@ -198,17 +179,13 @@ class Pause:
             raise self._error
 
     def hold(self, action: Callable[[], None]) -> None:
-        """Do *action* in the calling thread when all that were closed are parked; they stay so until `end`.
-
-        Raises:
-            PlanError: one did not come to its safe point in time; nothing was done.
-        """
+        """Do *action* in the calling thread when all that were closed are parked; they stay so until `end`."""
         self.wait_parked()
         self._still_since = time.perf_counter()
         action()
 
     def _over(self) -> bool:
-        return (self._action is None and not self._running) or asked_to_give_up()
+        return not (self._actions or self._running) or asked_to_give_up()
 
     def wake(self) -> None:
         """Check the awaited condition again."""
@@ -219,13 +196,14 @@ class Pause:
         """Wake those that wait for a driver to rest, and act if it was the last one."""
         with self._news:
             self._news.notify_all()
-            if self._action is None or not self.parked():
+            if not self._actions or not self.parked():
                 return
-            action, self._action = self._action, None
+            actions, self._actions = self._actions, ()
             self._running = True
             begin = time.perf_counter()
             try:
-                action()
+                for action in actions:
+                    action()
             except BaseException as error:  # noqa: BLE001 (it is raised in the thread that has asked for the action)
                 self._error = error
             self.seconds = time.perf_counter() - begin

@@ -145,24 +145,19 @@ class Aftermath:
         self._deployment = deployment
         self._wiring = wiring
         self._stored = stored
-        self._turn = threading.Lock()
-        self._due = False
+        self._due = threading.Lock()  # held from the news until the work begins
         deployment.ledger.heard = self.heard
         if deployment.ledger.news:
             self.heard()
 
     def heard(self) -> None:
         """Start a thread that does the work, unless one is about to begin."""
-        with self._turn:
-            if self._due:
-                return
-            self._due = True
-        threading.Thread(target=self._follow_up, name=f"exop {self._deployment.name} lines", daemon=True).start()
+        if self._due.acquire(blocking=False):
+            threading.Thread(target=self._follow_up, name=f"exop {self._deployment.name} lines", daemon=True).start()
 
     def _follow_up(self) -> None:
         deployment = self._deployment
-        with self._turn:
-            self._due = False
+        self._due.release()
         self._stored(deployment)
         while deployment.ledger.news:
             event, facts = deployment.ledger.news.popleft()

@@ -247,11 +247,7 @@ def inspect(directory: Path) -> Inspected | None:
 
 
 def accept(directory: Path) -> Generation:
-    """Take the database for the newest state, whatever the generation file says; return the generation it holds.
-
-    Raises:
-        StateError: there is none, or it is damaged.
-    """
+    """Take the database for the newest state, whatever the generation file says; return the generation it holds."""
     found = contents_of(directory / tables.FILE)
     if found is None:
         raise _lost(directory / tables.FILE, "it is missing or empty: there is nothing to accept")
@@ -261,11 +257,7 @@ def accept(directory: Path) -> Generation:
 
 
 def contents_of(path: Path) -> Inspected | None:
-    """Inspect a database, whether or not it is the newest; `None` if it is missing or empty.
-
-    Raises:
-        StateError: it is damaged, or of another version.
-    """
+    """Inspect a database as `inspect` does, whether or not it is the newest; `None` if it is missing or empty."""
     try:
         version = _version(path)
         if version is None:

@@ -104,11 +104,7 @@ class GenerationFile:
         self._number: int | None = None
 
     def read(self) -> Generation | None:
-        """Read the file; `None` if there is none.
-
-        Raises:
-            StateError: it is damaged.
-        """
+        """Read the file; `None` if there is none. Raises `StateError` if it is damaged."""
         try:
             line = self.path.read_bytes()
             _, _, number, state, digest, _ = line.decode("ascii").split()
@@ -179,11 +175,7 @@ def opened(path: Path, *, former: bool = False) -> Iterator[sqlite3.Connection]:
 
 
 def check(path: Path) -> None:
-    """Verify the structure of a database.
-
-    Raises:
-        sqlite3.DatabaseError, OSError: it is damaged, or cannot be read.
-    """
+    """Verify the structure of a database; raises `sqlite3.DatabaseError`, or `OSError` where it cannot be read."""
     with path.open("rb") as file:
         # SQLite itself takes a file of a few bytes for an empty one, and overwrites it.
         if file.read(len(_MAGIC)) != _MAGIC:
