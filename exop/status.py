@@ -36,7 +36,7 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
         "channels": {
             name: channel_status(one)
             | schema_status(deployment.mesh, one)
-            | pending_status(one.asked.pending, one.watch)
+            | pending_status(one.asked.pending, deployment.ledger.watches.get(one))
             for name, one in deployment.channels.items()
         },
         "inserted": {

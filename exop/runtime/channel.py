@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 from weakref import WeakKeyDictionary
 
 from exop.errors import StateError
@@ -17,9 +17,6 @@ from exop.model.ports import PortType
 from exop.model.settings import Setting, configured
 from exop.model.signature import read_settings
 from exop.runtime.entry import Entry, Work, fan_out
-
-if TYPE_CHECKING:
-    from exop.runtime.lines import ChannelWatch
 
 #: A time before every punctuation.
 LOWEST = float("-inf")
@@ -56,7 +53,6 @@ class Channel(ABC):
         ways: The entries behind `entry` that lead to one port each (a window per port); each stands at a named place,
             so that unfinished work finds it again after a change.
         asked: Its specification, with the settings and the pending lines of now.
-        watch: Tests the items while lines are pending; `None` when there are none.
         home: A folder of its own in the state directory, perhaps not created yet; `None` without one.
         trouble: The problem of the channel, as text: shown in the status, and raised by `wait`.
     """
@@ -70,7 +66,6 @@ class Channel(ABC):
     ways: Sequence[Entry] = ()
     refuses_whole: ClassVar[bool] = False
     asked: ChannelSpec
-    watch: ChannelWatch | None = None
 
     def __init__(self, name: str) -> None:
         self.name = name

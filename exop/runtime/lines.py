@@ -58,31 +58,30 @@ class Ledger:
     Attributes:
         firings: The lines that took effect, the latest last.
         news: Events to log; `heard` is called when there are new ones, because no driver waits for a log.
-        watches: Those of the nodes and channels with pending lines, and perhaps of some that are gone.
+        watches: Those of the components and channels with pending lines, and perhaps of some that are gone.
     """
 
     def __init__(self, deployment: Deployment) -> None:
         self.firings: deque[Firing] = deque(maxlen=KEPT)
-        self.watches: set[Watch] = set()
+        self.watches: dict[Component | Channel, Watch] = {}
         self.news: deque[tuple[str, dict[str, Any]]] = deque()
         self.heard: Callable[[], object] = bool
         self.deployment = deployment
         self._turn = threading.Lock()
 
-    def watch(self, place: Component | Channel, watch: Any) -> None:
+    def watch(self, place: Component | Channel, watch: Watch | None) -> None:
         """Set the watch of a component or channel; `None` when no line is pending there."""
-        if place.watch is not None:
-            self.watches.discard(place.watch)
-        place.watch = watch
         if watch is not None:
-            self.watches.add(watch)
+            self.watches[place] = watch
+        else:
+            self.watches.pop(place, None)
 
     def watched(self, *, pending: bool) -> tuple[list[str], list[str]]:
         """Return the nodes and the channels that have a watch: those with pending lines, or those without any left."""
         found: dict[str, list[str]] = {"nodes": [], "channels": []}
-        for watch in list(self.watches):
+        for place, watch in list(self.watches.items()):
             if not watch.stands:
-                self.watches.discard(watch)
+                self.watches.pop(place, None)
             elif bool(watch.there.pending) is pending:
                 found[watch.section].append(watch.there.name)
         return found["nodes"], found["channels"]

@@ -84,7 +84,8 @@ class Compiler:
         pending = component.node.pending
         if pending or component.watch is not None:
             ledger = self.deployment.ledger
-            ledger.watch(component, (component.watch or NodeWatch(component, ledger)) if pending else None)
+            component.watch = (component.watch or NodeWatch(component, ledger)) if pending else None
+            ledger.watch(component, component.watch)
         to = {port.name: self._leaving(component, port.name, name) for port, name in self.circuit.outputs(component)}
         component.bind(to if component.tap is None else component.tap.outlets(to))
 
