@@ -308,6 +308,27 @@ def test_nothing_of_it_is_left(platform):
     end(platform, "app")
 
 
+def test_a_channel_goes_while_a_line_is_pending_there(platform):
+    """Its line goes with it, and the guards of other lines are compiled out as ever."""
+    app = chain("app", endless, scale, writing([]))
+
+    @slet
+    def gather(part: list[int]) -> None:
+        """Take what comes."""
+
+    pieces = app.channel("pieces", kind="window", count=5)
+    app.add("beside", endless, out=pieces)
+    app.add("gather", gather, part=pieces)
+    platform.apply(app.build().configure("pieces", count=4, when="item > 1000000000000"))
+    changed(platform, "app", lambda mesh: mesh.remove("beside").remove("gather"))
+    deployment = platform.deployment("app")
+    assert "pieces" not in deployment.channels
+    changed(platform, "app", lambda mesh: mesh.configure("b", by=2, when="x > 1"))
+    eventually(lambda: deployment.components["b"].watch is None, "the compilation without a guard")
+    assert not deployment.ledger.watches
+    end(platform, "app")
+
+
 @pytest.mark.parametrize("settings", [{}, {"by": 7}])
 def test_it_can_be_cancelled(platform, settings):
     """`configure` without `when` takes effect at once, and nothing is pending any more."""

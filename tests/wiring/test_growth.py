@@ -89,6 +89,20 @@ EDITS = {
 }
 
 
+def test_a_replacement_shares_all_that_stays(running):
+    """Neither the mesh nor its connections are copied: they share the entries of before."""
+    platform = running(40)
+
+    def whole():
+        mesh, circuit = platform.mesh("grown"), platform.wiring.current(platform.deployment("grown")).circuit
+        kept = (mesh.nodes, mesh.channels, circuit.nodes, circuit.channels, circuit.producers, circuit.consumers)
+        return [id(entries.base) for entries in kept]
+
+    before = whole()
+    platform.apply(platform.mesh("grown").replace("slet-0-1", passed_too))
+    assert whole() == before
+
+
 @pytest.mark.parametrize("edit", EDITS)
 def test_an_edit_and_its_plan_cost_the_same_at_any_size(running, edit):
     """At 20 slets and at 200 they make as many calls, but for a tenth."""
