@@ -2,12 +2,13 @@
 
 import dataclasses
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from exop import Memento, Platform, Shadow, Slet, hookimpl, input_port, slet
-from exop.errors import CheckpointError, ComponentFailed, NotCommitted, PlanError, ShadowFailed
+from exop.errors import CheckpointError, ComponentFailed, ExopError, NotCommitted, PlanError, ShadowFailed
 from exop.hooks import Plugins
 from exop.runtime.channel import DirectChannel
 from exop.runtime.drivers.base import current_driver
@@ -276,13 +277,21 @@ def test_an_item_that_hangs_in_a_follower_while_it_takes_over_fails_that(upgradi
 
 
 class Unconfirmed(DirectChannel):
-    """A channel that hangs when a checkpoint is committed."""
+    """A channel that hangs when a checkpoint is committed, or captures it."""
 
     kind = "unconfirmed"
+    hangs = "committed"
+
+    def capture(self) -> Mapping[str, Any]:
+        """Hang, if it is to."""
+        if self.hangs == "capture":
+            GATE.wait(PATIENCE)
+        return {}
 
     def committed(self) -> None:
         """Hang."""
-        GATE.wait(PATIENCE)
+        if self.hangs == "committed":
+            GATE.wait(PATIENCE)
 
 
 class Offered:
@@ -302,7 +311,7 @@ class Offered:
 
 
 def test_a_channel_that_hangs_in_a_checkpoint_does_not_stop_the_application(tmp_path, monkeypatch):
-    """The checkpoint is written, and its error names the channel; other changes are made."""
+    """A checkpoint is not written, or written and not committed; its error names the channel; changes are made."""
     monkeypatch.setattr("exop.runtime.durable.checkpointer.PATIENCE", SHORT)
     GATE.set()
     app = chain("app", endless, plain, Patient)
@@ -322,6 +331,15 @@ def test_a_channel_that_hangs_in_a_checkpoint_does_not_stop_the_application(tmp_
             with pytest.raises(CheckpointError, match=f"{channel} holds it up: .* was given up"):
                 platform.checkpoint("app")
             changed(platform, "app", lambda mesh: mesh.replace("b", plain_too))
+            GATE.set()
+            eventually(lambda: "calls" not in platform.status("app"), "the end of the call")
+            platform.checkpoint("app")
+            monkeypatch.setattr(Unconfirmed, "hangs", "capture")
+            GATE.clear()
+            with pytest.raises(ExopError, match=f"{channel} failed while taking the memento: it has not returned"):
+                platform.checkpoint("app")
+            with pytest.raises(CheckpointError, match=f"{channel} holds it up: .* was given up"):
+                platform.checkpoint("app")
             GATE.set()
             eventually(lambda: "calls" not in platform.status("app"), "the end of the call")
             platform.checkpoint("app")

@@ -234,7 +234,7 @@ class Checkpointer:
 
         def work() -> Snapshot:
             self._call("prepare_checkpoint", number)
-            return capture(deployment, self._topology())
+            return capture(deployment, self._topology(), self._owner)
 
         component = next(iter(deployment.components.values()), None)
         return work() if component is None else component.user.run(component, CAPTURING, work, PATIENCE)
@@ -299,9 +299,11 @@ class Checkpointer:
 
     def _run(self, channel: Channel, phase: str, work: Callable[[], None]) -> None:
         """Call code of a channel within a time, as that of a slet."""
+        self._user().run(self._owner(channel), phase, work, PATIENCE)
+
+    def _owner(self, channel: Channel) -> Owner:
         name = self._deployment.name
-        owner = self._owners.setdefault(channel.name, Owner(name, channel.name, f"{name}/{channel.name}"))
-        self._user().run(owner, phase, work, PATIENCE)
+        return self._owners.setdefault(channel.name, Owner(name, channel.name, f"{name}/{channel.name}"))
 
     def _user(self) -> UserCalls:
         components = self._deployment.components.values()
