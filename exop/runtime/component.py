@@ -7,7 +7,7 @@ import itertools
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
 
 from exop.errors import ComponentFailed
@@ -208,27 +208,26 @@ class Component(Living):
         Raises:
             ComponentFailed: code of the slet that takes them has not returned in time; it has the old ones.
         """
-        before, self.node = self.node, node
-        try:
-            self._assign(lambda: self.node.private_settings())  # noqa: PLW0108 (of the node of then)
-        except ComponentFailed:
-            self.node = before
-            raise
-        self._bind_slet()
+        self._take("node", node, lambda: self.node.private_settings())  # noqa: PLW0108 (of the node of then)
 
-    def _assign(self, values: Callable[[], Mapping[str, Any]]) -> None:
-        """Set attributes of the instance; one that the slet takes late gets the value of then."""
-        if self.instance is None:
-            return
+    def _take(self, name: Literal["node", "state"], value: Any, fields: Callable[[], Mapping[str, Any]]) -> None:
+        """Take another node or state, and set fields of the instance: late, they are those of then."""
+        before = getattr(self, name)
+        setattr(self, name, value)
 
         def assign() -> None:
-            for name, value in values().items():
-                setattr(self.instance, name, value)
+            for field, one in fields().items():
+                setattr(self.instance, field, one)
 
-        if sets_freely(type(self.instance), values()):
-            assign()
-        else:
-            self.user.run(self, "taking its settings", assign, SETTING, assign)
+        try:
+            if self.instance is not None and sets_freely(type(self.instance), fields()):
+                assign()
+            elif self.instance is not None:
+                self.user.run(self, "taking its settings", assign, SETTING, assign)
+        except ComponentFailed:
+            setattr(self, name, before)
+            raise
+        self._bind_slet()
 
     def succeed(self, predecessor: Component, state: Memento | None) -> None:
         """Take the place of another component: its state, and how far its inputs had come. Nothing is in flight."""
@@ -248,13 +247,7 @@ class Component(Living):
         Raises:
             ComponentFailed: code of the slet that takes it has not returned in time; it has the old one.
         """
-        before, self.state = self.state, state
-        try:
-            self._assign(lambda: {self.spec.state[0]: self.state} if self.spec.state else {})
-        except ComponentFailed:
-            self.state = before
-            raise
-        self._bind_slet()
+        self._take("state", state, lambda: {self.spec.state[0]: self.state} if self.spec.state else {})
 
     def expect(self) -> None:
         """Note whose end the slet waits for: what is pushed to it, or what it takes where it is iterated.

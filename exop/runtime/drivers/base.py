@@ -35,14 +35,9 @@ def current_driver() -> Driver | None:
     return getattr(_LOCAL, "driver", None)
 
 
-def be_driver(driver: Driver | None) -> None:
-    """Let the calling thread run *driver* from now on, or none."""
-    _LOCAL.driver = driver
-
-
 @contextmanager
 def acting_as(driver: Driver | None) -> Iterator[None]:
-    """Let the calling thread act for *driver* (a slet's own threads do while they push), or for none."""
+    """Let the calling thread run *driver*, or act for it (a slet's own threads do while they push), or for none."""
     before = getattr(_LOCAL, "driver", None)
     _LOCAL.driver = driver
     try:
@@ -71,6 +66,14 @@ class Signal:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is set, and unset it; `False` when *timeout* seconds were not enough."""
         return self._unset.acquire(timeout=-1 if timeout is None else timeout)
+
+
+def _remaining(timeout: float | None) -> Callable[[], float | None]:
+    """Return a function that returns how many of *timeout* seconds are left."""
+    if timeout is None:
+        return lambda: None
+    deadline = time.monotonic() + timeout
+    return lambda: max(0.0, deadline - time.monotonic())
 
 
 class Driver:
@@ -199,15 +202,11 @@ class Driver:
 
     def _watched(self, ready: Callable[[], bool], timeout: float | None) -> bool:
         """Wait, in another thread than the driver's, until *ready()* holds; it is checked when the driver rests."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        news = Signal()
+        news, left = Signal(), _remaining(timeout)
         self.watch(news.set)
         try:
             while not ready():
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    return False
-                if not news.wait(left):
+                if left() == 0 or not news.wait(left()):
                     return ready()
             return True
         finally:
@@ -260,14 +259,11 @@ class Driver:
 
     def wait_for(self, ready: Callable[[], Any], timeout: float | None = None) -> None:
         """Wait inside an item until *ready()* holds; the thread that makes it hold calls `wake`."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        left = _remaining(timeout)
         while not ready():
             if self.halting:
                 raise Halted
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                return
-            if not self._signal.wait(left):
+            if left() == 0 or not self._signal.wait(left()):
                 return
 
     def waits_for(self, driver: Driver) -> bool:
@@ -371,7 +367,7 @@ class Driver:
 
     def hold(self, place: str, until: Callable[[], Any], timeout: float | None = None) -> None:
         """Wait at *place* inside an item, as a safe point: at most *timeout* seconds, and while it is to be parked."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        left = _remaining(timeout)
 
         def gone() -> bool:  # with nothing more to do, it need not wait for a repair
             return self.retired and not self.filled
@@ -380,8 +376,7 @@ class Driver:
         try:
             while True:
                 self.rest()
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                self.wait_for(lambda: gone() or (until() and not self._closers), left)
+                self.wait_for(lambda: gone() or (until() and not self._closers), left())
                 self.wait_for(lambda: gone() or not self._closers)
                 self.busy = True
                 # Read after `busy` was set: a thread that has closed the driver meanwhile waits for it.

@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn
 
 from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream
-from exop.runtime.drivers.base import Driver, Halted, be_driver
+from exop.runtime.drivers.base import Driver, Halted, acting_as
 from exop.runtime.entry import NOWHERE, Entry, Step, Way, Work, in_order, items_of
 from exop.runtime.metrics import Flow
 
@@ -70,17 +70,15 @@ class ThreadDriver(Driver):
     def _main(self, run: Callable[[], None] | None = None, before: threading.Thread | None = None) -> None:
         if before is not None:
             before.join()  # one thread at a time runs a driver, and notes that it rests
-        be_driver(self)
-        try:
-            self._keep_running(run or self.run)  # `_leave` has set `left`; a prompt since then has reset it
-        except Halted:
-            self.left = True
-        except BaseException as error:  # noqa: BLE001 (a defect, where nothing can be resumed any more)
-            self._note_crash(error)
-            self.left = True
-        finally:
-            self.rest()
-            self.told()
+        with acting_as(self):
+            try:
+                self._keep_running(run or self.run)  # `_leave` has set `left`; a prompt since then has reset it
+            except BaseException as error:  # noqa: BLE001 (a defect, where nothing can be resumed any more)
+                self._note_crash(error)
+                self.left = True
+            finally:
+                self.rest()
+                self.told()
 
     def _keep_running(self, run: Callable[[], None]) -> None:
         """Run to the end; after a defect once more, when the component has been repaired."""
@@ -103,8 +101,9 @@ class ThreadDriver(Driver):
         raise Halted
 
     def _note_crash(self, error: BaseException) -> None:
-        self.crash = error
-        logger("exop.runtime").error("a driver has crashed", driver=self.name, exc_info=error)
+        if not isinstance(error, Halted):
+            self.crash = error
+            logger("exop.runtime").error("a driver has crashed", driver=self.name, exc_info=error)
 
     def _leave(self) -> bool:
         """Leave, unless another thread has added work meanwhile."""

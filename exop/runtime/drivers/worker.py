@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from exop.runtime.drivers.base import Halted, be_driver, current_driver
+from exop.runtime.drivers.base import acting_as, current_driver
 from exop.runtime.drivers.pool import POOL, Pool, Seat
 from exop.runtime.drivers.source import ThreadDriver
 from exop.runtime.entry import Wait, Work
@@ -130,20 +130,18 @@ class Worker(ThreadDriver):
         """Drain for a while, in a thread of the pool; returns whether there is more to do at once."""
         if self.left:  # it was scheduled during its last turn
             return False
-        be_driver(self)
         self.seat = seat
-        try:
-            return self._take_turn()
-        except Yielded as yielded:
-            return yielded.again
-        except BaseException as error:  # noqa: BLE001 (a defect, where nothing can be resumed any more)
-            if not isinstance(error, Halted):
+        with acting_as(self):
+            try:
+                return self._take_turn()
+            except Yielded as yielded:
+                return yielded.again
+            except BaseException as error:  # noqa: BLE001 (a defect, where nothing can be resumed any more)
                 self._note_crash(error)
-            self.left = True
-            self._quit()
-        finally:
-            self.seat = None
-            be_driver(None)
+                self.left = True
+                self._quit()
+            finally:
+                self.seat = None
         return False
 
     def _take_turn(self) -> bool:
