@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from exop.model.items import EndOfStream, Punctuation
+from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.ports import PortSpec
 from exop.runtime.convert import Shared, weight
 
@@ -245,6 +245,11 @@ class Work:
         tally = current.get(self.entry.place, self.entry).tally
         if tally is not None:
             tally.give_back(items_of(self.way, self.payload))
+
+
+def way_of(payload: Any, *, whole: bool) -> Way:
+    """Which way a payload goes: control items as such, all others as single items or as *whole* batches."""
+    return "control" if isinstance(payload, CONTROL) else "push_batch" if whole else "push"
 
 
 def items_of(way: Way, payload: Any) -> int:

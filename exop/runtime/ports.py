@@ -15,7 +15,7 @@ from exop.runtime.channels.queue import Buffered
 from exop.runtime.convert import to_items
 from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.engine import EngineDriver
-from exop.runtime.entry import NOWHERE, Entry, Packet, Step, Unwind, Way, Work, items_of
+from exop.runtime.entry import NOWHERE, Entry, Packet, Step, Unwind, Way, Work, items_of, way_of
 
 #: A number that grows, and the memento at that time.
 Before: TypeAlias = tuple[int, Memento]
@@ -35,7 +35,7 @@ class BufferedOutput(OutputPort[Any]):
 
     def push(self, item: Any) -> None:
         """Keep one item until the method has returned."""
-        self._pending.append((way_of(self.spec, item), item))
+        self._pending.append((way_of(item, whole=self.spec.type.form != "item"), item))
 
     def push_batch(self, batch: Any) -> None:
         """Keep a batch until the method has returned."""
@@ -87,7 +87,7 @@ class DrivenOutput(OutputPort[Any]):
         if isinstance(item, EndOfStream):
             self.end()
         else:
-            self._drive(way_of(self.spec, item), item)
+            self._drive(way_of(item, whole=self.spec.type.form != "item"), item)
 
     def push_batch(self, batch: Any) -> None:
         """Send a batch, waiting while there is no room."""
@@ -305,10 +305,3 @@ class PulledInput(InputPort[Any]):
             if self.driver is None:
                 raise
             self.driver.unwound(unwound)
-
-
-def way_of(spec: PortSpec, payload: Any) -> Way:
-    """How a payload of a port goes on: control items as such, the rest as the port's type has it."""
-    if isinstance(payload, CONTROL):
-        return "control"
-    return "push" if spec.type.form == "item" else "push_batch"

@@ -15,17 +15,17 @@ from typing import Final
 
 from exop.errors import PlanError
 from exop.logs import logger
-from exop.model.items import CONTROL, EndOfStream
+from exop.model.items import EndOfStream
 from exop.model.lifecycle import State
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.engine import EngineDriver
-from exop.runtime.entry import Way, Work, items_of
+from exop.runtime.entry import Work, items_of, way_of
 from exop.runtime.failure import anchor
 from exop.runtime.inlets import Inlets
 from exop.runtime.pause import Pause
-from exop.runtime.ports import DrivenOutput, way_of
+from exop.runtime.ports import DrivenOutput
 from exop.shown import RAISED, described
 from exop.wiring.circuit import Join, before_key, channel_at, edge_key, port_at
 from exop.wiring.region import Region
@@ -249,7 +249,11 @@ def put_out(component: Component) -> list[Work]:
     component.tie.retire()
     outputs = {id(output): output for output in component.outputs.values() if isinstance(output, DrivenOutput)}
     found = [(outputs.get(id(port)), payload) for port, payload in component.tie.surrender()]
-    return [output.pending(_leaving(payload), payload) for output, payload in found if output is not None]
+    return [
+        output.pending(way_of(payload, whole=isinstance(payload, list) or hasattr(payload, "num_rows")), payload)
+        for output, payload in found
+        if output is not None
+    ]
 
 
 def take_over(component: Component, successor: Component, inlets: Inlets) -> None:
@@ -264,13 +268,7 @@ def take_over(component: Component, successor: Component, inlets: Inlets) -> Non
         place = next((one for one in successor.spec.inputs if one.name == port.name), None)
         if found and place is not None:
             entry = anchor(successor, place)
-            work = [Work(entry, way_of(port, payload), payload) for payload in found]
+            work = [Work(entry, way_of(payload, whole=port.type.form != "item"), payload) for payload in found]
             # Its predecessor has counted them.
             successor.metrics.tallies[place.name].returned += sum(items_of(one.way, one.payload) for one in work)
             inlets.post(work, first=True)
-
-
-def _leaving(payload: object) -> Way:
-    if isinstance(payload, CONTROL):
-        return "control"
-    return "push_batch" if isinstance(payload, list) or hasattr(payload, "num_rows") else "push"

@@ -311,7 +311,7 @@ class QueueChannel(Buffered):
         found: list[Any] = []
         while most > 0 and self.entries:
             entry = self.entries.popleft()
-            way, _ = unpacked(entry)
+            way, payload = unpacked(entry)
             if way == "control":
                 if found:
                     self.entries.appendleft(entry)
@@ -319,22 +319,20 @@ class QueueChannel(Buffered):
                     self.marks += 1
                     found.append(entry)
                 break
-            size = self._cut(entry, most) if way == "push_batch" else 1
+            size = items_of(way, payload)
+            if size > most:  # the rest stays in the queue
+                entry.payload, rest = cut(payload, 0, most), cut(payload, most, size)
+                self.entries.appendleft(Packet("push_batch", rest, entry.origin, entry.stored))
+                self._lighten(most)
+                size = most
+            elif way == "push_batch":
+                self._lighten(size - 1)
             most -= size
             self.taken += size
             found.append(entry)
         if self._pushers:
             self._let_in()
         return found
-
-    def _cut(self, packet: Packet, most: int) -> int:
-        """Leave what is beyond *most* items of a batch in the queue; returns how many are taken."""
-        batch, size = packet.payload, weight(packet.payload)
-        if size > most:
-            packet.payload, rest = cut(batch, 0, most), cut(batch, most, size)
-            self.entries.appendleft(Packet("push_batch", rest, packet.origin, packet.stored))
-        self._lighten(most if size > most else size - 1)
-        return min(size, most)
 
     def metrics(self) -> dict[str, int | float | str]:
         """Return depth and capacity, the items that have entered, and those that were dropped."""

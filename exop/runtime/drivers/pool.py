@@ -28,11 +28,9 @@ IDLE: Final = 0.2
 
 
 class Seat:
-    """One thread of the pool.
+    """One thread of the pool, with the worker that it runs `since` then.
 
     Attributes:
-        worker: The worker that it runs.
-        since: When that turn began.
         count: The items that the worker had taken when the monitor looked last.
         counts: It counts among the threads that run workers.
     """

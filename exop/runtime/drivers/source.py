@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, Literal, NoReturn
 
 from exop.logs import logger
-from exop.model.items import CONTROL, EndOfStream
+from exop.model.items import EndOfStream
 from exop.runtime.drivers.base import Driver, Halted, acting_as
-from exop.runtime.entry import NOWHERE, Entry, Step, Way, Work, in_order, items_of
+from exop.runtime.entry import NOWHERE, Entry, Step, Work, in_order, items_of, way_of
 from exop.runtime.metrics import Flow
 
 Yields = Literal["items", "mixed", "batches"]
@@ -188,7 +188,7 @@ class SourceDriver(ThreadDriver):
         (item,), self.hand = self.hand or (None,), None
         if item is None:
             return []
-        way = self._way(item)
+        way = way_of(item, whole=self._batches)
         self.rows += items_of(way, item)
         return [Work(self.entry, way, item)]
 
@@ -268,7 +268,9 @@ class SourceDriver(ThreadDriver):
 
     def _unwound_with(self, item: Any, error: BaseException) -> None:
         """Handle the error of a push: the item that the slet has yielded is still in flight."""
-        unwound = self.unwinding(error, Work(self.entry, self._way(item), item) if item is not None else None)
+        unwound = self.unwinding(
+            error, Work(self.entry, way_of(item, whole=self._batches), item) if item is not None else None
+        )
         self.hand = None
         self.unwound(unwound)
 
@@ -281,13 +283,10 @@ class SourceDriver(ThreadDriver):
         """Send an item behind those that the slet pushed to further ports before."""
         entry = self.entry.probe if probe else self.entry
         self.origin = time.perf_counter() if probe else self.origin
-        way = self._way(item)
+        way = way_of(item, whole=self._batches)
         if item is not None:
             self.rows += items_of(way, item)
         if self._unsent is not None:
             in_order([*self._unsent(), *([(entry, way, item)] if item is not None else ())])
         elif item is not None:
             getattr(entry, way)(item)
-
-    def _way(self, item: Any) -> Way:
-        return "control" if isinstance(item, CONTROL) else "push_batch" if self._batches else "push"
