@@ -141,13 +141,7 @@ class PulledInput(InputPort[Any]):
     """
 
     def __init__(
-        self,
-        spec: PortSpec,
-        name: str,
-        driver: Driver | None,
-        seen: Callable[[str, Any], None],
-        *,
-        own: bool = False,
+        self, spec: PortSpec, name: str, driver: Driver | None, seen: Callable[[str, Any], None], *, own: bool = False
     ) -> None:
         self.spec = spec
         self.name = name
