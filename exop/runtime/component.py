@@ -46,6 +46,7 @@ class Component(Living):
         left: Another component has taken its place.
         pusher: The driver that pushes into it.
         runner: The driver that runs it: its own, or the one that pushes into it.
+        buffered: The outputs by which a slet pushes that the platform drives.
         calls: For each input port, the slet bound to its state and settings.
         tried: The same behind its conversion: what a kept item is tried again with.
         to: For each output port, the entry to which it is bound.
@@ -65,7 +66,7 @@ class Component(Living):
     watch: NodeWatch | None = None
     left = over = False
     pullers: Sequence[Driver] = ()
-    _buffered: Sequence[BufferedOutput] = ()
+    buffered: Sequence[BufferedOutput] = ()
     _ended_ports: frozenset[str] = frozenset()
 
     def __init__(
@@ -105,7 +106,7 @@ class Component(Living):
                 self.outputs[port.name] = DrivenOutput(port, self.driver, self.failed, self._port_ended)
             elif buffers(spec, port):
                 self.outputs[port.name] = output = BufferedOutput(port, self.failed)
-                self._buffered = (*self._buffered, output)
+                self.buffered = (*self.buffered, output)
         self.pulled = {port.name: self._pulled_input(port) for port in spec.inputs if port.pulled}
         if spec.tie is not None and isinstance(self.driver, EngineDriver):
             self.tie = self._make_tie(self.driver, engines)
@@ -276,12 +277,12 @@ class Component(Living):
 
     def forget_outputs(self) -> None:
         """Drop what the slet has pushed for an item for which it raised."""
-        for output in self._buffered:
+        for output in self.buffered:
             output.forget()
 
     def unsent(self) -> list[Step]:
         """Return how to send what the slet has pushed by its further ports."""
-        return [step for output in self._buffered for step in output.unsent()]
+        return [step for output in self.buffered for step in output.unsent()]
 
     def flush_outputs(self) -> None:
         """Send what the slet has pushed by its further ports."""

@@ -121,8 +121,7 @@ def _is_plain(component: Component, port: PortSpec) -> bool:
     spec = component.spec
     out = next((one.type for one in spec.outputs if one.name == OUT), None)
     mixed = out is not None and (out.punctuation or out.end or out.form != "item")
-    further = not spec.own_driver and bool(component.outputs)
-    return not (mixed or further or port.type.punctuation or port.type.end or port.type.form != "item")
+    return not (mixed or component.buffered or port.type.punctuation or port.type.end or port.type.form != "item")
 
 
 def _careful(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry) -> Push:
@@ -132,7 +131,6 @@ def _careful(component: Component, port: PortSpec, call: Callable[[Any], Any], t
     out = next((one.type for one in spec.outputs if one.name == OUT), None)
     send, leave = sender(result, to, tally, batches=out is not None and out.form != "item")
     stuck, lazy = stuck_at(component, port), result == "many"
-    further = not spec.own_driver and bool(component.outputs)
 
     def send_all(payload: Any) -> None:
         try:
@@ -142,7 +140,7 @@ def _careful(component: Component, port: PortSpec, call: Callable[[Any], Any], t
             raise
         send(payload)
 
-    send_result = send_all if further else send
+    send_result = send_all if component.buffered else send
 
     def push(item: Any) -> None:
         tally.received += 1

@@ -89,10 +89,15 @@ class EngineDriver(Driver):
         super().prompt()
         with self._flags:
             if not self._prompted:
-                threading.Thread(target=self._do_given, name=f"exop {self.name} (given)", daemon=True).start()
+                threading.Thread(target=self._catch_up_apart, name=f"exop {self.name} (given)", daemon=True).start()
                 self._prompted = True
 
-    def _do_given(self) -> None:
+    def end(self) -> None:
+        """End the stream behind the push under way; later pushes are refused."""
+        super().end()
+        self.prompt()  # another thread: the turn may be taken by a push that waits
+
+    def _catch_up_apart(self) -> None:
         with suppress(Halted), self._turn, acting_as(self):
             with self._flags:
                 self._prompted = False  # before it looks: work that comes later has a thread of its own
@@ -101,15 +106,6 @@ class EngineDriver(Driver):
                 self.stand_by()
             finally:
                 self.rest()
-
-    def end(self) -> None:
-        """End the stream behind the push under way; later pushes are refused."""
-        super().end()
-        # The turn may be taken by a push that waits: the request for the end does not wait with it.
-        threading.Thread(target=self._end, name=f"exop {self.name} ends", daemon=True).start()
-
-    def _end(self) -> None:
-        with suppress(Halted), self._turn:
-            if not (self._over or self.retired):
+            if self.ending and not (self._over or self.retired):
                 self._finish()
                 self._over = True

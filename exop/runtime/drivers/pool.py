@@ -179,7 +179,7 @@ class Pool:
             if leaves:
                 return
             if worker is not None:
-                more = worker.turn(seat)
+                more = worker.turn()
             elif not seat.signal.wait(IDLE if len(self._seats) > self.size else None) and self._leaves(seat):
                 return
 
@@ -189,6 +189,7 @@ class Pool:
             self._idle.pop(seat, None)
             worker, seat.worker = seat.worker, None
             if worker is not None:
+                worker.seat = None
                 worker.scheduled = more or worker.again
                 worker.again = False
                 if worker.scheduled:
@@ -197,6 +198,7 @@ class Pool:
                 self._claim(seat)
             if self._due and seat.counts and self._running <= self.size:
                 seat.worker = worker = self._due.popleft()
+                worker.seat = seat
                 seat.since, seat.count = time.monotonic(), -1
                 if self._due:
                     self._staff()

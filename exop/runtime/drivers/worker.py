@@ -126,11 +126,10 @@ class Worker(ThreadDriver):
         """Let other workers run after the item that is under way."""
         self._yields = self.attention = True
 
-    def turn(self, seat: Seat) -> bool:
+    def turn(self) -> bool:
         """Drain for a while, in a thread of the pool; returns whether there is more to do at once."""
         if self.left:  # it was scheduled during its last turn
             return False
-        self.seat = seat
         with acting_as(self):
             try:
                 return self._take_turn()
@@ -140,8 +139,6 @@ class Worker(ThreadDriver):
                 self._note_crash(error)
                 self.left = True
                 self._quit()
-            finally:
-                self.seat = None
         return False
 
     def _take_turn(self) -> bool:
