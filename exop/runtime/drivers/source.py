@@ -165,7 +165,7 @@ class SourceDriver(ThreadDriver):
         if self.over:
             return
         if self.hand is not None:
-            self._drain_mixed(iter(self.hand))
+            self._drain(iter(self.hand))
         self.busy = False
         while not (self.retired or self.ending) and self._iterate_again():
             continue
@@ -205,7 +205,7 @@ class SourceDriver(ThreadDriver):
         try:
             iterator = iter(self._iterate())
             try:
-                (self._drain if self._plain else self._drain_mixed)(iterator)
+                self._drain(iterator)
             finally:
                 close = getattr(iterator, "close", None)
                 if close is not None:
@@ -221,8 +221,8 @@ class SourceDriver(ThreadDriver):
         return self.anew and not self.ending
 
     def _drain(self, iterator: Iterator[Any]) -> None:
-        """Push single items; a loop of its own, since it makes every item of a source faster."""
-        push, count, between = self.entry.uncounted, self.count, self._pulls
+        """Push single items by a short way; batches, control items, and those behind further ports, by `_send`."""
+        push, count, plain, between = self.entry.uncounted, self.count, self._plain, self._pulls
         for item in iterator:
             self.busy = True
             try:
@@ -230,28 +230,14 @@ class SourceDriver(ThreadDriver):
                     if not self._send_at_safe_point(item):
                         return
                     push = self.entry.uncounted
+                elif not plain:
+                    self._send(item)
                 elif item is not None:
                     self.count = count = count + 1
                     push(item)
             except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
                 self._unwound_with(item, error)
                 push = self.entry.uncounted
-            self.busy = between
-            if self.attention and self._leaves_iteration():
-                return
-
-    def _drain_mixed(self, iterator: Iterator[Any]) -> None:
-        """Push batches, control items, and what was pushed to further ports, beside items."""
-        between, send = self._pulls, self._send
-        for item in iterator:
-            self.busy = True
-            try:
-                if not self.attention:
-                    send(item)
-                elif not self._send_at_safe_point(item):
-                    return
-            except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
-                self._unwound_with(item, error)
             self.busy = between
             if self.attention and self._leaves_iteration():
                 return
