@@ -314,7 +314,8 @@ class Component(Living):
             self.forward(EndOfStream())
         finally:
             for port in self.pulled.values():
-                port.leave()
+                if port.queue is not None:
+                    port.queue.leave()
             if self.allows(Event.END):
                 self.on(Event.END)
 

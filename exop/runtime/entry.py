@@ -34,7 +34,7 @@ NOTHING: Final = object()
 
 
 class Entry:
-    """The way into a slet's port or a channel: for one item, for several, for control items.
+    """A point at which items enter a slet's port or a channel: callables for one item, several, and control items.
 
     Attributes:
         show, pass_on: The two halves of `control` where a slet sees control items.

@@ -132,12 +132,13 @@ class PulledInput(InputPort[Any]):
     Args:
         spec: The port.
         name: Its name, with the node's.
-        driver: The driver that waits here; `None` when the slet pulls inside of a method, where nobody waits.
+        driver: The driver that waits here; `None` when the slet pulls inside of a method, which does not wait.
         seen: Called with a control item, once everything before it was dealt with.
-        own: The driver is nobody else's (an engine's), and rests between two pulls.
+        own: The driver is for this port alone (an engine's), and rests between two pulls.
 
     Attributes:
         before: Makes a copy of the memento of before a pull, for an atomic slet; `None` for all others.
+        earlier: The queues that were connected before, and may hold something still.
     """
 
     def __init__(
@@ -153,7 +154,7 @@ class PulledInput(InputPort[Any]):
         self.rows = 0
         self._seen = seen
         self._own = own
-        self._earlier: list[Buffered] = []
+        self.earlier: list[Buffered] = []
         self.before: Callable[[], Before | None] | None = None
         self._last: Last = ([], 0, None)
 
@@ -188,17 +189,15 @@ class PulledInput(InputPort[Any]):
 
     def connect(self, channel: Channel, queue: Buffered | None) -> None:
         """Take from *queue* (or read the channel) from now on, behind what an earlier queue of the port's own holds."""
-        earlier = self._earlier
-        if self.queue is not None and self.queue is not self.channel:
-            earlier = [*earlier, self.queue]
-        self._earlier = [one for one in earlier if one.entries and one is not queue]
+        own = [self.queue] if self.queue is not None and self.queue is not self.channel else []
+        self.earlier = [one for one in [*self.earlier, *own] if one.entries and one is not queue]
         self.channel, self.queue = channel, queue
         if queue is not None:
             queue.worker = self.driver
 
     def capture(self) -> dict[str, Any]:
         """Return the items that were taken and not dealt with yet, as plain data; `restore` takes them back."""
-        earlier = [entry for queue in self._earlier for entry in queue.capture()["entries"]]
+        earlier = [entry for queue in self.earlier for entry in queue.capture()["entries"]]
         return {"taken": list(self.taken), "ended": self.ended, "earlier": earlier}
 
     def restore(self, held: Mapping[str, Any]) -> None:
@@ -210,17 +209,13 @@ class PulledInput(InputPort[Any]):
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Put what *replace* gives in the place of every item that was taken and not dealt with yet."""
         self.taken.extend([replace(self.taken.popleft()) for _ in range(len(self.taken))])
-        for queue in self._earlier:
+        for queue in self.earlier:
             queue.exchange(replace)
 
-    def earlier(self) -> list[Buffered]:
-        """The queues that were connected before, and may hold something still."""
-        return list(self._earlier)
-
     def put_back(self) -> tuple[list[Any], Before | None]:
-        """The slet raised: what it had taken last, and yielded nothing for, is taken again.
+        """Take the last items once more, unless the slet has yielded something for them before it raised.
 
-        Returns what that is, and the memento of before it was taken.
+        Returns those items, and the memento of before they were taken.
         """
         (items, sent, before), self._last = self._last, ([], 0, None)
         if sent != self._sent():
@@ -233,13 +228,8 @@ class PulledInput(InputPort[Any]):
 
     def succeed(self, before: PulledInput) -> None:
         """Go on where the port of a predecessor has stopped: with what it had taken, and where it took from."""
-        self.taken, self.ended, self._earlier = before.taken, before.ended, before._earlier
+        self.taken, self.ended, self.earlier = before.taken, before.ended, before.earlier
         self.channel, self.queue = before.channel, before.queue
-
-    def leave(self) -> None:
-        """Leave the queue: the slet has ended, and takes nothing more."""
-        if self.queue is not None:
-            self.queue.leave()
 
     def _pull(self, most: int, *, wait: bool) -> list[Any]:
         while True:
@@ -248,7 +238,7 @@ class PulledInput(InputPort[Any]):
                 return [self.taken.popleft() for _ in range(min(most, len(self.taken)))]
             if self.ended or self.queue is None:
                 return []
-            entries = next((one for one in self._earlier if one.entries), self.queue).take(most)
+            entries = next((one for one in self.earlier if one.entries), self.queue).take(most)
             items = self._unpack(entries)
             self.rows += sum(not isinstance(item, CONTROL) for item in items)
             if items:

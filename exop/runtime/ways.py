@@ -29,7 +29,7 @@ def way_into(component: Component, port: PortSpec) -> Entry:
 
 
 def _open_way(component: Component, port: PortSpec) -> Entry:
-    """The way in without a look at what comes."""
+    """Compile the way in without the guard of pending settings."""
     call, lazy = _converting(component, port), component.spec.results.get(port.name) == "many"
     if component.tap is not None:
         call = component.tap.around(port, call, lazy=lazy)
@@ -49,9 +49,9 @@ def _open_way(component: Component, port: PortSpec) -> Entry:
 
 
 def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry, late: Late) -> Entry:
-    """The way in for the shape of this port: fused with what follows where only single items are meant.
+    """Compile the way in for the shape of this port: fused with the slets behind it if it takes and gives single items.
 
-    Its ways are made when they are needed; so is what *late* has of it, the probe.
+    Its callables are compiled when they are first read; so is the probe, which *late* makes.
     """
     if not _is_plain(component, port):
         return _seeing(component, port, _by_shape(component, port, _careful(component, port, call, to), late))
@@ -70,7 +70,7 @@ def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: E
 
 
 def _link(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry) -> Link:
-    """The slet as a part of a chain."""
+    """Describe the slet as a part of a chain."""
     result, tally = component.spec.results[port.name], component.metrics.tallies[port.name]
     pauses = any(one.name == OUT and one.type.pauses for one in component.spec.outputs)
 
@@ -92,7 +92,7 @@ def _link(component: Component, port: PortSpec, call: Callable[[Any], Any], to: 
 
 
 def _by_shape(component: Component, port: PortSpec, push: Push, late: Late) -> Entry:
-    """The ways in by *push*, which takes one payload, an item or a batch as the port's form says, and counts 1."""
+    """Make an entry of *push*, which takes one payload, an item or a batch according to the port, and counts 1."""
     metrics, tally = component.metrics, component.metrics.tallies[port.name]
 
     def push_mark(mark: Any) -> None:
@@ -117,7 +117,7 @@ def _by_shape(component: Component, port: PortSpec, push: Push, late: Late) -> E
 
 
 def _is_plain(component: Component, port: PortSpec) -> bool:
-    """Single items in, single items out by one port: no control items, batches, or further ports to look after."""
+    """Whether the slet takes and gives single items by one port each: no control items, batches, or further ports."""
     spec = component.spec
     out = next((one.type for one in spec.outputs if one.name == OUT), None)
     mixed = out is not None and (out.punctuation or out.end or out.form != "item")
@@ -125,7 +125,7 @@ def _is_plain(component: Component, port: PortSpec) -> bool:
 
 
 def _careful(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry) -> Push:
-    """Any shape: what the slet returned is looked at piece by piece, and its further ports are flushed."""
+    """Compile a call of a slet of any shape: results are sent one by one, behind the pushes of its further ports."""
     spec, tally = component.spec, component.metrics.tallies[port.name]
     result = spec.results[port.name]
     out = next((one.type for one in spec.outputs if one.name == OUT), None)
@@ -241,7 +241,7 @@ def _probing(component: Component, timed: Entry) -> Entry:
 
 
 def _holding(component: Component, port: PortSpec) -> Entry:
-    """The way into a suspended component: whoever comes goes back to its safe point, and waits there."""
+    """Compile the way into a suspended component: drivers go back to their safe points, and wait there."""
     stand_in = anchor(component, port)
 
     def held(way: Way) -> Push:
@@ -250,7 +250,7 @@ def _holding(component: Component, port: PortSpec) -> Entry:
                 getattr(way_into(component, port), way)(payload)
                 return
             driver = current_driver()
-            if driver is None:  # pushed by hand: nobody can wait here
+            if driver is None:  # pushed by hand: there is no safe point to wait at
                 problem = f"it is {component.status}; resume it first"
                 raise ComponentFailed(
                     node=component.node.name, phase=f"taking an item at {port.name!r}", problem=problem

@@ -228,7 +228,7 @@ def balances(deployment: Deployment) -> Iterator[tuple[tuple[str, ...], int]]:
             place = f"{node.name}.{port}"
             pulled = deployment.components[node.name].pulled.get(port)
             queues = [deployment.channels[name], inserted.get(before_key(name)), inserted.get(f"{name} -> {place}")]
-            queues += pulled.earlier() if pulled is not None else []
+            queues += pulled.earlier if pulled is not None else []
             held = sum(waiting(queue) for queue in queues if isinstance(queue, QueueChannel))
             flying = sum(
                 items_of(work.way, work.payload)

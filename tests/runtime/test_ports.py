@@ -390,10 +390,10 @@ def test_a_queue_of_before_is_kept_while_it_holds_something_and_is_not_connected
     channel, old, new = DirectChannel("c"), QueueChannel("old"), QueueChannel("new")
     port.connect(channel, old)
     port.connect(channel, new)
-    assert port.earlier() == []
+    assert port.earlier == []
     port.connect(channel, old)
     old.put_first([("item", 1)])
     port.connect(channel, new)
-    assert port.earlier() == [old]
+    assert port.earlier == [old]
     port.connect(channel, old)
-    assert (port.queue, port.earlier()) == (old, [])
+    assert (port.queue, port.earlier) == (old, [])

@@ -175,7 +175,7 @@ class Driver:
         self._request("halting")
 
     def retire(self) -> None:
-        """Ask the driver to leave: a successor sends what it has not sent (`surrender`), and the end."""
+        """Ask the driver to leave: a successor sends its unsent output (`surrender`), and the end."""
         self._request("retired")
 
     def surrender(self) -> list[Work]:
@@ -303,7 +303,7 @@ class Driver:
                 self.unwound(error)
 
     def unwound(self, error: BaseException, in_hand: Work | None = None) -> None:
-        """Finish what was left when the driver unwound, as soon as that is possible; it may unwind again.
+        """Make the calls that the driver had still to make when it unwound, as soon as possible; it may unwind again.
 
         Until then the driver counts as parked: the work waits in inlets, which a change may give to other drivers.
         """

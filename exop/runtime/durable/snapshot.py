@@ -91,7 +91,7 @@ def capture(
             if call is not None:
                 call.component = owner(channel) or call.component
             held["channel", name] = dict(channel.capture())
-    captured_with_ports = {id(one) for c in components.values() for p in c.pulled.values() for one in p.earlier()}
+    captured_with_ports = {id(one) for c in components.values() for p in c.pulled.values() for one in p.earlier}
     for place, queue in deployment.inserted.items():
         if id(queue) not in captured_with_ports:
             held["queue", place] = dict(queue.capture())
