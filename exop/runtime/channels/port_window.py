@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from typing import Any
 
 from exop.model.items import Window
@@ -95,7 +96,7 @@ class PortWindow:
         return self.late + (self.before.all_late() if self.before is not None else 0)
 
     def succeeded(self, new: PortWindow, *, close: bool) -> PortWindow:
-        """Put windows of other sizes behind these, of which only `until` and `left` change."""
+        """Return windows of other sizes that succeed these, which stay as they are."""
         if self.time is not None and self.sizes["time"] == new.sizes["time"]:
             new.now = self.now
         if close:
@@ -104,12 +105,12 @@ class PortWindow:
             new.late, new.begin, new.skip = self.late, self.begin, self.skip
             new.before, new.closed = self.before, self.closed
         else:
-            new.before = self
+            new.before = before = copy(self)
             if self.time is None:
                 new.skip = self._ahead
-                self.left = new.skip - int(self.slide) + int(self.size)
+                before.left = new.skip - int(self.slide) + int(self.size)
             else:  # where the next window begins
-                new.begin = self.until = None if self.now is None else (self.now // self.slide + 1) * self.slide
+                new.begin = before.until = None if self.now is None else (self.now // self.slide + 1) * self.slide
         return new
 
     def capture(self) -> dict[str, Any]:

@@ -86,7 +86,6 @@ class WindowChannel(Channel):
         """Let the open windows of changed ports run to their end, or close them: they leave with the next item."""
         fresh = WindowChannel(self.name, **settings)
         before, kept = (self._sizes, self._per_port), dict(self._windows)
-        marks = [(windows, windows.until, windows.left) for windows in kept.values()]
         self._sizes, self._per_port = fresh._sizes, fresh._per_port
         for port, windows in kept.items():
             new = self._window(port)
@@ -96,8 +95,6 @@ class WindowChannel(Channel):
         def undo() -> None:
             self._sizes, self._per_port = before
             self._windows.update(kept)
-            for windows, until, left in marks:
-                windows.until, windows.left = until, left
 
         return undo
 
