@@ -32,19 +32,17 @@ class LatchChannel(KeepingChannel):
 
     A port that connects later receives the content first (`replay=True`); a pull reads it.
     Extended interface: `get(key)`, `items()`.
-
-    Attributes:
-        overwritten: Items that another one with the same key has replaced.
     """
 
     kind: ClassVar[str] = "latch"
     pull_mode: ClassVar[PullMode] = "read"
+    _unit: ClassVar[str] = "keys"
 
     def __init__(self, name: str, *, key: str | list[str] | None = None, replay: bool = True) -> None:
         super().__init__(name)
         self._key = key_reader(key)
         self._replay = replay
-        self.overwritten = 0
+        self._gone = {"overwritten": 0}
         self._kept: dict[Any, Any] = {}
         self._lock = threading.RLock()
 
@@ -66,18 +64,18 @@ class LatchChannel(KeepingChannel):
         return self.items()
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Return the number of keys kept, items taken, and items overwritten."""
-        keys = len(self._kept)
-        return {"keys": keys, "taken": keys + self.overwritten, "overwritten": self.overwritten}
+        """Return the number of keys (rows) kept and items taken, and of items that are gone, by reason."""
+        kept = len(self._kept)
+        return {self._unit: kept, "taken": kept + sum(self._gone.values()), **self._gone}
 
     def capture(self) -> Mapping[str, Any]:
         """Return the items and counts."""
-        return {"items": self.items(), "overwritten": self.overwritten}
+        return {"items": self.items(), **self._gone}
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Store the items again."""
+        """Keep the items again."""
         self._keep(held["items"])
-        self.overwritten = held.get("overwritten", 0)
+        self._gone = {name: held.get(name, 0) for name in self._gone}
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Apply *replace* to every item."""
@@ -92,7 +90,7 @@ class LatchChannel(KeepingChannel):
         with self._lock:
             before = len(self._kept)
             self._kept |= keyed
-            self.overwritten += len(items) - (len(self._kept) - before)
+            self._gone["overwritten"] += len(items) - (len(self._kept) - before)
 
 
 class TableChannel(LatchChannel):
@@ -100,12 +98,10 @@ class TableChannel(LatchChannel):
 
     `index` names further fields with an index of their own. Extended interface: `get(key)`, `find(field=value)`,
     `scan(where)`, `delete(key)`, `len()`.
-
-    Attributes:
-        deleted: Rows that were deleted.
     """
 
     kind: ClassVar[str] = "table"
+    _unit: ClassVar[str] = "rows"
 
     def __init__(self, name: str, *, key: str | list[str], index: list[str] | None = None) -> None:
         if not key:
@@ -113,7 +109,7 @@ class TableChannel(LatchChannel):
         super().__init__(name, key=key, replay=False)
         self._readers = {field: key_reader(field) for field in index or ()}
         self._index: dict[str, dict[Any, dict[Any, None]]] = {field: {} for field in self._readers}
-        self.deleted = 0
+        self._gone["deleted"] = 0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -140,22 +136,8 @@ class TableChannel(LatchChannel):
             if row is None:
                 return False
             self._unindex(key, row)
-            self.deleted += 1
+            self._gone["deleted"] += 1
             return True
-
-    def metrics(self) -> dict[str, int | float | str]:
-        """Return the number of rows kept, items taken, rows overwritten and rows deleted."""
-        rows, gone = len(self._kept), {"overwritten": self.overwritten, "deleted": self.deleted}
-        return {"rows": rows, "taken": rows + sum(gone.values()), **gone}
-
-    def capture(self) -> Mapping[str, Any]:
-        """Return the rows and counts."""
-        return {**super().capture(), "deleted": self.deleted}
-
-    def restore(self, held: Mapping[str, Any]) -> None:
-        """Store the rows again."""
-        super().restore(held)
-        self.deleted = held.get("deleted", 0)
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Apply *replace* to every row."""
@@ -177,7 +159,7 @@ class TableChannel(LatchChannel):
                 before = self._kept.get(key)
                 if before is not None:
                     self._unindex(key, before)
-                    self.overwritten += 1
+                    self._gone["overwritten"] += 1
                 self._kept[key] = item
                 for field, value in fields:
                     self._index[field].setdefault(value, {})[key] = None
