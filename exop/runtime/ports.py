@@ -130,8 +130,7 @@ class PulledInput(InputPort[Any]):
     """An input that its slet pulls: takes from a queue, or reads what the channel keeps.
 
     Args:
-        spec: The port.
-        name: Its name, with the node's.
+        name: The name of the port, with that of its node.
         driver: The driver that waits here; `None` when the slet pulls inside of a method, which does not wait.
         seen: Called with a control item, once everything before it was dealt with.
         own: The driver is for this port alone (an engine's), and rests between two pulls.

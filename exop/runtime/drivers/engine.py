@@ -23,7 +23,6 @@ class EngineDriver(Driver):
     It begins closed: a push of an engine that is still opening waits until everything is open.
 
     Args:
-        name: Names it in messages.
         finish: Ends the stream of every output that the slet has not ended itself.
 
     Attributes:

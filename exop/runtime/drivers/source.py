@@ -120,7 +120,6 @@ class SourceDriver(ThreadDriver):
     yields.
 
     Args:
-        name: Names the thread.
         iterate: Makes the iterator; called again when a broken source is resumed (its memento holds the position).
         broken: Decides what happens when the iterator raises.
         finish: Sends the end of the stream.

@@ -38,8 +38,7 @@ class Worker(ThreadDriver):
     A worker that is idle, closed, waits for room, or waits for a suspended slet has no thread.
 
     Attributes:
-        scheduled: It waits for its turn, or is in one; the pool's.
-        again: It is to have another turn behind this one; the pool's.
+        scheduled, again: It waits for its turn or is in one, and is to have another turn behind it: set by the pool.
         seat: The thread that runs it.
     """
 
