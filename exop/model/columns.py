@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 import struct
 import sys
+from datetime import date
 from typing import Any, Final
 
 from exop.errors import NotStorable
+from exop.model.types.description import Type
 
+#: The Arrow types of values that have the same one whatever their values are.
+_SCALARS: Final = {int: "int64", float: "float64", bool: "bool_", str: "string", bytes: "binary", date: "date32"}
 _TYPE: Final = re.compile(r"[<>=|][?bBhHiIlLqQefdgFDGiufcmMSUV]\d{0,9}(\[[0-9a-zA-Zµμ/]{1,20}\])?")
 
 
@@ -61,6 +65,33 @@ def read_table(data: bytes, *, foreign: bool) -> Any:
     with pa.ipc.open_stream(data) as stream:
         found = stream.read_all()
     return _checked(found, data) if foreign else found
+
+
+def declared(batch: Any, described: Type) -> Any:
+    """Give columns whose values do not tell their type (all are `None`) the one that the class of the rows declares."""
+    import pyarrow as pa
+
+    for place, column in enumerate(batch.schema):
+        wanted = _arrow_type(pa, described.fields[column.name].type) if column.name in described.fields else None
+        if wanted is not None and _is_narrower(pa, column.type, wanted):
+            batch = batch.set_column(place, column.name, batch.column(place).cast(wanted, safe=False))
+    return batch
+
+
+def _arrow_type(arrow: Any, described: Type) -> Any:
+    """The type of a column; `None` where it depends on the values."""
+    sole = described.sole
+    if sole.kind == "scalar" and sole.cls in _SCALARS:
+        return getattr(arrow, _SCALARS[sole.cls])()
+    inner = _arrow_type(arrow, sole.element) if sole.cls in (list, tuple) else None
+    return None if inner is None else arrow.list_(inner)
+
+
+def _is_narrower(arrow: Any, found: Any, wanted: Any) -> bool:
+    kinds = arrow.types
+    if kinds.is_list(found) and kinds.is_list(wanted):
+        return _is_narrower(arrow, found.value_type, wanted.value_type)
+    return bool(kinds.is_null(found) or (kinds.is_integer(found) and kinds.is_floating(wanted)))
 
 
 def _check_plain(arrow: Any, data: bytes) -> None:

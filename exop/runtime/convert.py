@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from exop.errors import WiringError
+from exop.model.columns import declared
 from exop.model.ports import PortType
 from exop.model.types.description import type_of
 
@@ -96,20 +96,18 @@ def _batch(items: list[Any], port: PortType) -> Any:
     import pyarrow as pa
 
     try:
-        return pa.RecordBatch.from_pylist([as_row(item) for item in items], schema=port.schema)
+        found = pa.RecordBatch.from_pylist([as_row(item) for item in items], schema=port.schema)
     except (pa.ArrowException, TypeError) as problem:
         raise WiringError(f"the items do not fit the columns of the port: {problem}") from problem
+    classes = {type(item) for item in items}
+    return declared(found, type_of(classes.pop())) if port.schema is None and len(classes) == 1 else found
 
 
 def as_row(item: Any) -> dict[str, Any]:
     """Return an item as a dictionary of its fields; `TypeError` if it has none."""
     if isinstance(item, dict):
         return item
-    if hasattr(item, "_asdict"):
-        return dict(item._asdict())
-    names: Iterable[str] | None = getattr(item, "__struct_fields__", None)
-    if dataclasses.is_dataclass(item):
-        names = [entry.name for entry in dataclasses.fields(item)]
-    if names is None:
+    fields = type_of(type(item)).fields
+    if not fields:
         raise TypeError(f"{type(item).__name__} has no fields")
-    return {name: getattr(item, name) for name in names}
+    return {name: getattr(item, name) for name in fields}

@@ -1,7 +1,7 @@
 """Rows and columns: converted only where two ports differ, and once for all who want the same."""
 
 import gc
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -73,6 +73,24 @@ def test_columns_without_a_field_are_left_out():
 def test_rows_become_columns(rows):
     """Whatever has fields can stand in columns."""
     assert to_columns(rows, PortType(pa.RecordBatch, "columns")).to_pylist() == [{"x": 1, "y": 2}]
+
+
+@dataclass
+class Reading:
+    """A row with fields that may be empty."""
+
+    at: int
+    name: str | None = None
+    values: list[float] = field(default_factory=list)
+
+
+def test_columns_have_the_types_that_a_class_declares():
+    """Also where all values of a batch are `None`; values of other types than declared are taken as they are."""
+    schema = pa.schema({"at": pa.int64(), "name": pa.string(), "values": pa.list_(pa.float64())})
+    port = PortType(pa.RecordBatch, "columns")
+    assert to_columns([Reading(1)], port).schema == schema
+    assert to_columns([Reading(1, "a", [1])], port).schema == schema
+    assert to_columns([Reading(1.5)], port).column("at").to_pylist() == [1.5]
 
 
 def test_a_declared_schema_is_kept():

@@ -68,7 +68,6 @@ class Field:
         required: It has no default.
         given: The constructor takes it.
         written: The annotation as it stands in the source.
-        default: The default; a class instance that is made anew each time has none here.
     """
 
     name: str
@@ -76,7 +75,6 @@ class Field:
     required: bool = True
     given: bool = True
     written: str = ""
-    default: Any = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

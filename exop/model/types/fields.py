@@ -24,8 +24,7 @@ def _fields(kind: Any) -> Iterator[Field]:
     if dataclasses.is_dataclass(kind):
         for one in dataclasses.fields(kind):
             required = one.default is absent and one.default_factory is absent
-            default = None if one.default is absent else one.default
-            yield Field(one.name, type_of(hints(one.name)), required, one.init, _written(one.type), default)
+            yield Field(one.name, type_of(hints(one.name)), required, one.init, _written(one.type))
         return
     if typing.is_typeddict(kind):
         names = tuple(kind.__annotations__)
@@ -41,7 +40,7 @@ def _fields(kind: Any) -> Iterator[Field]:
         names, defaults = kind._fields, kind._field_defaults
     for name in names:
         wanted = type_of(hints(name))
-        yield Field(name, wanted, name not in defaults, written=wanted.name, default=defaults.get(name))
+        yield Field(name, wanted, name not in defaults, written=wanted.name)
 
 
 def _hints(kind: Any) -> Callable[[str], Any]:
@@ -73,7 +72,7 @@ def _written(annotation: Any) -> str:
     return annotation if isinstance(annotation, str) else annotation.__qualname__ if plain else str(annotation)
 
 
-#: The types of Arrow by the begin of their name, longest first.
+#: The types of Arrow by the beginning of their name.
 _ARROW: Final[dict[str, type]] = {
     **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), int),
     **dict.fromkeys(("halffloat", "float", "double"), float),
