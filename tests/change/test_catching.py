@@ -168,7 +168,6 @@ HELD, RELEASED = threading.Event(), threading.Event()
 
 def test_a_successor_that_hangs_while_it_catches_up_does_not_slow_the_stream(platform, seen, monkeypatch):
     """The old slet waits for room for a moment only: once no item is done, the stream runs at its own pace."""
-    monkeypatch.setattr("exop.wiring.shadow.follower.PATIENCE", 0.05)
     monkeypatch.setattr("exop.wiring.shadow.follower.LEAVING", 0.05)
     HELD.clear()
     RELEASED.clear()

@@ -101,7 +101,8 @@ def run(platform: Platform, *names: str) -> list[Any]:
 
 def plans(platform: Platform, *names: str) -> list[Any]:
     """Replace the check in each of them."""
-    return [platform.plan(platform.mesh(name).replace("check", other)) for name in names]
+    found = [platform.plan(platform.mesh(name).replace("check", other)) for name in names]
+    return [plan.bounded(pause=PATIENCE) for plan in found]  # how long an upgrade takes does not matter here
 
 
 def test_all_of_them():
