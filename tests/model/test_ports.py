@@ -121,7 +121,7 @@ MISFIT = [
     (
         Annotated[pa.RecordBatch, SMALL],
         DECLARED,
-        "the columns differ: no column 'speed' leaves, and double is expected there",
+        "the columns differ: no column 'speed' leaves, and double is expected there (known: vid)",
     ),
     (
         DECLARED,
@@ -131,11 +131,15 @@ MISFIT = [
     (int, DECLARED, "items of type int have no columns"),
     (pa.RecordBatch, Report | int, "items of type Report | int have no columns"),
     (list[int], pa.RecordBatch, "items of type list[int] have no columns"),
-    (Report, DECLARED, "no column 'speed' leaves, and double is expected there"),
+    (Report, DECLARED, "no column 'speed' leaves, and double is expected there (known: vid)"),
     (Wrong, DECLARED, "the column 'speed' leaves as str, double is expected"),
     (DECLARED, Wrong, "the field 'speed' leaves as double, str is expected"),
-    (DECLARED, Point, "no field 'x' leaves, and int is expected there"),
-    (Annotated[pa.RecordBatch, SMALL], Full, "no field 'speed' leaves, and float | None is expected there"),
+    (DECLARED, Point, "no field 'x' leaves, and int is expected there (known: speed, vid)"),
+    (
+        Annotated[pa.RecordBatch, SMALL],
+        Full,
+        "no field 'speed' leaves, and float | None is expected there (known: vid)",
+    ),
     (Row, TypedDict("Rows", {"x": str}), "the field 'x' leaves as int, str is expected"),
     (NESTED, TypedDict("Nested", {"at": Row}), "the field 'at.x' leaves as string, int is expected"),
 ]

@@ -6,19 +6,17 @@ A platform that lacks a class reads its description all the same: it can show th
 from __future__ import annotations
 
 import hashlib
-import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, NotRequired, TypedDict
 
 from exop.errors import StoredStateError
+from exop.model.types.convert import convert
 from exop.model.types.description import CONCRETE, SCALARS, Field, Kind, Type, built, type_of
 from exop.model.types.fitting import unfit
 
-#: Types of which a description may consist, and letters of a name in it.
+#: Types of which a description may consist.
 MOST: Final = 1000
-_LONGEST: Final = 500
-_KINDS: Final = frozenset(typing.get_args(Kind))
 #: Kinds that are another name for what they consist of: they must come to an end.
 _NAMES: Final = ("new", "union", "variable")
 _KNOWN: Final[dict[str, Any]] = {type_of(one).identity: one for one in (*SCALARS, *CONCRETE)}
@@ -32,9 +30,9 @@ def as_data(described: Type) -> list[dict[str, Any]]:
 
 
 def _plain(one: Type, place: Mapping[int, int]) -> dict[str, Any]:
-    data: dict[str, Any] = {"kind": one.kind, "name": one.name[:_LONGEST]}
+    data: dict[str, Any] = {"kind": one.kind, "name": one.name}
     if one.identity:
-        data["class"] = one.identity
+        data["identity"] = one.identity
     if one.arguments:
         data["arguments"] = [place[id(argument)] for argument in one.arguments]
     if one.texts:
@@ -45,54 +43,53 @@ def _plain(one: Type, place: Mapping[int, int]) -> dict[str, Any]:
     return data
 
 
+class _Node(TypedDict):
+    """One type as plain data; it refers to others by their positions."""
+
+    kind: Kind
+    name: str
+    identity: NotRequired[str]
+    arguments: NotRequired[list[int]]
+    choices: NotRequired[list[str]]
+    fields: NotRequired[list[tuple[str, int, bool, str]]]
+
+
 def from_data(data: Any) -> Type:
     """Read a description; its classes are those of this platform only where Python or ExoP define them.
 
     Raises:
         StoredStateError: it is none, or larger than any that is written.
     """
-    if not isinstance(data, Sequence) or isinstance(data, (str, bytes)) or not 0 < len(data) <= MOST:
+    if not isinstance(data, (list, tuple)) or not 0 < len(data) <= MOST:
         _refuse(f"it is no list of 1 to {MOST} types")
-    found = [_read(one) for one in data]
-    for one, given in zip(found, data, strict=True):
-        vars(one)["arguments"] = tuple(_at(found, place) for place in _list(given, "arguments"))
-        fields = [_field(found, field) for field in _list(given, "fields")]
-        vars(one)["fields"] = {field.name: field for field in fields}
+    try:
+        nodes: list[_Node] = convert(data, list[_Node])
+    except ValueError as problem:
+        _refuse(str(problem)[:300])
+    found = [_read(node) for node in nodes]
+    try:
+        for one, node in zip(found, nodes, strict=True):
+            vars(one)["arguments"] = tuple(found[_place(place)] for place in node.get("arguments", ()))
+            vars(one)["fields"] = {
+                name: Field(name, found[_place(place)], required, written=written)
+                for name, place, required, written in node.get("fields", ())
+            }
+    except IndexError:
+        _refuse("it refers to a type that it does not have")
     _check_names(found)
     return found[0]
 
 
-def _read(given: Any) -> Type:
-    if not isinstance(given, Mapping) or given.get("kind") not in _KINDS:
-        _refuse("a type in it has no kind that is known here")
-    identity = _text(given.get("class", ""))
-    choices = tuple(map(_text, _list(given, "choices")))
-    return built(given["kind"], _text(given.get("name")), _KNOWN.get(identity), identity=identity, choices=choices)
+def _read(node: _Node) -> Type:
+    identity = node.get("identity", "")
+    choices = tuple(node.get("choices", ()))
+    return built(node["kind"], node["name"], _KNOWN.get(identity), identity=identity, choices=choices)
 
 
-def _field(found: Sequence[Type], given: Any) -> Field:
-    if not isinstance(given, Sequence) or len(given) != 4 or not isinstance(given[2], bool):
-        _refuse("a field in it has no name and type")
-    return Field(_text(given[0]), _at(found, given[1]), given[2], written=_text(given[3]))
-
-
-def _list(given: Mapping[str, Any], key: str) -> Sequence[Any]:
-    found = given.get(key, ())
-    if not isinstance(found, (list, tuple)) or len(found) > MOST:
-        _refuse(f"its {key} are no list of at most {MOST}")
-    return found
-
-
-def _at(found: Sequence[Type], place: Any) -> Type:
-    if type(place) is not int or not 0 <= place < len(found):
-        _refuse("it refers to a type that it does not have")
-    return found[place]
-
-
-def _text(given: Any) -> str:
-    if not isinstance(given, str) or len(given) > _LONGEST:
-        _refuse(f"a name in it is no text of at most {_LONGEST} letters")
-    return given
+def _place(place: int) -> int:
+    if place < 0:
+        raise IndexError
+    return place
 
 
 def _check_names(found: Sequence[Type]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from exop.errors import suggest
 from exop.model.types.description import Field, Type, type_of
 from exop.model.versions import same_class, unversioned
 from exop.shown import shown
@@ -17,16 +18,22 @@ from exop.shown import shown
 
 @dataclass(frozen=True)
 class Misfit:
-    """The place at which one type does not fit another, and both types there; `None`: there is no such field."""
+    """The place at which one type does not fit another, and both types there; `None`: there is no such field.
+
+    Attributes:
+        known: The fields that there are, where one is missing.
+    """
 
     source: Type | None
     target: Type | None
     path: str = ""
     what: str = "field"
+    known: Iterable[str] = ()
 
     def __str__(self) -> str:
         if self.source is None:
-            return f"no {self.what} {self.path!r} leaves, and {self.target} is expected there"
+            hint = suggest(self.path.rpartition(".")[2], self.known, "field")
+            return f"no {self.what} {self.path!r} leaves, and {self.target} is expected there ({hint})"
         if self.target is None:
             return f"the {self.what} {self.path!r} ({self.source}) leaves, and is not expected"
         where = f"the {self.what} {self.path!r} leaves as {self.source}" if self.path else f"{self.source} leaves"
@@ -110,7 +117,7 @@ class _Comparison:
             place = f"{path}.{name}".lstrip(".")
             if name not in source.fields:
                 if wanted.required or not target.is_row:
-                    return Misfit(None, wanted.type, place)
+                    return Misfit(None, wanted.type, place, known=source.fields)
             elif (found := self.unfit(source.fields[name].type, wanted.type, place)) is not None:
                 return found
         return None
@@ -147,17 +154,18 @@ def columns_unfit(source: Type, target: Type) -> Misfit | None:
     for member in rows.members:
         if member.kind != "record" or not columns.fields:
             continue
-        for name, wanted in target.fields.items() if rows is source else member.fields.items():
-            found = _column_unfit((source if rows is target else member).fields.get(name), wanted, rows is target)
+        given, expected = (member, columns) if rows is source else (columns, member)
+        for wanted in expected.fields.values():
+            found = _column_unfit(given.fields, wanted, rows is target)
             if found is not None:
                 return found
     return None
 
 
-def _column_unfit(given: Field | None, wanted: Field, is_row: bool) -> Misfit | None:
-    what = "field" if is_row else "column"
+def _column_unfit(fields: Mapping[str, Field], wanted: Field, is_row: bool) -> Misfit | None:
+    what, given = "field" if is_row else "column", fields.get(wanted.name)
     if given is None:
-        return Misfit(None, wanted.type, wanted.name, what) if wanted.required or not is_row else None
+        return Misfit(None, wanted.type, wanted.name, what, fields) if wanted.required or not is_row else None
     # A column that may be null takes `None`; from one, a field takes what comes: most are never null.
     source = given.type.sole if not is_row and not wanted.required and given.type.sole.kind != "any" else given.type
     found = unfit(source, wanted.type, wanted.name)
@@ -170,7 +178,7 @@ def _schemas_unfit(source: Type, target: Type) -> Misfit | None:
         return None
     for name, one in wanted.items():
         if name not in given or given[name].written != one.written:
-            return Misfit(given[name].type if name in given else None, one.type, name, "column")
+            return Misfit(given[name].type if name in given else None, one.type, name, "column", given)
     extra = next((name for name in given if name not in wanted), None)
     if extra is not None:
         return Misfit(given[extra].type, None, extra, "column")

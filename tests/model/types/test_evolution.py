@@ -330,7 +330,7 @@ JUNK = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 5) | st.sampled_from(["new", "record", "union", "list", "x", "y"]),
     lambda inner: (
         st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from(["kind", "name", "class", "arguments", "fields", "choices"]), inner)
+        | st.dictionaries(st.sampled_from(["kind", "name", "identity", "arguments", "fields", "choices"]), inner)
     ),
     max_leaves=20,
 )
@@ -338,7 +338,7 @@ NODE = st.fixed_dictionaries(
     {"kind": st.sampled_from(["new", "union", "record", "list", "tuple", "table", "scalar", "enum", "variable"])},
     optional={
         "name": st.text(max_size=3),
-        "class": st.sampled_from(["builtins:int", "builtins:list", "a:B"]),
+        "identity": st.sampled_from(["builtins:int", "builtins:list", "a:B"]),
         "arguments": st.lists(st.integers(0, 4), max_size=3),
         "choices": st.lists(st.text(max_size=2), max_size=2),
         "fields": st.lists(
