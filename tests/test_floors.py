@@ -89,6 +89,19 @@ def test_outside_libraries_stay_where_they_belong():
     assert not astray, "\n".join(astray)
 
 
+def test_types_are_read_in_one_place():
+    """Only the descriptions of types, and the reader of signatures, look into annotations: all else derives."""
+    walkers = {"get_origin", "get_args", "get_type_hints"}
+    readers = ("model/types/", "model/annotations.py")
+    astray = [
+        name_of(path)
+        for path in MODULES
+        if name_of(path).startswith("model/") and not name_of(path).startswith(readers)
+        if walkers & {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(tree_of(path))}
+    ]
+    assert not astray
+
+
 def imported(tree: ast.Module) -> Iterator[str]:
     """The top-level names of all that a module imports, wherever it does."""
     for node in ast.walk(tree):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exop.errors import NoSuchItem, NotStorable, StoredStateError
+from exop.model.types.description import type_of
 from exop.model.types.fitting import misfit
 from exop.runtime.entry import Unwind
 from exop.shown import described, shown, traceback_of
@@ -115,8 +115,8 @@ class FailedItem:
             raise refused(problem=damage.problem, cure=damage.cure) from None
         except (KeyError, TypeError) as damage:
             raise refused(problem=f"its parts do not fit ({damage})", cure=cure) from None
-        for name, wanted in typing.get_type_hints(FailedItem).items():
-            if (where := misfit(getattr(failed, name), wanted, name)) is not None:
+        for name, one in type_of(FailedItem).fields.items():
+            if (where := misfit(getattr(failed, name), one.type, name)) is not None:
                 raise refused(problem=where, cure=cure)
         return failed
 
