@@ -273,9 +273,10 @@ def leave(follower: Follower, deployment: Deployment, manager: ComponentManager,
 
     stays = deployment.components.get(leader.node.name) is leader
     if stays and not deployment.finished.is_set() and follower.tap.tied:
+        engines = [leader] if leader.spec.own_driver else []
         # Where a driver does not park now, the tap goes when the wiring is bound the next time.
         with suppress(PlanError), deployment.changing:
-            wiring.settle(deployment, follower.tap.untie, nodes=[leader.node.name])
+            wiring.settle(deployment, follower.tap.untie, engines, nodes=[leader.node.name])
         follower.tap.untie()
     try:
         if deployment.components.get(component.node.name) is not component:

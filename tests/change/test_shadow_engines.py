@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 from exop import Application, EndOfStream, OutputPort, Punctuation, Shadow, Slet, input_port, slet
-from exop.errors import ChannelClosed, ShadowFailed
+from exop.errors import ChannelClosed, PlanError, ShadowFailed
 from exop.runtime.drivers.base import Halted
+from exop.wiring.controller import WiringController
 from tests.change.tools import Position, Tap, chain, end, grows, in_thread, whole
-from tests.rig import eventually
+from tests.rig import PATIENCE, eventually
 
 SCHEMA = pa.schema({"n": pa.int64(), "even": pa.bool_()})
 
@@ -222,6 +223,41 @@ def test_an_engine_that_breaks_on_trial(platform):
     with pytest.raises(ShadowFailed, match="out of memory"):
         platform.plan(platform.mesh("app").replace("b", Breaking)).apply(shadow=Shadow(items=10_000, seconds=20))
     grows(seen)
+    end(platform, "app")
+    whole(seen)
+
+
+def test_an_engine_that_pushes_while_it_is_handed_an_item_is_untied_at_once(platform, monkeypatch):
+    """Its upstream driver waits in the push while the trial ends: the engine puts out what it has before."""
+    errors: list[PlanError] = []
+    settle = WiringController.settle
+
+    def settling(*args: Any, **how: Any) -> None:
+        try:
+            settle(*args, **how, timeout=PATIENCE)
+        except PlanError as error:
+            errors.append(error)
+            raise
+
+    class Direct(Slet, own_driver=True):
+        out: OutputPort[pa.RecordBatch]
+
+        @input_port
+        def x(self, x: pa.RecordBatch | EndOfStream) -> None:
+            """Push it at once, in the thread that hands it over."""
+            if isinstance(x, EndOfStream):
+                self.out.end()
+            else:
+                self.out.push_batch(x)
+
+    seen: list[int] = []
+    platform.apply(chain("app", rows, Direct, writing(seen, [])).build())
+    monkeypatch.setattr(WiringController, "settle", settling)
+    for _ in range(10):
+        with pytest.raises(ShadowFailed):
+            platform.plan(platform.mesh("app").replace("b", native_wrong)).apply(shadow=Shadow(items=50, seconds=20))
+        grows(seen)
+    assert not errors
     end(platform, "app")
     whole(seen)
 
