@@ -83,11 +83,16 @@ def _application_text(facts: Mapping[str, Any]) -> list[str]:
         for name, one in facts["nodes"].items()
     ]
     channels = [
-        [name, one["kind"], pairs({key: value for key, value in one.items() if isinstance(value, (int, float))})]
+        [
+            name,
+            one["kind"],
+            one.get("schema", {}).get("type", ""),
+            pairs({key: value for key, value in one.items() if isinstance(value, (int, float))}),
+        ]
         for name, one in facts["channels"].items()
     ]
     parts = [title, columns(("node", "role", "state", "slet", "in", ""), nodes, "  ")]
-    parts.append(columns(("channel", "kind", ""), channels, "  "))
+    parts.append(columns(("channel", "kind", "type", ""), channels, "  "))
     if facts["inserted"]:
         queues = [[place, one["reason"]] for place, one in facts["inserted"].items()]
         parts.append(columns(("inserted queue", "because"), queues, "  "))

@@ -207,12 +207,12 @@ def type_of(annotation: Any) -> Type:
     """Describe the type that an annotation declares."""
     if type(annotation) is Type:
         return annotation
-    if type(annotation) is type:
-        return _of_class(annotation)
     try:
+        if issubclass(type(annotation), type):
+            return _of_class(annotation)
         # Unions are equal in any order of their members, and the order counts where a value is converted.
         return _of_form(annotation, repr(annotation))
-    except TypeError:  # a note on it cannot be hashed
+    except TypeError:  # it cannot be hashed, or a note on it
         return _described(annotation)
 
 

@@ -159,6 +159,19 @@ def test_the_one_type_of_a_value() -> None:
     assert (type_of(int | None).takes_none, type_of(Any).takes_none, type_of(int).takes_none) == (True, True, False)
 
 
+def test_a_class_whose_metaclass_does_what_it_likes() -> None:
+    """Nothing of it is called that may raise."""
+
+    class Meta(type):
+        def __repr__(cls) -> str:
+            raise ValueError(cls.__name__)
+
+    class Odd(metaclass=Meta):
+        pass
+
+    assert (type_of(Odd).kind, str(type_of(Odd))) == ("class", Odd.__qualname__)
+
+
 def test_columns() -> None:
     """The columns of a declared schema are fields, those that may be null without being required."""
     inner = pa.struct([pa.field("c", pa.string(), nullable=False)])
