@@ -32,7 +32,9 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
         "state": state_of(deployment),
         **({"opening": progress(deployment)} if deployment.started is None else {}),
         "running_s": round(time.monotonic() - deployment.started, 3) if deployment.started else 0.0,
-        "nodes": {name: component_status(one) for name, one in deployment.components.items()},
+        "nodes": {
+            name: component_status(one) | awaited_status(deployment, one) for name, one in deployment.components.items()
+        },
         "channels": {
             name: channel_status(one)
             | schema_status(deployment.mesh, one)
@@ -96,6 +98,16 @@ def component_status(component: Component) -> dict[str, Any]:
         ]
         found["dead_letters"] = {"count": len(dead), "dropped": dead.dropped, "first": first}
     return found
+
+
+def awaited_status(deployment: Deployment, component: Component) -> dict[str, Any]:
+    """Return the channels that a component waits for, each with the producers that have not filled it yet."""
+    found = {}
+    for channel in component.awaits:
+        producers = [f"{node.name}.{port}" for node, port in deployment.mesh.producers(channel.name)]
+        merge = deployment.merges.get(channel.name)
+        found[channel.name] = merge.silent(producers) if merge is not None else producers
+    return {"waits_for": found} if found else {}
 
 
 def pending_status(pending: tuple[Line, ...], watch: Watch | None) -> dict[str, Any]:

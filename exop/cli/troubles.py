@@ -19,6 +19,9 @@ def troubles(facts: Mapping[str, Any], place: str) -> list[str]:
         lines.append(f"kept item at {kept['port']!r}: {kept['item']}" if kept["port"] else "while it was iterated")
         lines += _indented(kept["traceback"])
         lines.append(f"mend it (replace, configure) or its cause (exop resume {place}): the item is tried again")
+    for channel, producers in facts.get("waits_for", {}).items():
+        by = ", ".join(producers)
+        lines.append(f"waits for {channel} to be filled: neither the end nor a punctuation has come from {by}")
     if "hang" in facts:
         hang = facts["hang"]
         lines.append(
@@ -63,12 +66,17 @@ def call_lines(platform: Mapping[str, Any]) -> Iterator[str]:
 
 
 def held_nodes(status: Mapping[str, Any]) -> str:
-    """The nodes of an application that accept no items, as a suffix of its state; empty if there are none.
+    """The nodes of an application that accept no items, and why, as a suffix of its state; empty if there are none.
 
     Failed nodes are shown by the state of the application, and separately.
     """
     held = [name for name, node in status["nodes"].items() if node["state"] == "suspended"]
-    return f"; suspended: {', '.join(held)}" if held else ""
+    waiting = [
+        f"; {name} waits for {channel} ({', '.join(producers)})"
+        for name, node in status["nodes"].items()
+        for channel, producers in node.get("waits_for", {}).items()
+    ]
+    return (f"; suspended: {', '.join(held)}" if held else "") + "".join(waiting)
 
 
 def error_lines(status: Mapping[str, Any]) -> Iterator[str]:

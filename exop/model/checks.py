@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from exop.errors import MeshError, UnknownName, WiringError
 from exop.model.diff import Difference
@@ -17,6 +17,7 @@ class KindLike(Protocol):
     """The facts of a channel kind that the check of a mesh needs."""
 
     buffered: ClassVar[bool]
+    pull_mode: ClassVar[Literal["take", "read"]]
 
     @classmethod
     def carries(cls, pushed: PortType) -> PortType:
@@ -54,6 +55,8 @@ def check(mesh: Mesh, kinds: Mapping[str, type[KindLike]], changes: Difference |
             f"the cycle {path} contains no queue: it would call itself without end; "
             f"join two of its slets through app.channel(name, kind='queue')"
         )
+    if changes is None or changes.reconnects:
+        _check_filling(mesh, kinds, mesh.nodes if new is None else new)
 
 
 def _beside(mesh: Mesh, changes: Difference) -> Iterable[Node]:
@@ -144,6 +147,67 @@ def _next(mesh: Mesh, node: Node, follow: Callable[[str], bool]) -> Iterator[str
     for channel in node.outputs().values():
         if follow(channel):
             yield from (node.name for node, port in mesh.consumers(channel) if not node.slet.ports[port].pulled)
+
+
+def _check_filling(mesh: Mesh, kinds: Mapping[str, type[KindLike]], nodes: Iterable[str]) -> None:
+    """Refuse a slet that waits for a channel to be filled by the driver that would wait with it.
+
+    Only the channels at *nodes*, and at those downstream of them, are looked at.
+
+    Raises:
+        WiringError: the driver, the channel and the cure.
+    """
+    below, rest = set[str](), [*nodes]
+    while rest:
+        if (node := rest.pop()) not in below:
+            below.add(node)
+            rest += [reader.name for to in mesh.nodes[node].outputs().values() for reader, _ in mesh.consumers(to)]
+    channels = dict.fromkeys(to for node in below for to in mesh.nodes[node].ports.values())
+    first = sorted(name for name in channels if mesh.channels[name].settings.get("fill_first"))
+    drivers = _drivers(mesh, kinds) if first else {}
+    for name in first:
+        fillers, todo = set[str](), [node.name for node, _ in mesh.producers(name)]
+        while todo:
+            if (node := todo.pop()) not in fillers:
+                fillers.add(node)
+                todo += [one.name for to in mesh.nodes[node].inputs().values() for one, _ in mesh.producers(to)]
+        filling = {driver for node in fillers for driver in drivers[node]}
+        for reader, port in mesh.consumers(name):
+            pulls = reader.slet.ports[port].pulled and kinds[mesh.channels[name].kind].pull_mode == "read"
+            if pulls and (both := drivers[reader.name] & filling):
+                raise WiringError(
+                    f"{reader.name} waits until {name!r} is filled (fill_first), and {min(both)} drives both: it would "
+                    f"wait for itself; put a queue in front of {reader.name}, app.channel(name, kind='queue'), which "
+                    f"holds what comes meanwhile, or fill {name!r} from another source"
+                )
+
+
+def _drivers(mesh: Mesh, kinds: Mapping[str, type[KindLike]]) -> dict[str, set[str]]:
+    """The sources, engines and queues that drive each node; queues that meet in a node share one worker."""
+    found: dict[str, set[str]] = {}
+    for name in mesh.nodes:
+        drivers, seen, todo = set[str](), set[str](), [name]
+        while todo:
+            if (one := todo.pop()) in seen:
+                continue
+            seen.add(one)
+            node = mesh.nodes[one]
+            if node.slet.iterated or node.slet.own_driver:
+                drivers.add(one)
+                if node.slet.iterated or one != name:
+                    continue
+            for port, channel in node.inputs().items():
+                if kinds[mesh.channels[channel].kind].buffered:
+                    drivers.add(f"the queue {channel!r}")
+                elif not node.slet.ports[port].pulled:
+                    todo += [producer.name for producer, _ in mesh.producers(channel)]
+        found[name] = drivers
+    queues = {name: {one for one in drivers if one not in mesh.nodes} for name, drivers in found.items()}
+    for shared in queues.values():
+        if len(shared) > 1:
+            for drivers in filter(shared.intersection, found.values()):
+                drivers.update(shared)
+    return found
 
 
 def _check_ports(mesh: Mesh, node: Node) -> None:

@@ -47,6 +47,8 @@ class Channel(ABC):
         serial: The channel has a content, so that one driver at a time may push into it.
         pull_mode: Whether a pulling port takes items out, or reads the content.
         reconfigurable: Its settings can be changed while it runs (`reconfigure`).
+        filled: Its content may be read; while it is not, the slets that read it wait.
+        awaited: Wakes each slet that waits for the content, by its port.
         live: Consumers receive the channel's own objects (a window from which its slet evicts), so that no queue can
             stand between it and them.
         refuses_whole: A batch with an item that the channel refuses is refused as a whole.
@@ -62,6 +64,7 @@ class Channel(ABC):
     serial: ClassVar[bool] = True
     pull_mode: ClassVar[PullMode] = "take"
     reconfigurable: ClassVar[bool] = False
+    filled: bool = True
     live: bool = False
     ways: Sequence[Entry] = ()
     refuses_whole: ClassVar[bool] = False
@@ -71,6 +74,7 @@ class Channel(ABC):
         self.name = name
         self.home: Path | None = None
         self.trouble: str | None = None
+        self.awaited: dict[str, Callable[[], None]] = {}
 
     @abstractmethod
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
@@ -261,6 +265,11 @@ class ControlMerge:
             else:
                 self._times[producer] = max(self._times.get(producer, mark.time), mark.time)
             return self.take_due()
+
+    def silent(self, producers: Iterable[str]) -> list[str]:
+        """Return those of these producers that have neither ended nor sent a punctuation."""
+        with self._lock:
+            return [name for name in producers if name not in self._ended and name not in self._times]
 
     def relay(
         self, producer: str, mark: Punctuation | EndOfStream, send: Callable[[Punctuation | EndOfStream], None]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
@@ -20,15 +19,15 @@ from exop.model.signature import OUT
 from exop.model.spec import SletSpec
 from exop.runtime.bind import atomic, bind_function
 from exop.runtime.budget import OPENING, SETTING, UserCalls
-from exop.runtime.channel import ControlMerge
-from exop.runtime.drivers.base import Driver
+from exop.runtime.channel import Channel, ControlMerge
+from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver, ThreadDriver
 from exop.runtime.entry import NOWHERE, Entry, Step, Tap, Work, in_order
 from exop.runtime.failure import source_broken
 from exop.runtime.lines import NodeWatch
 from exop.runtime.metrics import ComponentMetrics
-from exop.runtime.opening import Living, overrides
+from exop.runtime.opening import Living, makes_freely, sets_freely
 from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput
 from exop.runtime.tied import DurableTie, EnginePlaces, LiveTie
 from exop.runtime.trouble import Kept, Trouble
@@ -271,9 +270,30 @@ class Component(Living):
 
     def _let_on(self) -> None:
         self.trouble.kept = None
-        for driver in (self.driver, self.pusher):
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the drivers that wait for the component look again whether they can go on."""
+        for driver in (self.driver, self.pusher, *self.pullers):
             if driver is not None:
                 driver.wake()
+
+    @property
+    def awaits(self) -> list[Channel]:
+        """The channels that it reads and that are not filled yet; it takes no items meanwhile."""
+        channels = [port.channel for port in self.pulled.values() if port.queue is None]
+        return [channel for channel in channels if channel is not None and not channel.filled]
+
+    @property
+    def helpless(self) -> bool:
+        """Whether it cannot work by itself: it is suspended, has failed, or waits for what it reads."""
+        return self.status in (State.FAILED, State.SUSPENDED) or bool(self.awaits)
+
+    @property
+    def waits(self) -> str:
+        """The reason why it lets nothing in, in words."""
+        names = ", ".join(repr(channel.name) for channel in self.awaits)
+        return f"{self.node.name} waits for {names} to be filled" if names else f"{self.node.name} is suspended"
 
     def forget_outputs(self) -> None:
         """Drop what the slet has pushed for an item for which it raised."""
@@ -330,7 +350,15 @@ class Component(Living):
             self.calls[port.name] = call
 
     def iterate(self) -> Iterator[Any]:
-        """Return the iterator of the source driver."""
+        """Return the iterator of the source driver; wait first until what the slet reads is filled."""
+        if self.driver is not None and self.awaits:
+            driver = self.driver
+            driver.hold(self.waits, until=lambda: not self.awaits or driver.ending or driver.anew)
+            driver.rest()
+            if driver.retired or driver.anew:
+                raise Halted
+            if self.awaits:  # it is asked to end
+                return iter(())
         if self.instance is not None:
             return iter(self.instance)
         pulled = list(self.pulled.values())
@@ -360,15 +388,3 @@ class Component(Living):
 def buffers(spec: SletSpec, port: PortSpec) -> bool:
     """Whether the slet pushes by this output, beside (or instead of) returning its results."""
     return port.name != OUT or OUT in getattr(spec.factory, "__dataclass_fields__", ())
-
-
-def makes_freely(kind: type[Memento]) -> bool:
-    """Whether making an instance runs none of its author's code."""
-    factories = [one.default_factory for one in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    builtin = all(one is dataclasses.MISSING or getattr(one, "__module__", "") == "builtins" for one in factories)
-    return builtin and not hasattr(kind, "__post_init__")
-
-
-def sets_freely(cls: type, names: Iterable[str]) -> bool:
-    """Whether setting these attributes of an instance runs none of its author's code."""
-    return not overrides(cls, "__setattr__") and not any(hasattr(getattr(cls, one, None), "__set__") for one in names)

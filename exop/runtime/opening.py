@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from exop.errors import ComponentFailed
 from exop.logs import logger
 from exop.model.lifecycle import TRANSITIONS, Event, State, refused
+from exop.model.memento import Memento
 from exop.model.mesh import Node
 from exop.model.slet import Slet
 from exop.model.spec import SletSpec
@@ -294,3 +296,15 @@ def overrides(cls: Callable[..., Any], *names: str) -> bool:
 def opens(spec: SletSpec) -> bool:
     """Whether the slet has something to open."""
     return spec.is_class and overrides(spec.factory, "__enter__", "ready")
+
+
+def makes_freely(kind: type[Memento]) -> bool:
+    """Whether making an instance runs none of its author's code."""
+    factories = [one.default_factory for one in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    builtin = all(one is dataclasses.MISSING or getattr(one, "__module__", "") == "builtins" for one in factories)
+    return builtin and not hasattr(kind, "__post_init__")
+
+
+def sets_freely(cls: type, names: Iterable[str]) -> bool:
+    """Whether setting these attributes of an instance runs none of its author's code."""
+    return not overrides(cls, "__setattr__") and not any(hasattr(getattr(cls, one, None), "__set__") for one in names)

@@ -160,6 +160,7 @@ class PulledInput(InputPort[Any]):
     def pull(self, most: int = 1024, wait: bool = True) -> list[Any]:
         """Return what there is; with *wait*, at least one item unless the stream has ended."""
         if self.queue is None:
+            self._await_content()
             return self.channel.read(self.name) if self.channel is not None else []
         try:
             found = self._pull(most, wait=wait)
@@ -184,7 +185,15 @@ class PulledInput(InputPort[Any]):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or self.channel is None:
             raise AttributeError(name)
+        self._await_content()
         return getattr(self.channel, name)
+
+    def _await_content(self) -> None:
+        """Let an engine wait for content that is not filled yet; other slets are not called before."""
+        channel, driver = self.channel, self.driver
+        if self._own and driver is not None and channel is not None and not channel.filled:
+            driver.hold(f"{self.name} waits for {channel.name!r} to be filled", lambda: channel.filled)
+            driver.rest()
 
     def connect(self, channel: Channel, queue: Buffered | None) -> None:
         """Take from *queue* (or read the channel) from now on, behind what an earlier queue of the port's own holds."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def way_into(component: Component, port: PortSpec) -> Entry:
     """Compile the way into *port*, given where the component's outputs are bound to now."""
     compiled = partial(_open_way, component, port)
-    return compiled() if component.watch is None or component.held else component.watch.guard(port, compiled)
+    return compiled() if component.watch is None or _shut(component) else component.watch.guard(port, compiled)
 
 
 def _open_way(component: Component, port: PortSpec) -> Entry:
@@ -35,7 +35,7 @@ def _open_way(component: Component, port: PortSpec) -> Entry:
         call = component.tap.around(port, call, lazy=lazy)
     component.tried[port.name] = call
     to = component.to.get(OUT, NOWHERE)
-    if component.held:
+    if _shut(component):
         return _holding(component, port)
     tally = component.metrics.tallies[port.name]
     tally.chained = _is_plain(component, port) and component.spec.results[port.name] != "none"
@@ -240,24 +240,35 @@ def _probing(component: Component, timed: Entry) -> Entry:
     return Entry(measured("push"), measured("push_batch"), timed.control, place=timed.place, uncounted=uncounted)
 
 
+def _shut(component: Component) -> bool:
+    """Whether a component lets nothing in: it is suspended, or waits for what it reads."""
+    return component.held or bool(component.awaits)
+
+
 def _holding(component: Component, port: PortSpec) -> Entry:
-    """Compile the way into a suspended component: drivers go back to their safe points, and wait there."""
+    """Compile the way into a component that lets nothing in: drivers go back to their safe points, and wait there."""
     stand_in = anchor(component, port)
 
     def held(way: Way) -> Push:
+        opened: Push | None = None
+
         def wait(payload: Any) -> None:
-            if not component.held:  # it was resumed, and nothing was bound anew since
-                getattr(way_into(component, port), way)(payload)
+            nonlocal opened
+            if opened is None and not _shut(component):  # it goes on, and nothing was bound anew since
+                opened = getattr(way_into(component, port), way)
+            if opened is not None:
+                opened(payload)
                 return
             driver = current_driver()
             if driver is None:  # pushed by hand: there is no safe point to wait at
-                problem = f"it is {component.status}; resume it first"
+                waits = f"{component.waits}; push what fills that first"
+                problem = waits if component.awaits else f"it is {component.status}; resume it first"
                 raise ComponentFailed(
                     node=component.node.name, phase=f"taking an item at {port.name!r}", problem=problem
                 )
             raise Unwind(
-                f"{component.node.name} is suspended",
-                lambda: component.left or not component.shut,
+                component.waits,
+                lambda: component.left or not (component.shut or component.awaits),
                 Work(stand_in, way, payload),
             )
 

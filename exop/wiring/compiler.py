@@ -81,6 +81,9 @@ class Compiler:
         if node in self._bound or node not in self.region.nodes:
             return
         self._bound.add(node)
+        for name, join in self.circuit.inputs(component):  # first: a slet that waits for what it reads is shut
+            if join.port.pulled and self.circuit.channels[name].pull_mode == "read":
+                self._pulled(name, join)
         pending = component.node.pending
         if pending or component.watch is not None:
             ledger = self.deployment.ledger
@@ -213,6 +216,8 @@ class Compiler:
         port, channel = join.component.pulled[join.port.name], self.circuit.channels[name]
         if channel.pull_mode == "read":
             port.connect(channel, None)
+            if not channel.filled:
+                channel.awaited[join.name] = join.component.wake
             return None
         place = in_front_of(self.circuit, name, join)
         if place == name and isinstance(channel, Buffered):

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Final
 
 from exop.errors import PlanError
 from exop.logs import logger
@@ -29,9 +28,6 @@ from exop.runtime.ports import DrivenOutput
 from exop.shown import RAISED, described
 from exop.wiring.circuit import Join, before_key, channel_at, edge_key, port_at
 from exop.wiring.region import Region
-
-#: States in which a slet cannot work: items that wait for it are lost when it is removed.
-HELPLESS: Final = (State.FAILED, State.SUSPENDED)
 
 
 @dataclass
@@ -89,12 +85,13 @@ class Drain:
         """
         self.pause.close([worker])
         self.pause.wait_parked()
-        kept = [(queue, leaving) for queue, leaving in queues if not (queue.left or _all(leaving, State.ENDED))]
+        ended = (all(join.component.status is State.ENDED for join in leaving) for _, leaving in queues)
+        kept = [pair for pair, over in zip(queues, ended, strict=True) if not (pair[0].left or over)]
         if any(queue.entries for queue, _ in kept):
             self._let_empty(worker, [queue for queue, _ in kept])
         for queue, leaving in kept:
             stay = [join for join in leaving if join.component.node.name in self.region.after.circuit.nodes]
-            if queue.entries and (stay or not _all(leaving, *HELPLESS)):
+            if queue.entries and (stay or not all(join.component.helpless for join in leaving)):
                 names = ", ".join(join.name for join in leaving)
                 why = worker.held_by or f"it was not emptied within {self.pause.timeout:g} s"
                 raise PlanError(
@@ -138,11 +135,6 @@ class Drain:
         self.opened(component)
 
 
-def _all(joins: Iterable[Join], *states: State) -> bool:
-    """Whether the slets at all these ports are in one of these states."""
-    return all(join.component.status in states for join in joins)
-
-
 def check_ends(region: Region) -> None:
     """Raise `PlanError` if a producer would be connected to a slet that has passed the end of its stream on."""
     before, after = region.before.circuit, region.after.circuit
@@ -167,7 +159,7 @@ def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed:
 
     def stuck() -> bool:
         """Whether it waits for a slet that can be repaired or resumed only after the change."""
-        helpless = [one for one in pause.deployment.components.values() if one.status in HELPLESS]
+        helpless = [one for one in pause.deployment.components.values() if one.helpless]
         return driver.held_by is not None and any(driver in (one.driver, one.pusher) for one in helpless)
 
     shut = component.status is State.SUSPENDED
@@ -209,7 +201,7 @@ def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) ->
         else:  # work at an output goes to the places behind it
             one = before.nodes[node].component if node in before.nodes and node not in after.nodes else None
             entered = one is not None and one.spec.ports[port.rpartition(".")[2]].direction == "in"
-            lost = entered and one is not None and one.status not in HELPLESS
+            lost = entered and one is not None and not one.helpless
         if lost:
             raise PlanError(
                 f"an item is on its way to {work.entry.place}, which would be removed, and cannot go on "

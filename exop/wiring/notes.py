@@ -21,7 +21,6 @@ from exop.runtime.opening import opens
 from exop.shown import shown
 from exop.wiring.channels import check_channels
 from exop.wiring.circuit import Circuit, edge_key
-from exop.wiring.drain import HELPLESS
 from exop.wiring.layout import lay_out
 from exop.wiring.plan import Plan, Step
 
@@ -72,7 +71,7 @@ def _drained(plan: Plan, deployment: Deployment, kinds: Mapping[str, type[Channe
 
 def _of_backlog(name: str, readers: list[str], deployment: Deployment) -> str:
     """Describe the treatment of the items in a queue whose last readers leave."""
-    if all(deployment.components[reader].status in HELPLESS for reader in readers):
+    if all(deployment.components[reader].helpless for reader in readers):
         depth = deployment.channels[name].metrics().get("depth", 0)
         return f"{', '.join(readers)} can take nothing: what waits in {name} ({depth} items now) goes with it"
     return f"drain the queue {name} first, while what pushes into it waits"

@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from exop.errors import MeshError
-from exop.runtime.channel import KeepingChannel, PullMode
+from exop.model.items import EndOfStream, Punctuation
+from exop.runtime.channel import KeepingChannel, Outlet, PullMode
 from exop.runtime.convert import to_items
+from exop.runtime.entry import Entry
 
 
 def key_reader(fields: str | Sequence[str] | None) -> Callable[[Any], Any]:
@@ -30,7 +32,8 @@ def _field(item: Any, name: str) -> Any:
 class LatchChannel(KeepingChannel):
     """Passes every item on and keeps the last one per `key` (a field, several, or none: one for all).
 
-    A port that connects later receives the content first (`replay=True`); a pull reads it.
+    A port that connects later receives the content first (`replay=True`); a pull reads it. With `fill_first`, the slets
+    that read it take no items before every producer has ended or sent a punctuation.
     Extended interface: `get(key)`, `items()`.
     """
 
@@ -38,13 +41,35 @@ class LatchChannel(KeepingChannel):
     pull_mode: ClassVar[PullMode] = "read"
     _unit: ClassVar[str] = "keys"
 
-    def __init__(self, name: str, *, key: str | list[str] | None = None, replay: bool = True) -> None:
+    def __init__(
+        self, name: str, *, key: str | list[str] | None = None, replay: bool = True, fill_first: bool = False
+    ) -> None:
         super().__init__(name)
+        self.filled = not fill_first
         self._key = key_reader(key)
         self._replay = replay
         self._gone = {"overwritten": 0}
         self._kept: dict[Any, Any] = {}
         self._lock = threading.RLock()
+
+    def entry(self, outlets: Sequence[Outlet]) -> Entry:
+        """Keep, then pass on; the first control item, which comes when all producers have sent one, fills it."""
+        entry = super().entry(outlets)
+        if not self.filled:
+            pass_on = entry.control
+
+            def control(mark: Punctuation | EndOfStream) -> None:
+                self._fill()
+                pass_on(mark)
+
+            entry.control = entry.probe.control = control
+        return entry
+
+    def _fill(self) -> None:
+        self.filled, awaited = True, self.awaited
+        self.awaited = {}
+        for wake in awaited.values():
+            wake()
 
     def kept_for(self, port: str) -> list[Any]:
         """Return the content, if `replay` is set."""
@@ -70,12 +95,13 @@ class LatchChannel(KeepingChannel):
 
     def capture(self) -> Mapping[str, Any]:
         """Return the items and counts."""
-        return {"items": self.items(), **self._gone}
+        return {"items": self.items(), "filled": self.filled, **self._gone}
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Keep the items again."""
         self._keep(held["items"])
         self._gone = {name: held.get(name, 0) for name in self._gone}
+        self.filled = self.filled or held.get("filled", False)
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Apply *replace* to every item."""
@@ -103,10 +129,12 @@ class TableChannel(LatchChannel):
     kind: ClassVar[str] = "table"
     _unit: ClassVar[str] = "rows"
 
-    def __init__(self, name: str, *, key: str | list[str], index: list[str] | None = None) -> None:
+    def __init__(
+        self, name: str, *, key: str | list[str], index: list[str] | None = None, fill_first: bool = False
+    ) -> None:
         if not key:
             raise MeshError(f"the table {name!r} needs a key: key='field', or a list of fields")
-        super().__init__(name, key=key, replay=False)
+        super().__init__(name, key=key, replay=False, fill_first=fill_first)
         self._readers = {field: key_reader(field) for field in index or ()}
         self._index: dict[str, dict[Any, dict[Any, None]]] = {field: {} for field in self._readers}
         self._gone["deleted"] = 0
