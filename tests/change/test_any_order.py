@@ -66,10 +66,10 @@ class AnyOrder(RuleBasedStateMachine):
         """A platform on an empty directory; it is noted how far everything is at each checkpoint."""
         capture, write = checkpointer.capture, Checkpoints.write
 
-        def capturing(deployment, topology):
+        def capturing(deployment, *more):
             if deployment.name in self.changes:
                 self.captured[deployment.name] = self.changes[deployment.name].made.note_marks()
-            return capture(deployment, topology)
+            return capture(deployment, *more)
 
         def writing(store, snapshot):
             done = write(store, snapshot)
