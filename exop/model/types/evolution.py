@@ -19,7 +19,12 @@ from exop.model.types.fitting import unfit
 MOST: Final = 1000
 #: Kinds that are another name for what they consist of: they must come to an end.
 _NAMES: Final = ("new", "union", "variable")
-_KNOWN: Final[dict[str, Any]] = {type_of(one).identity: one for one in (*SCALARS, *CONCRETE)}
+#: The classes that a description may mean, by kind and identity.
+_KNOWN: Final[dict[tuple[str, str], Any]] = {
+    **{(found.kind, found.identity): found.cls for found in map(type_of, (*SCALARS, *CONCRETE))},
+    ("tuple", "builtins:tuple"): tuple,
+    ("record", "builtins:dict"): dict,
+}
 
 
 def as_data(described: Type) -> list[dict[str, Any]]:
@@ -83,7 +88,7 @@ def from_data(data: Any) -> Type:
 def _read(node: _Node) -> Type:
     identity = node.get("identity", "")
     choices = tuple(node.get("choices", ()))
-    return built(node["kind"], node["name"], _KNOWN.get(identity), identity=identity, choices=choices)
+    return built(node["kind"], node["name"], _KNOWN.get((node["kind"], identity)), identity=identity, choices=choices)
 
 
 def _place(place: int) -> int:

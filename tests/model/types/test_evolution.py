@@ -326,6 +326,36 @@ def test_damaged_encodings_are_refused(case: tuple[Any, Any], cut: float, noise:
         decode(data[:place] + noise + data[place + len(noise) :], declared=Declared(annotation))
 
 
+EDITS = st.one_of(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    st.lists(st.integers(), max_size=3),
+    st.dictionaries(
+        st.sampled_from(["$tuple", "$set", "$dict", "$deque", "$bytes", "$enum", "$dataclass", "$datetime", "f0", "x"]),
+        st.none() | st.text(max_size=3) | st.lists(st.none() | st.text(max_size=3) | st.lists(st.integers())),
+        max_size=2,
+    ),
+)
+
+
+@given(CASES, st.data())
+def test_edited_json_is_read_or_refused(case: tuple[Any, Any], data: st.DataObject) -> None:
+    """Whatever a person writes in place of a part of a memento: a value of the declared type, or an error by name."""
+    annotation, value = case
+    memento = kept(annotation, value)
+    found = json.loads(exported(memento, "a.b", "json")[1])
+    holder, key = found["fields"], "value"
+    while isinstance(holder[key], (dict, list)) and holder[key] and data.draw(st.booleans()):
+        holder = holder[key]
+        key = data.draw(st.sampled_from(sorted(holder) if isinstance(holder, dict) else range(len(holder))))
+    holder[key] = data.draw(EDITS)
+    try:
+        made = imported(json.dumps(found).encode(), type(memento), "a.b")
+    except StoredStateError:
+        return
+    assert misfit(made.value, annotation, "value") is None  # type: ignore[attr-defined]
+    assert imported(exported(made, "a.b")[1], type(memento), "a.b") is not None
+
+
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 5) | st.sampled_from(["new", "record", "union", "list", "x", "y"]),
     lambda inner: (
