@@ -29,7 +29,7 @@ from exop.model.depth import DEPTH, TooDeep
 from exop.model.encoding import MARK, SIGN, Tag, check_nesting
 from exop.model.items import Batch, Window
 from exop.model.named import Declared, class_named, factory_named
-from exop.model.types.description import is_named_tuple
+from exop.model.types.description import is_named_tuple, type_of
 
 #: Bytes of the collections that foreign data may become.
 LARGEST: Final = 2**30
@@ -62,7 +62,7 @@ def decode(data: bytes, *, levels: int = DEPTH, declared: Declared | None = None
 
 
 def filled(kind: Any, fields: Mapping[str, Any], *, defaults: bool = True) -> Any:
-    """An instance of a dataclass with these fields; those that are new in the class have their *defaults*.
+    """An instance of a dataclass with these fields; those that are new in the class have their *defaults*, or `None`.
 
     Raises:
         StoredStateError: a field that the class does not have, or a new one without a default.
@@ -90,6 +90,8 @@ def _default(kind: Any, field: dataclasses.Field[Any], factories: bool) -> Any:
         return field.default_factory()
     if field.default is not dataclasses.MISSING:
         return field.default
+    if field.name in type_of(kind).nulls:
+        return None
     problem = f"its field {field.name} was not there when it was stored, and has no default"
     raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure="give the field a default")
 
@@ -297,6 +299,8 @@ def filled_tuple(kind: Any, fields: Mapping[str, Any]) -> Any:
         StoredStateError: a field that the class does not have, or a new one without a default.
     """
     given = {**kind._field_defaults, **fields}
+    if given.keys() != set(kind._fields):
+        given = {**type_of(kind).nulls, **given}
     if given.keys() != set(kind._fields):
         problem = f"it has the fields {', '.join(map(str, fields))}; {kind.__qualname__} has {', '.join(kind._fields)}"
         cure = "use the code that wrote it"

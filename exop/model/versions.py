@@ -175,7 +175,7 @@ class Mover:
             return value if _same(value, moved) else kind(*moved)
         found = self._class(kind)
         try:
-            return found(**dict(zip(value._fields, moved, strict=True)))
+            return found(**{**type_of(found).nulls, **dict(zip(value._fields, moved, strict=True))})
         except TypeError:
             raise NoVersion(f"{kind.__qualname__} has other fields") from None
 
@@ -210,6 +210,8 @@ def _filled(kind: Any, fields: dict[str, Any]) -> Any:
             value = field.default
         elif field.default_factory is not dataclasses.MISSING:
             value = field.default_factory()
+        elif field.name in type_of(kind).nulls:
+            value = None
         else:
             raise NoVersion(f"{kind.__qualname__} has the new field {field.name} without a default")
         object.__setattr__(made, field.name, value)

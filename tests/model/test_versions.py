@@ -136,7 +136,11 @@ def test_what_cannot_change_its_version_is_told(old: Any, new: Any):
     exec("@dataclass\nclass Report:\n    other: int", vars(new))
     with pytest.raises(NoVersion, match="Report has no field mood, speed any more"):
         Mover(NEW).move(old.Report(1.0))
+    exec("@dataclass\nclass Report:\n    speed: int\n    mood: Mood\n    more: int | None", vars(new))
+    forget(NEW)
+    assert Mover(NEW).move(old.Report(1.0)).more is None
     exec("@dataclass\nclass Report:\n    speed: int\n    mood: Mood\n    more: int", vars(new))
+    forget(NEW)
     with pytest.raises(NoVersion, match="Report has the new field more without a default"):
         Mover(NEW).move(old.Report(1.0))
     exec("class Mood(Enum):\n    WILD = 1", vars(new))

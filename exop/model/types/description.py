@@ -151,7 +151,17 @@ class Type:
     @property
     def takes_none(self) -> bool:
         """Whether `None` may be a value of it."""
-        return self.annotation is Any or any(one.kind == "none" for one in self.members)
+        return self.annotation is Any or self.nullable
+
+    @property
+    def nullable(self) -> bool:
+        """Whether `None` is declared as a value of it."""
+        return any(one.kind == "none" for one in self.members)
+
+    @property
+    def nulls(self) -> dict[str, None]:
+        """The fields that are `None` where a value does not have them: they have no default and are nullable."""
+        return {name: None for name, one in self.fields.items() if one.required and one.type.nullable}
 
     @cached_property
     def bare(self) -> Type:

@@ -205,7 +205,7 @@ def _of_fields(before: Type, after: Type, path: str, seen: set[tuple[int, int]])
             yield FieldChange(place, field.type.name, None)
     for name in (name for name in after.fields if name not in before.fields):
         new = after.fields[name]
-        yield FieldChange(f"{path}.{name}".lstrip("."), None, new.type.name, not new.required or new.type.takes_none)
+        yield FieldChange(f"{path}.{name}".lstrip("."), None, new.type.name, not new.required or new.type.nullable)
 
 
 def _own(one: Type) -> str:

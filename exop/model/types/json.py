@@ -227,7 +227,9 @@ class _Reader:
                 return filled(kind, values, defaults=self.declared.names(kind))
             except StoredStateError as problem:
                 self.fail(f"{path}: {problem.problem}")
-        missing = [name for name, one in wanted.fields.items() if one.required and name not in values]
+        missing = [
+            name for name, one in wanted.fields.items() if one.required and not one.type.nullable and name not in values
+        ]
         if missing:
             self.fail(f"{path} lacks {', '.join(missing)}")
         return filled_tuple(kind, values)

@@ -291,7 +291,9 @@ def pathless(value: Any) -> Any:
 def test_evolution_both_ways(first: Any, second: Any, data: st.DataObject) -> None:
     """A value of the old version becomes one of the new class exactly if its changes are compatible, and back."""
     small = [("a", first[0])]
-    wide = [*small, ("b", second[0], field(default=data.draw(second[1]) if hashed(second[0]) else None))]
+    defaulted = ("b", second[0], field(default=data.draw(second[1]) if hashed(second[0]) else None))
+    nullable = data.draw(st.booleans())
+    wide = [*small, ("b", second[0] | None) if nullable else defaulted]
     value = data.draw(first[1])
     old = record(small, "Evolving")
     data_old, type_old = encode(old(value)), type_of(old)
@@ -301,7 +303,8 @@ def test_evolution_both_ways(first: Any, second: Any, data: st.DataObject) -> No
     found = decode(data_old, declared=Declared(new))
     assert type(found) is new
     assert same(found.a, pathless(value))
-    data_new, type_new = encode(new(value)), type_of(new)
+    assert not nullable or found.b is None
+    data_new, type_new = encode(new(value, None)), type_of(new)
     old = record(small, "Evolving")
     forget(HERE)
     assert [one.compatible for one in changes(type_new, type_of(old))] == [False]
