@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf, nextafter
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -32,9 +33,21 @@ class Punctuation:
 
     `time` is in the stream's own unit. A port whose type names `Punctuation` receives it as an item and its slet
     decides what leaves; past every other slet it is forwarded by the platform, as the minimum over its inputs.
+    Where streams meet, one that has sent no later punctuation for `idle` seconds is not waited for any longer.
     """
 
     time: float
+    idle: float | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def before(cls, time: float, idle: float | None = None) -> Punctuation:
+        """Return the punctuation of a stream of which nothing older than *time* follows."""
+        return cls(nextafter(time, -inf), idle)
+
+    @property
+    def following(self) -> float:
+        """The earliest time that may follow."""
+        return nextafter(self.time, inf)
 
 
 @dataclass(frozen=True, slots=True)

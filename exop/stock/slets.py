@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from exop.model.items import EndOfStream
+from exop.model.items import EndOfStream, Punctuation
 from exop.model.memento import Memento
+from exop.model.ports import OutputPort
 from exop.model.slet import Slet, input_port, slet
+from exop.runtime.channels.table import key_reader
 from exop.stock.files import Position, read_csv, read_lines
 from exop.stock.logs import read_log
 from exop.stock.parquet import WriteParquet
@@ -34,6 +37,55 @@ def pass_on(item: Any) -> Any:
 def show(item: Any) -> None:
     """Print every item on a line of its own."""
     print(item, flush=True)  # noqa: T201 (that is what it is for)
+
+
+class Followed(Memento):
+    """The progress of a watermark: items older than `floor` are late."""
+
+    floor: float = -math.inf
+
+
+class Watermark(Slet, name="watermark"):
+    """Follow the times of the items with punctuations: of an item at *t*, nothing older than *t* - `delay` follows.
+
+    An item that is older than that leaves by `late` instead of `out`, and is counted there, connected or not. So the
+    items of this stream alone decide which of them are late, however fast other streams are. Punctuations that reach
+    the slet end here.
+
+    Args:
+        time: The field that holds the time of an item, a number.
+        delay: By so much an item may be older than one before it.
+        idle: Where this stream meets others, they wait for its next punctuation for so many seconds; `None`: until it
+            comes.
+    """
+
+    time: str
+    followed: Followed
+    late: OutputPort[Any]
+    delay: float = 0.0
+    idle: float | None = None
+
+    def __enter__(self) -> Self:
+        if self.delay < 0 or (self.idle is not None and self.idle < 0):
+            raise ValueError(f"delay={self.delay:g} and idle={self.idle} are spans of time, and not negative")
+        self._read = key_reader(self.time)
+        return self
+
+    @input_port
+    def item(self, item: Any | Punctuation) -> Iterable[Any | Punctuation]:
+        """Take one item."""
+        if isinstance(item, Punctuation):
+            return ()
+        time, followed = self._read(item), self.followed
+        if not math.isfinite(time):
+            raise ValueError(f"the time of an item, its field {self.time!r}, is {time}")
+        if time < followed.floor:
+            self.late.push(item)
+            return ()
+        if (floor := time - self.delay) <= followed.floor:
+            return (item,)
+        followed.floor = floor
+        return item, Punctuation.before(floor, self.idle)
 
 
 class Written(Memento):
@@ -94,4 +146,4 @@ class WriteLines(Slet, name="write_lines"):
         os.fsync(self._file.fileno())
 
 
-STOCK = (count_up, read_lines, read_csv, read_log, pass_on, show, WriteLines, WriteSqlite, WriteParquet)
+STOCK = (count_up, read_lines, read_csv, read_log, pass_on, show, Watermark, WriteLines, WriteSqlite, WriteParquet)

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
 from exop.errors import PlanError
+from exop.logs import logger
 from exop.model.diff import Difference
 from exop.model.entries import touched
 from exop.model.handover import new_version
 from exop.model.mesh import ChannelSpec, Mesh
 from exop.model.versions import Mover, NoVersion, package_of
 from exop.runtime.channel import Channel, channel_settings
+from exop.runtime.channels.window import WindowChannel, timed_by
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.manager import make_channel
-from exop.wiring.circuit import channel_at, port_at
+from exop.wiring.circuit import Circuit, Join, channel_at, port_at
 from exop.wiring.plan import Plan
 
 Undo: TypeAlias = Callable[[], object]
@@ -45,6 +47,70 @@ def check_channels(mesh: Mesh, kinds: Mapping[str, type[Channel]], changes: Diff
                 f"{able or 'none'}); add a new channel and rewire to it"
             )
         _check_settings(old or channel, channel, kinds)
+
+
+def unpunctuated(circuit: Circuit, channel: str) -> list[str]:
+    """Return the producers of a channel (`node.port`) from which no punctuations can come.
+
+    Punctuations come from outputs whose types name them, and pass a slet if they come to all its inputs.
+    """
+    feeds: dict[str, dict[str, list[str] | None]] = {}  # by channel and producer: the inputs it waits for
+    todo = [channel]
+    while todo:
+        if (name := todo.pop()) not in feeds:
+            feeds[name] = {join.name: _awaited(circuit, join) for join in circuit.producers[name]}
+            todo += (one for awaited in feeds[name].values() for one in awaited or ())
+    punctuated, found = set[str](), -1
+
+    def comes(awaited: list[str] | None) -> bool:
+        return awaited is None or (bool(awaited) and punctuated.issuperset(awaited))
+
+    while len(punctuated) > found:  # a cycle waits for itself
+        found = len(punctuated)
+        for name in reversed(feeds):
+            kind = circuit.channels[name]
+            follows = isinstance(kind, WindowChannel) and timed_by(kind) is not None and name != channel
+            if follows or (feeds[name] and all(map(comes, feeds[name].values()))):
+                punctuated.add(name)
+    return [producer for producer, awaited in feeds[channel].items() if not comes(awaited)]
+
+
+def _awaited(circuit: Circuit, join: Join) -> list[str] | None:
+    """Return the channels by which punctuations reach an output past its slet; `None` if the slet makes them."""
+    spec = join.component.spec
+    if join.port.type.punctuation:
+        return None
+    if spec.own_driver or any(port.type.punctuation for port in spec.inputs):
+        return []
+    inputs = circuit.nodes[join.component.node.name].inputs
+    taken = {name for name, _ in inputs if spec.iterated and circuit.channels[name].pull_mode == "take"}
+    return [name for name, into in inputs if not into.port.pulled or name in taken]
+
+
+def tell_unpunctuated(application: str, circuit: Circuit) -> None:
+    """Let the windows by time follow the items of producers from which no punctuations come, with a warning."""
+    for name, channel in circuit.channels.items():
+        if isinstance(channel, WindowChannel):
+            before, channel.unpunctuated = channel.unpunctuated, frozenset(unpunctuated(circuit, name))
+            if timed_by(channel) is not None and channel.unpunctuated - before:
+                logger("exop.wiring").warning(_lack(channel, channel.unpunctuated), application=application)
+
+
+def lacking(circuit: Circuit) -> Iterator[str]:
+    """Describe each window by time to which no punctuations come from a producer, and the cure."""
+    for name, channel in circuit.channels.items():
+        if isinstance(channel, WindowChannel) and timed_by(channel) is not None:
+            producers = unpunctuated(circuit, name)
+            if producers:
+                yield _lack(channel, producers)
+
+
+def _lack(channel: WindowChannel, producers: Iterable[str]) -> str:
+    return (
+        f"the window {channel.name!r} is by time, and no punctuations come from {', '.join(sorted(producers))}: it "
+        f"closes by the times of its items, as behind a watermark without delay; put app.add(NAME, 'stock:watermark', "
+        f"item=…, time={timed_by(channel)!r}, delay=…) behind each source: the next release refuses it without"
+    )
 
 
 def _check_settings(old: ChannelSpec, channel: ChannelSpec, kinds: Mapping[str, type[Channel]]) -> None:

@@ -10,12 +10,14 @@ from exop.model.lines import ITEM, item_names
 from exop.model.ports import PortType
 from exop.runtime.channel import Channel, ControlMerge, Outlet
 from exop.runtime.channels.queue import Buffered, QueueChannel
+from exop.runtime.channels.window import WindowChannel, followed
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.entry import NOWHERE, Control, Entry, Late, LateEntry, Unwind
 from exop.runtime.failure import Producer, careful
 from exop.runtime.lines import ChannelWatch, NodeWatch
 from exop.runtime.ways import way_into
+from exop.wiring.channels import tell_unpunctuated
 from exop.wiring.circuit import Join, before_key, edge_key, in_front_of, inside
 from exop.wiring.region import Region
 
@@ -45,6 +47,7 @@ class Compiler:
     def compile(self) -> dict[str, Buffered]:
         """Bind everything; return the inserted queues that are in use there, by place."""
         region, nodes, order = self.region, self.circuit.nodes, self.layout.order
+        tell_unpunctuated(self.deployment.name, self.circuit)
         # Downstream first: the followers of a slet are bound when its turn comes; long chains need no deep stack.
         for node in sorted((node for node in region.nodes if node in nodes), key=order.__getitem__, reverse=True):
             self._bind(nodes[node].component)
@@ -95,9 +98,13 @@ class Compiler:
     def _leaving(self, component: Component, port: str, channel: str) -> Entry:
         """The entry for an output port: that of its channel; the control items of several producers are merged."""
         entry, merge = self._channel(channel), self._merge(channel)
-        if merge is None:
-            return entry
-        me = f"{component.node.name}.{port}"
+        me, kind = f"{component.node.name}.{port}", self.circuit.channels[channel]
+        if merge is not None:
+            entry = self._at(self._merged(me, entry, merge), me)
+        return self._at(followed(kind, me, entry), me) if isinstance(kind, WindowChannel) else entry
+
+    def _merged(self, me: str, entry: Entry, merge: ControlMerge) -> Entry:
+        """The way of one of several producers into a channel."""
 
         def control(mark: Punctuation | EndOfStream) -> None:
             try:
@@ -106,7 +113,7 @@ class Compiler:
                 unwound.then(entry, "control", merge.left_over())
                 raise
 
-        return self._at(_controlled(entry, control, {"probe": lambda: _controlled(entry.probe, control, {})}), me)
+        return _controlled(entry, control, {"probe": lambda: _controlled(entry.probe, control, {})})
 
     def _merge(self, channel: str) -> ControlMerge | None:
         """The merge of a channel's producers; once made, it stays, since it notes which of them have ended."""

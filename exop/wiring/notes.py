@@ -19,7 +19,7 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.manager import make_channel
 from exop.runtime.opening import opens
 from exop.shown import shown
-from exop.wiring.channels import check_channels
+from exop.wiring.channels import check_channels, lacking
 from exop.wiring.circuit import Circuit, edge_key
 from exop.wiring.layout import lay_out
 from exop.wiring.plan import Plan, Step
@@ -36,9 +36,11 @@ def notes(
     components, inserted = deployment.components, deployment.inserted
 
     def remarks(plan: Plan) -> Iterator[str]:
-        for place, reason in queues(plan.after, kinds).items() if plan.changes.reconnects else ():
+        circuit = made(plan.after, kinds) if plan.changes.reconnects or plan.changes.channels_changed else Circuit()
+        for place, reason in _queues(circuit).items():
             if place not in inserted:
                 yield f"insert a queue at {place}: {reason}"
+        yield from map("warning: {}".format, lacking(circuit))
         yield from _drained(plan, deployment, kinds)
         for step in plan.steps:
             component = components.get(step.node)
@@ -178,14 +180,17 @@ def preview(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> dict[str, str]:
     check(mesh, kinds)
     check_durable(mesh, has_state=True)
     check_channels(mesh, kinds)
-    return queues(mesh, kinds)
+    return _queues(made(mesh, kinds))
 
 
-def queues(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> dict[str, str]:
-    """Return the queues that the wiring would insert into a mesh that was checked: the reasons by place."""
-    # The components are made, but neither opened nor registered.
+def made(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> Circuit:
+    """Return the connections of a mesh that was checked; its components are made, but neither opened nor registered."""
     placed = {name: (Component(name, mesh.name, node, lambda _: None), node.ports) for name, node in mesh.nodes.items()}
-    circuit = Circuit().patched(placed, [make_channel(kinds, spec) for spec in mesh.channels.values()])
+    return Circuit().patched(placed, [make_channel(kinds, spec) for spec in mesh.channels.values()])
+
+
+def _queues(circuit: Circuit) -> dict[str, str]:
+    """Return the queues that the wiring would insert: the reasons by place."""
     inserted = dict(lay_out(circuit).inserted)
     for name, joins in circuit.consumers.items():
         channel = circuit.channels[name]

@@ -2,19 +2,115 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
+from math import inf
 from typing import Any
 
 from exop.model.items import Window
 
 
+class Panes:
+    """The items in open windows by time, in one pane for all items whose last window is the same.
+
+    Window *i* spans `[i * slide, i * slide + size)`, and pane *i* leaves with it. So the cost of closing a window does
+    not depend on the number of items in the later ones.
+
+    Attributes:
+        last: No window behind this one begins, since other sizes apply; `None` without such a limit.
+    """
+
+    def __init__(self, size: float, slide: float) -> None:
+        self.size, self.slide = size, slide
+        self.last: int | None = None
+        self._order: list[int] = []
+        self._panes: dict[int, list[tuple[int, float, Any]]] = {}  # (number of arrival, time, item)
+        self._earliest: dict[int, float] = {}
+        self._number = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._order)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the items in the order of their arrival."""
+        return (item for _, _, item in sorted((row for pane in self._panes.values() for row in pane), key=_arrival))
+
+    def last_of(self, moment: float) -> int:
+        """Return the last window that begins at or before *moment*."""
+        last = int(moment // self.slide)
+        return last if self.last is None else min(last, self.last)
+
+    def end_of(self, index: int) -> float:
+        """Return the end of a window."""
+        return index * self.slide + self.size
+
+    def add(self, index: int, moment: float, item: Any) -> None:
+        """Take an item whose last window is *index*."""
+        if index not in self._panes:
+            insort(self._order, index)
+            self._panes[index], self._earliest[index] = [], moment
+        self._panes[index].append((self._number, moment, item))
+        self._earliest[index] = min(self._earliest[index], moment)
+        self._number += 1
+
+    def due(self, since: float | None, end: float) -> Iterator[Window[Any]]:
+        """Yield the windows that hold an item and end behind *since*, at *end* or before, the older first."""
+        start = None if since is None else self._first(since)
+        while self._order:
+            pane = self._order[0]
+            first = self._first(self._earliest[pane])  # never step through an idle hour
+            index = min(first if start is None else max(first, start), pane)
+            if self.end_of(index) > end:
+                return
+            found = self._content(index)
+            if index == pane:
+                del self._order[0], self._panes[pane], self._earliest[pane]
+            start = index + 1
+            if found:
+                yield Window(found)
+
+    def exchange(self, replace: Callable[[Any], Any]) -> None:
+        """Apply *replace* to every item, in the order of their arrival."""
+        places = [(rows, at) for rows in self._panes.values() for at in range(len(rows))]
+        for rows, at in sorted(places, key=lambda place: place[0][place[1]][0]):
+            number, moment, item = rows[at]
+            rows[at] = number, moment, replace(item)
+
+    def copied(self) -> Panes:
+        """Return panes of the same items, from which windows can be taken without taking them here."""
+        twin = copy(self)
+        twin._order, twin._panes, twin._earliest = [*self._order], dict(self._panes), dict(self._earliest)
+        return twin
+
+    def _first(self, moment: float) -> int:
+        """Return the earliest window that ends after *moment*."""
+        return int((moment - self.size) // self.slide) + 1
+
+    def _content(self, index: int) -> list[Any]:
+        """Return the items of a window in the order of their arrival."""
+        end, order = self.end_of(index), self._order
+        if self.size <= self.slide:
+            return [item for _, _, item in self._panes.get(index, ())]
+        rows = []
+        for at in range(bisect_left(order, index), len(order)):
+            if order[at] * self.slide >= end:
+                break
+            rows += [row for row in self._panes[order[at]] if row[1] < end]
+        return [item for _, _, item in sorted(rows, key=_arrival)]
+
+
+def _arrival(row: tuple[int, float, Any]) -> int:
+    return row[0]
+
+
 class PortWindow:
     """The windows of one port: takes items and yields the windows that are due.
 
-    A window by time begins at a multiple of `slide`, and is due when time has reached its end; time is the latest of
-    the moments that items and punctuations name. Every window that holds an item becomes due once.
+    A window by time begins at a multiple of `slide`, and is due when a punctuation says that nothing before its end
+    follows, or at the end of the stream; an item never closes one. Every window that holds an item becomes due once.
+    An item is late if all its windows were due before it came.
 
     When the sizes change, a `PortWindow` of the new sizes succeeds the one of the old sizes. Unless they are closed,
     the open windows run to their end, and the new ones take every item from where the next old one would have begun:
@@ -25,6 +121,8 @@ class PortWindow:
         sizes: The sizes as the channel's settings have them.
         before: The windows of former sizes that are still open.
         closed: The content of windows that were closed: due with the next item.
+        now: By time: the stream is complete up to here; what is older is in no window that is still to come.
+        latest: By time: the latest moment that an item or punctuation has named.
         begin: By time: items before this moment are for windows of former sizes alone.
         skip: By count: the number of further items that are for those.
         until: By time: no window begins there or later, since other sizes apply.
@@ -35,7 +133,9 @@ class PortWindow:
         self.sizes, self.size, self.slide, self.time = dict(sizes), size, slide, time
         self.evict = bool(sizes["evict"])
         self.items: Window[Any] = Window()
+        self.panes = Panes(size, slide or 1)
         self.now: float | None = None
+        self.latest: float | None = None
         self.since = self.late = self.skip = 0
         self.begin: float | None = None
         self.until: float | None = None
@@ -48,8 +148,8 @@ class PortWindow:
         if self.before is not None:
             self.before.check(items)
         if self.time is not None:
-            for moment in map(self.time, items):
-                self._first(moment)
+            for item in items:
+                self.panes.last_of(self.time(item))
 
     def add(self, item: Any) -> Iterator[Window[Any]]:
         """Take one item when the result is iterated; yields the windows that it completes, the older first."""
@@ -59,22 +159,34 @@ class PortWindow:
         if self.before is not None or self.closed:
             self.check((item,))
             return self._behind(item)
-        return self._count(item) if self.time is None else self._timed(item, self.time(item))
+        if self.time is None:
+            return self._count(item)
+        self._timed(item, self.time(item))
+        return iter(())
 
     def advance(self, moment: float) -> Iterator[Window[Any]]:
-        """Set the time; yields the windows that end at or before it."""
+        """Take note that the stream is complete up to *moment*; yields the windows that end at or before it."""
         yield from self.take_closed()
         if self.before is not None:
             yield from self.before.advance(moment)
-        yield from self._advance(moment)
+        if self.time is None or (self.now is not None and moment <= self.now):
+            return
+        since, self.now = self.now, moment
+        self.latest = moment if self.latest is None else max(moment, self.latest)
+        yield from self.panes.due(since, moment)
 
     def rest(self) -> Iterator[Window[Any]]:
         """Yield the closed windows, and the time windows that are open at the end of the stream."""
         yield from self.take_closed()
         if self.before is not None:
             yield from self.before.rest()
-        if self.time is not None and self.now is not None:
-            yield from self._due(self._first(self.now), float("inf"))
+        yield from self.panes.due(self.now, inf)
+
+    @property
+    def timed_by(self) -> str | None:
+        """The field that holds the time of an item, here or in windows of former sizes that are still open."""
+        field: str | None = self.sizes["time"] if self.time is not None else None
+        return field or (self.before.timed_by if self.before is not None else None)
 
     def take_closed(self) -> Iterator[Window[Any]]:
         """Yield the closed windows, once."""
@@ -85,11 +197,12 @@ class PortWindow:
 
     def held(self) -> list[Any]:
         """Return the items in the windows, each once, the older first."""
+        own = self.items if self.time is None else [*self.panes]
         if self.before is None:
-            return self.items
+            return own
         found = self.before.held()
         known = set(map(id, found))
-        return [*found, *(item for item in self.items if id(item) not in known)]
+        return [*found, *(item for item in own if id(item) not in known)]
 
     def all_late(self) -> int:
         """Return the number of items that came after their last window was due."""
@@ -98,10 +211,10 @@ class PortWindow:
     def succeeded(self, new: PortWindow, *, close: bool) -> PortWindow:
         """Return windows of other sizes that succeed these, which stay as they are."""
         if self.time is not None and self.sizes["time"] == new.sizes["time"]:
-            new.now = self.now
+            new.now, new.latest = self.now, self.latest
         if close:
             new.late, new.closed = self.all_late(), deque(self._opened())
-        elif not self.items:  # no window of these sizes is open: the new ones take their place
+        elif not (self.items or self.panes):  # no window of these sizes is open: the new ones take their place
             new.late, new.begin, new.skip = self.late, self.begin, self.skip
             new.before, new.closed = self.before, self.closed
         else:
@@ -109,13 +222,16 @@ class PortWindow:
             if self.time is None:
                 new.skip = self._ahead
                 before.left = new.skip - int(self.slide) + int(self.size)
-            else:  # where the next window begins
-                new.begin = before.until = None if self.now is None else (self.now // self.slide + 1) * self.slide
+            elif self.latest is not None:  # where the next window begins
+                before.panes = self.panes.copied()
+                before.panes.last = int(self.latest // self.slide)
+                new.begin = before.until = (before.panes.last + 1) * self.slide
         return new
 
     def capture(self) -> dict[str, Any]:
         """Return the content as plain data, that of former sizes inside; `restore` takes it back."""
-        found: dict[str, Any] = {"items": list(self.items), "now": self.now, "since": self.since, "late": self.late}
+        found: dict[str, Any] = {"items": [*self.items, *self.panes], "now": self.now, "since": self.since}
+        found |= {"late": self.late, "latest": self.latest}
         if (self.until, self.left) != (None, None):
             found |= {"until": self.until, "left": self.left}
         if self.before is not None or self.closed:
@@ -127,9 +243,16 @@ class PortWindow:
 
     def restore(self, held: Mapping[str, Any], make: Callable[[Mapping[str, Any]], PortWindow]) -> None:
         """Take back the result of `capture`; *make* makes windows of other sizes."""
-        self.items, self.closed = Window(held["items"]), deque(map(Window, held.get("closed", ())))
+        self.closed = deque(map(Window, held.get("closed", ())))
         self.now, self.since, self.late = held["now"], held["since"], held["late"]
+        self.latest = held.get("latest", self.now)
         self.until, self.left = held.get("until"), held.get("left")
+        self.panes.last = None if self.until is None else round(self.until / self.slide) - 1
+        if self.time is None:
+            self.items = Window(held["items"])
+        else:
+            for item in held["items"]:
+                self._keep(item, self.time(item))
         if "old" in held:
             self.begin, self.skip = held.get("begin"), held.get("skip", 0)
             self.before = make(held["old_sizes"])
@@ -141,6 +264,7 @@ class PortWindow:
             self.before.exchange(replace)
         for piece in (*self.closed, self.items):
             piece[:] = map(replace, piece)
+        self.panes.exchange(replace)
 
     def _behind(self, item: Any) -> Iterator[Window[Any]]:
         """Take an item behind windows of former sizes, which take it first."""
@@ -148,10 +272,10 @@ class PortWindow:
         enters = self._enters(item)
         if self.before is not None:
             yield from self.before.add(item)
-        if enters:
-            yield from self._count(item) if self.time is None else self._timed(item, self.time(item))
-        elif self.time is not None:
-            yield from self._advance(self.time(item))
+        if enters and self.time is not None:
+            self._timed(item, self.time(item))
+        elif enters:
+            yield from self._count(item)
 
     def _enters(self, item: Any) -> bool:
         """Whether an item is for windows of these sizes, too; by time, those of the former sizes read it."""
@@ -173,11 +297,9 @@ class PortWindow:
     def _opened(self) -> list[Window[Any]]:
         """Return the items in the windows that are open now, in the order in which the windows began."""
         found = [*self.closed, *(self.before._opened() if self.before is not None else ())]
-        if self.time is not None and self.now is not None:
-            items = self.items
-            found += self._due(self._first(self.now), float("inf"))
-            self.items = items
-        elif self.time is None and self.items and not self.evict:
+        if self.time is not None:
+            found += self.panes.copied().due(self.now, inf)
+        elif self.items and not self.evict:
             counts = range(int(self.slide) - self._ahead, int(self.size), int(self.slide))
             begun = [n for n in counts if n <= len(self.items) and (self.left is None or self.size - n <= self.left)]
             found += [Window(self.items[-number:]) for number in reversed(begun)]
@@ -188,13 +310,6 @@ class PortWindow:
         """By count: the number of items until the next window begins."""
         whole = self.since if self.since == len(self.items) else int(self.size) + self.since
         return -whole % int(self.slide)
-
-    def _advance(self, moment: float) -> Iterator[Window[Any]]:
-        if self.time is None or (self.now is not None and moment <= self.now):
-            return
-        before, self.now = self.now, moment
-        if before is not None:
-            yield from self._due(self._first(before), moment)
 
     def _count(self, item: Any) -> Iterator[Window[Any]]:
         if self.evict:
@@ -212,31 +327,16 @@ class PortWindow:
             self.since = 0
             yield Window(self.items)
 
-    def _timed(self, item: Any, moment: float) -> Iterator[Window[Any]]:
-        due = [*self._advance(moment)]
-        last = moment // self.slide * self.slide  # the beginning of the last window for the item
-        if self.until is not None and last >= self.until:
-            last = self.until - self.slide
-        if moment < last + self.size:  # else it is in the gap between two windows, or behind the last one
-            if self.now is not None and last + self.size <= self.now:
-                self.late += 1
-            else:
-                self.items.append(item)
-        yield from due
+    def _timed(self, item: Any, moment: float) -> None:
+        self.latest = moment if self.latest is None else max(moment, self.latest)
+        self._keep(item, moment)
 
-    def _first(self, moment: float) -> float:
-        """Return the beginning of the earliest window that ends after *moment*."""
-        return ((moment - self.size) // self.slide + 1) * self.slide
-
-    def _due(self, start: float, end: float) -> Iterator[Window[Any]]:
-        """Yield the windows that begin at *start* or later, end at *end* or before, and are not empty."""
-        time = self.time
-        while time is not None and self.items:
-            start = max(start, self._first(min(map(time, self.items))))  # never step through an idle hour
-            if start + self.size > end or (self.until is not None and start >= self.until):
-                break
-            due = Window(item for item in self.items if start <= time(item) < start + self.size)
-            start += self.slide
-            self.items = Window(item for item in self.items if time(item) >= start)
-            if due:
-                yield due
+    def _keep(self, item: Any, moment: float) -> None:
+        last = self.panes.last_of(moment)
+        end = self.panes.end_of(last)
+        if moment >= end:
+            return  # in the gap between two windows, or behind the last one
+        if self.now is not None and end <= self.now:
+            self.late += 1
+        else:
+            self.panes.add(last, moment, item)

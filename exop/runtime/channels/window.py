@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from math import inf
 from types import GenericAlias
 from typing import Any, ClassVar
 
@@ -17,17 +19,21 @@ from exop.runtime.channels.port_window import PortWindow
 from exop.runtime.channels.table import key_reader
 from exop.runtime.convert import to_items
 from exop.runtime.drivers.base import current_driver
-from exop.runtime.entry import NOWHERE, Entry, Unwind, Way, Work, fan_out, in_turn
+from exop.runtime.entry import NOWHERE, Entry, LateEntry, Unwind, Way, Work, fan_out, in_turn
 
 
 class WindowChannel(Channel):
     """Gives each connected port a window of its own; the port receives `list[T]`.
 
     By count (`count=10, slide=5`), by event time (`seconds=60, slide=10, time="field"`; a window that holds an item is
-    due when an item or punctuation has a time at or behind its end, and at the end of the stream), or by explicit
+    due when a punctuation says that nothing before its end follows, and at the end of the stream), or by explicit
     eviction (`evict=True`: with every item the slet receives its whole `Window` and calls `evict(n)` on it).
     `ports={"node.port": {...}}` gives one port other sizes. Items that come after their last window was due are
     counted (`late`). A pull reads the items in the port's window.
+
+    Attributes:
+        unpunctuated: The producers (`node.port`) from which no punctuations come. Each of their items is followed by
+            one for its own time, as behind `stock:watermark` without delay.
     """
 
     kind: ClassVar[str] = "window"
@@ -53,6 +59,8 @@ class WindowChannel(Channel):
         self._taken: defaultdict[str, int] = defaultdict(int)
         self._targets: dict[str, Entry] = {}
         self._readers: tuple[str, ...] = ()
+        self.unpunctuated: frozenset[str] = frozenset()
+        self._told: dict[str, float] = {}
         self._make("", self._sizes)
         for port in self._per_port:
             self._window(port)
@@ -177,7 +185,7 @@ class WindowChannel(Channel):
 
         def control(mark: Punctuation | EndOfStream) -> None:
             windows = all_windows[port]
-            due = windows.advance(mark.time) if isinstance(mark, Punctuation) else windows.rest()
+            due = windows.advance(mark.following) if isinstance(mark, Punctuation) else windows.rest()
             try:
                 _deliver(into(), due)
             except Unwind as unwound:
@@ -220,3 +228,55 @@ def port_of(channel: WindowChannel, window: object) -> str | None:
 def open_window(channel: WindowChannel, port: str) -> list[Any]:
     """Return the open window of a port itself, not a copy."""
     return channel._windows[port].items
+
+
+def timed_by(channel: WindowChannel) -> str | None:
+    """Return the field that holds the time of an item; `None` if no window is by time."""
+    for windows in channel._windows.values():
+        if (field := windows.timed_by) is not None:
+            return field
+    given = (channel._sizes, *channel._per_port.values())
+    return next((sizes["time"] for sizes in given if sizes.get("seconds")), None)
+
+
+def followed(channel: WindowChannel, producer: str, entry: Entry) -> Entry:
+    """Return the way of one producer into windows: where no punctuations come from it, its items name the time."""
+
+    def behind(push: Callable[[Any], None], items: Callable[[Any], Sequence[Any]]) -> Callable[[Any], None]:
+        def push_and_tell(payload: Any) -> None:
+            if producer not in channel.unpunctuated:
+                push(payload)
+                return
+            try:
+                push(payload)
+            except Unwind as unwound:
+                unwound.then(here, "control", _told(channel, producer, items(payload)))
+                raise
+            for mark in _told(channel, producer, items(payload)):
+                here.control(mark)
+
+        return push_and_tell
+
+    ways: dict[str, Callable[[], Any]] = {
+        "push": lambda: behind(entry.push, lambda item: (item,)),
+        "push_batch": lambda: behind(entry.push_batch, to_items),
+        "probe": lambda: followed(channel, producer, entry.probe),
+    }
+    here = LateEntry(entry.control, ways)
+    here.behind = (entry,)
+    return here
+
+
+def _told(channel: WindowChannel, producer: str, items: Sequence[Any]) -> list[Punctuation]:
+    """Return the punctuation for the latest of these items, if it is later than all before."""
+    field = timed_by(channel)
+    if field is None:
+        return []
+    times = [windows.now for windows in channel._windows.values() if windows.now is not None]
+    before = channel._told.get(producer, max(times, default=-inf))
+    with suppress(LookupError, AttributeError, TypeError, ValueError):  # the window itself refuses such an item
+        moment = float(max(map(key_reader(field), items)))
+        if before < moment < inf:
+            channel._told[producer] = moment
+            return [Punctuation.before(moment)]
+    return []

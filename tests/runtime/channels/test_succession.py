@@ -157,9 +157,13 @@ def test_a_change_that_is_taken_back():
 def test_what_is_late_is_counted_on():
     """Late items of before the change, and behind it, are counted once."""
     rig = Rig(seconds=10, time="t")
-    rig.push({"t": 25}, {"t": 3})
+    rig.push({"t": 25})
+    rig.entry.control(Punctuation(25))
+    rig.push({"t": 3})
     rig.turn(seconds=5, time="t")
-    rig.push({"t": 4}, {"t": 27}, {"t": 31}, {"t": 45}, {"t": 30}, {"t": 46})
+    rig.push({"t": 4}, {"t": 27}, {"t": 31}, {"t": 45})
+    rig.entry.control(Punctuation(45))
+    rig.push({"t": 30}, {"t": 46})
     assert rig.channel.metrics()["late"] == 3
     assert [[item["t"] for item in piece] for piece in rig.seen] == [[25, 27], [31]]
     assert [item["t"] for item in rig.channel.read("a.x")] == [45, 46]

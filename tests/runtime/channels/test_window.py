@@ -25,14 +25,12 @@ class At:
     t: float
 
 
-def windows_of(channel, times, *marks):
-    """What a consumer gets for items of these times, followed by control items."""
+def windows_of(channel, *steps):
+    """What a consumer gets for items of these times, and control items in between."""
     log = Log()
     entry = joined(channel, log)
-    for time in times:
-        entry.push(At(time))
-    for mark in marks:
-        entry.control(mark)
+    for step in steps:
+        entry.control(step) if isinstance(step, (Punctuation, EndOfStream)) else entry.push(At(step))
     return [[item.t for item in seen] for seen in log.seen if isinstance(seen, list)]
 
 
@@ -63,10 +61,17 @@ def test_a_window_that_was_delivered_does_not_change():
     assert first == [1, 2]
 
 
-def test_a_window_by_time_is_due_when_a_later_item_comes():
-    """Tumbling windows of ten seconds, from multiples of ten on."""
+def test_a_window_by_time_is_never_closed_by_an_item():
+    """Tumbling windows of ten seconds, from multiples of ten on: only what is complete leaves."""
     channel = WindowChannel("w", seconds=10, time="t")
-    assert windows_of(channel, [12, 15, 19, 20, 31]) == [[12, 15, 19], [20]]
+    assert windows_of(channel, 12, 31, 20, 15, Punctuation(29), 19, 21) == [[12, 15]]
+    assert channel.metrics() == {"items": 3, "late": 1, "taken": 6, "evicted": 2}
+
+
+def test_a_window_that_ends_where_the_next_item_may_be_is_complete():
+    """Nothing older than ten follows: a window that ends at ten is due, though ten itself is not complete."""
+    channel = WindowChannel("w", seconds=10, time="t")
+    assert windows_of(channel, 3, 10, Punctuation.before(10), 10, Punctuation.before(20)) == [[3], [10, 10]]
 
 
 def test_a_punctuation_makes_windows_due_and_follows_them():
@@ -92,18 +97,18 @@ def test_the_end_of_the_stream_makes_open_windows_due():
 def test_every_sliding_window_that_holds_an_item_becomes_due_once():
     """Windows overlap; also those that began before the first item, or in a gap, are delivered."""
     channel = WindowChannel("w", seconds=20, slide=10, time="t")
-    assert windows_of(channel, [5, 75], EndOfStream()) == [[5], [5], [75], [75]]
+    assert windows_of(channel, 5, 75, EndOfStream()) == [[5], [5], [75], [75]]
 
 
 def test_an_item_that_comes_after_its_window_was_due_is_counted():
     """A late item enters no window, and reopens none."""
     channel = WindowChannel("w", seconds=10, time="t")
-    assert windows_of(channel, [5, 25, 7, 26], EndOfStream()) == [[5], [25, 26]]
+    assert windows_of(channel, 5, 25, Punctuation(25), 7, 26, EndOfStream()) == [[5], [25, 26]]
     assert channel.metrics()["late"] == 1
 
 
 def test_an_item_is_late_also_when_nothing_was_in_between():
-    """Time moves on by punctuations and idle hours alone: what is older is late."""
+    """Time moves on by punctuations alone: what is older is late, also where no window was open."""
     channel = WindowChannel("w", seconds=10, time="t")
     log = Log()
     entry = joined(channel, log)
@@ -119,45 +124,49 @@ def test_an_item_is_late_also_when_nothing_was_in_between():
 def test_an_item_that_is_late_for_one_window_is_in_those_that_are_open():
     """Of overlapping windows, those that are not due yet take it."""
     channel = WindowChannel("w", seconds=20, slide=10, time="t")
-    assert windows_of(channel, [35, 28], EndOfStream()) == [[35, 28], [35]]
+    assert windows_of(channel, 35, Punctuation(35), 28, EndOfStream()) == [[35, 28], [35]]
     assert channel.metrics()["late"] == 0
 
 
 def test_between_windows_there_may_be_gaps():
     """A slide longer than the window: an item in the gap belongs to no window, and is not late."""
     channel = WindowChannel("w", seconds=5, slide=10, time="t")
-    assert windows_of(channel, [2, 7, 13], EndOfStream()) == [[2], [13]]
+    assert windows_of(channel, 2, 7, 13, EndOfStream()) == [[2], [13]]
     assert channel.metrics()["late"] == 0
 
 
 @given(
-    times=st.lists(st.integers(0, 60), max_size=30),
+    steps=st.lists(st.one_of(st.integers(0, 60), st.integers(0, 70).map(Punctuation)), max_size=40),
     size=st.integers(1, 15),
     slide=st.integers(1, 15),
-    until=st.integers(0, 70),
+    store=st.integers(0, 40),
 )
-def test_windows_by_time_hold_what_their_definition_says(times, size, slide, until):
-    """For any times in any order: each window holds what came before it was due, in the order of arrival, once."""
+def test_windows_by_time_hold_what_their_definition_says(steps, size, slide, store):
+    """For any times and punctuations: each window holds what came before it was due, in the order of arrival, once."""
     log = Log()
     channel = WindowChannel("w", seconds=size, slide=slide, time="t")
     entry = joined(channel, log)
-    items = [At(time) for time in times]
-    for item in items:
-        entry.push(item)
-    entry.control(Punctuation(until))
+    for number, step in enumerate(steps):
+        if number == store:
+            held, channel = channel.capture(), WindowChannel("w", seconds=size, slide=slide, time="t")
+            entry = joined(channel, log)
+            channel.restore(held)
+        entry.control(step) if isinstance(step, Punctuation) else entry.push(At(step))
     entry.control(EndOfStream())
-    expected = []
-    for start in range(-size - slide, 75):
-        if start % slide:
-            continue
+    expected, timely, belong = [], set(), set()
+    for start in range(-(size + slide) // slide * slide, 75, slide):
         end, now, held = start + size, float("-inf"), []
-        for item in items:
-            now = max(now, item.t)
-            if start <= item.t < end and now < end:
-                held.append(item)
-        if held:
-            expected.append(held)
-    assert [seen for seen in log.seen if isinstance(seen, list)] == expected
+        for number, step in enumerate(steps):
+            if isinstance(step, Punctuation):
+                now = max(now, step.time)
+            elif start <= step < end:
+                belong.add(number)
+                if now < end:
+                    timely.add(number)
+                    held.append(step)
+        expected += [held] if held else []
+    assert [[item.t for item in seen] for seen in log.seen if isinstance(seen, list)] == expected
+    assert channel.metrics()["late"] == len(belong - timely)
 
 
 def test_with_eviction_the_slet_gets_its_whole_window_with_every_item():
@@ -204,7 +213,7 @@ def test_a_pull_reads_the_window_of_its_port():
 def test_open_windows_are_captured_and_restored():
     """A restored window goes on where it was: items, time and lateness."""
     channel = WindowChannel("w", seconds=10, time="t")
-    windows_of(channel, [5, 25])
+    windows_of(channel, 5, 25, Punctuation(25))
     held = channel.capture()
     other, log = WindowChannel("w", seconds=10, time="t"), Log()
     entry = joined(other, log)
@@ -243,13 +252,14 @@ def test_what_was_due_when_the_driver_went_back_is_not_lost(defect):
     channel = WindowChannel("w", seconds=10, slide=5, time="t")
     entry = channel.entry([Outlet("a.item", Entry(push, push, log.control))])
     entry.push(At(1))
+    entry.push(At(100))
     with acting_as(driver), pytest.raises(Unwind) as unwound:
-        entry.push(At(100))
+        entry.control(Punctuation(50))
     refuse.clear()
     for work in unwound.value.work:
         work.do({})
     entry.control(EndOfStream())
-    assert log.seen == [[At(1)], [At(1)], [At(100)], [At(100)], EndOfStream()]
+    assert log.seen == [[At(1)], [At(1)], Punctuation(50), [At(100)], [At(100)], EndOfStream()]
 
 
 def test_an_item_that_a_window_refuses_is_no_defect():

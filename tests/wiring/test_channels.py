@@ -1,0 +1,127 @@
+"""Windows by time and the punctuations that close them: where none come, the items of each producer name the time."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from exop import Application, InputPort, Punctuation, Slet, input_port, slet
+from exop.logs import logger
+from exop.wiring import channels
+from exop.wiring.channels import unpunctuated
+from exop.wiring.notes import made
+from tests.rig import Gate, collector, eventually, same, source_of
+
+
+class Both(Slet):
+    """Two inputs, one output."""
+
+    @input_port
+    def left(self, item: Any) -> Any:
+        """Pass on."""
+        return item
+
+    @input_port
+    def right(self, item: Any) -> Any:
+        """Pass on."""
+        return item
+
+
+@slet
+def marked() -> Iterator[int | Punctuation]:
+    """A source that punctuates."""
+    yield Punctuation(1)
+
+
+@slet
+def swallowing(item: Any | Punctuation) -> Any:
+    """Sees punctuations, and passes none on."""
+    return item
+
+
+@slet
+def pulling(item: InputPort[Any]) -> Iterator[Any]:
+    """Takes its items by itself."""
+    yield from item
+
+
+@slet
+def times(window: list[Any]) -> list[int]:
+    """The times in a window."""
+    return [one["t"] for one in window]
+
+
+def missing(rig, app, window):
+    """The producers of a window from which no punctuations come."""
+    return unpunctuated(made(app.build(), rig.manager.kinds), window.name)
+
+
+@pytest.fixture
+def warnings(monkeypatch):
+    """What is logged as a warning."""
+    found: list[str] = []
+    log = logger("exop.wiring")
+    monkeypatch.setattr(channels, "logger", lambda _: log)
+    monkeypatch.setattr(log, "warning", lambda text, **_: found.append(text), raising=False)
+    return found
+
+
+def test_punctuations_come_from_outputs_that_name_them_and_pass_slets_to_all_of_whose_inputs_they_come(rig):
+    """Each way of a punctuation, and each place where one ends, as far as the types show."""
+    app = Application("app")
+    plain, loud = app.add("plain", source_of([])), app.add("loud", marked)
+    cases = {
+        "plain": (plain, False),
+        "loud": (loud, True),
+        "same": (app.add("same", same, item=loud), True),
+        "one": (app.add("one", Both, left=loud, right=plain), False),
+        "both": (app.add("both", Both, left=loud, right=loud), True),
+        "swallowed": (app.add("swallowed", swallowing, item=loud), False),
+        "pulled": (app.add("pulled", pulling, item=loud), True),
+        "watermark": (app.add("watermark", "stock:watermark", item=plain, time="t"), True),
+    }
+    back = app.channel("back", kind="queue")
+    turn = app.add("turn", Both, left=loud, right=back)
+    cases["cycle"] = (app.add("cycle", same, item=turn, out=back), False)
+    for name, (_, comes) in cases.items():
+        window = app.channel(f"w-{name}", kind="window", seconds=1, time="t")
+        app.add(f"into-{name}", same, item=cases[name][0], out=window)
+        app.add(f"from-{name}", times, window=window)
+        assert missing(rig, app, window) == ([] if comes else [f"into-{name}.out"]), name
+
+
+def test_behind_a_window_that_follows_its_items_punctuations_come(rig):
+    """One warning is enough: the punctuations that the first window makes of items close the second, too."""
+    app = Application("app")
+    first, second = (app.channel(name, kind="window", seconds=1, time=time) for name, time in (("a", "t"), ("b", "0")))
+    app.add("items", source_of([]), out=first)
+    app.add("times", times, window=first, out=second)
+    app.add("end", collector([]), item=second)
+    assert missing(rig, app, first) == ["items.out"]
+    assert missing(rig, app, second) == []
+
+
+def test_without_punctuations_each_producer_names_the_time_of_its_own_items(rig, warnings):
+    """Of two sources the slower one holds the windows open; nothing of it is late. A warning names the cure."""
+    seen: list[list[int]] = []
+    gate, app = Gate(), Application("app")
+
+    @slet
+    def slower() -> Iterator[dict[str, int]]:
+        gate.pass_through()
+        yield from ({"t": number} for number in range(0, 40, 2))
+
+    window = app.channel("w", kind="window", seconds=10, time="t")
+    app.add("fast", source_of([{"t": number} for number in range(1, 40, 2)]), out=window)
+    app.add("slow", slower, out=window)
+    app.add("sink", collector(seen), item=app.add("times", times, window=window))
+    deployment = rig.deploy(app)
+    eventually(lambda: deployment.channels["w"].metrics()["taken"] == 20, "the faster source")
+    assert seen == []
+    gate.open()
+    assert deployment.wait(60)
+    assert [sorted(one) for one in seen] == [[*range(start, start + 10)] for start in range(0, 40, 10)]
+    assert deployment.channels["w"].metrics()["late"] == 0
+    assert len(warnings) == 1
+    assert "no punctuations come from fast.out, slow.out" in warnings[0]
+    assert "'stock:watermark', item=…, time='t', delay=…" in warnings[0]
