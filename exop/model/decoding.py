@@ -12,12 +12,11 @@ import sys
 import time as clock
 import uuid
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
-from types import BuiltinFunctionType
 from typing import Any, Final
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -29,7 +28,8 @@ from exop.model.depth import DEPTH, TooDeep
 from exop.model.encoding import MARK, SIGN, Tag, check_nesting
 from exop.model.items import Batch, Window
 from exop.model.named import Declared, class_named, factory_named
-from exop.model.types.description import is_named_tuple, type_of
+from exop.model.types.description import is_named_tuple
+from exop.model.types.fields import filled, filled_tuple
 
 #: Bytes of the collections that foreign data may become.
 LARGEST: Final = 2**30
@@ -59,41 +59,6 @@ def decode(data: bytes, *, levels: int = DEPTH, declared: Declared | None = None
         cure = "it is damaged: take an older copy"
         told = f"{type(problem).__name__}: {problem}"[:200]
         raise StoredStateError(what="a stored value", problem=told, cure=cure) from problem
-
-
-def filled(kind: Any, fields: Mapping[str, Any], *, defaults: bool = True) -> Any:
-    """An instance of a dataclass with these fields; those that are new in the class have their *defaults*, or `None`.
-
-    Raises:
-        StoredStateError: a field that the class does not have, or a new one without a default.
-    """
-    known = {field.name: field for field in dataclasses.fields(kind)}
-    strange = [name for name in fields if name not in known]
-    if strange:
-        problem = f"{kind.__qualname__} has no field {', '.join(strange)}; it has {', '.join(known)}"
-        cure = "use the code that wrote it"
-        raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure=cure)
-    made = _maker(kind)(kind)
-    for name, field in known.items():
-        object.__setattr__(made, name, fields[name] if name in fields else _default(kind, field, defaults))
-    return made
-
-
-@lru_cache(maxsize=1024)
-def _maker(kind: type) -> Callable[[type], Any]:
-    """The first `__new__` that is built in: no code of the class is called."""
-    return next(new for one in kind.__mro__ if isinstance(new := vars(one).get("__new__"), BuiltinFunctionType))
-
-
-def _default(kind: Any, field: dataclasses.Field[Any], factories: bool) -> Any:
-    if field.default_factory is not dataclasses.MISSING and factories:
-        return field.default_factory()
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    if field.name in type_of(kind).nulls:
-        return None
-    problem = f"its field {field.name} was not there when it was stored, and has no default"
-    raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure="give the field a default")
 
 
 def _read_moment(kind: Any, content: list[Any]) -> Any:
@@ -290,22 +255,6 @@ def _read_dataclass(content: list[Any], reader: _Reader) -> Any:
 def _read_named_tuple(content: list[Any], reader: _Reader) -> Any:
     kind = class_named(content[0], "named tuple", is_named_tuple, reader.declared)
     return filled_tuple(kind, dict(reader.table(content[1:])))
-
-
-def filled_tuple(kind: Any, fields: Mapping[str, Any]) -> Any:
-    """A named tuple with these fields; those that are new in the class have their defaults.
-
-    Raises:
-        StoredStateError: a field that the class does not have, or a new one without a default.
-    """
-    given = {**kind._field_defaults, **fields}
-    if given.keys() != set(kind._fields):
-        given = {**type_of(kind).nulls, **given}
-    if given.keys() != set(kind._fields):
-        problem = f"it has the fields {', '.join(map(str, fields))}; {kind.__qualname__} has {', '.join(kind._fields)}"
-        cure = "use the code that wrote it"
-        raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem[:300], cure=cure)
-    return tuple.__new__(kind, [given[name] for name in kind._fields])
 
 
 def _read_default_dict(content: list[Any], reader: _Reader) -> Any:

@@ -9,11 +9,12 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from exop.errors import NotStorable, StoredStateError
-from exop.model.decoding import decode, filled
+from exop.model.decoding import decode
 from exop.model.encoding import encode
 from exop.model.memento import Memento, check_fields
 from exop.model.named import Declared, class_named, name_of
 from exop.model.types.description import type_of
+from exop.model.types.fields import filled
 from exop.shown import RAISED, described, shown
 
 #: The form of what is written here.

@@ -13,8 +13,10 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from exop.errors import StoredStateError
 from exop.model.items import Batch
 from exop.model.types.description import Type, type_of
+from exop.model.types.fields import filled, filled_tuple
 
 ROOT: Final = "exop_bundles"
 #: Values that hold no others; what an annotation says of them is enough.
@@ -103,7 +105,7 @@ class Mover:
         """
         fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
         moved = {name: self.move(one) for name, one in fields.items()}
-        return value if all(moved[name] is one for name, one in fields.items()) else _filled(type(value), moved)
+        return value if all(moved[name] is one for name, one in fields.items()) else _made(filled, type(value), moved)
 
     def concerns(self, annotation: Any) -> bool:
         """Whether a value of this type may hold something of the old version; where that is not known, it may."""
@@ -163,21 +165,13 @@ class Mover:
         if not self._is_old(kind):
             return self.fields_of(value)
         moved = {one.name: self.move(getattr(value, one.name)) for one in dataclasses.fields(value)}
-        found = self._class(kind)
-        known = {one.name for one in dataclasses.fields(found)} if dataclasses.is_dataclass(found) else set()
-        if not moved.keys() <= known:
-            raise NoVersion(f"{kind.__qualname__} has no field {', '.join(sorted(moved.keys() - known))} any more")
-        return _filled(found, moved)
+        return _made(filled, self._class(kind), moved)
 
     def _named_tuple(self, value: Any, kind: type) -> Any:
         moved = [self.move(one) for one in value]
         if not self._is_old(kind):
             return value if _same(value, moved) else kind(*moved)
-        found = self._class(kind)
-        try:
-            return found(**{**type_of(found).nulls, **dict(zip(value._fields, moved, strict=True))})
-        except TypeError:
-            raise NoVersion(f"{kind.__qualname__} has other fields") from None
+        return _made(filled_tuple, self._class(kind), dict(zip(value._fields, moved, strict=True)))
 
     def sequence(self, value: Any) -> Any:
         """A list, tuple, set or deque."""
@@ -196,26 +190,18 @@ class Mover:
         return defaultdict(factory, moved) if isinstance(value, defaultdict) else type(value)(dict(moved))
 
 
-def _filled(kind: Any, fields: dict[str, Any]) -> Any:
-    """A dataclass with these fields, the others at their defaults; nothing is computed anew from them.
+def _made(fill: Callable[[Any, dict[str, Any]], Any], kind: Any, fields: dict[str, Any]) -> Any:
+    """A record of the new version with these fields; nothing is computed anew from them.
 
     Raises:
-        NoVersion: a field that is not given has no default.
+        NoVersion: it does not have one of them, or a new one without a default.
     """
-    made = object.__new__(kind)
-    for field in dataclasses.fields(kind):
-        if field.name in fields:
-            value = fields[field.name]
-        elif field.default is not dataclasses.MISSING:
-            value = field.default
-        elif field.default_factory is not dataclasses.MISSING:
-            value = field.default_factory()
-        elif field.name in type_of(kind).nulls:
-            value = None
-        else:
-            raise NoVersion(f"{kind.__qualname__} has the new field {field.name} without a default")
-        object.__setattr__(made, field.name, value)
-    return made
+    try:
+        return fill(kind, fields)
+    except StoredStateError as problem:
+        raise NoVersion(problem.problem) from None
+    except (TypeError, AttributeError):  # it is no record any more
+        raise NoVersion(f"{kind.__qualname__} has other fields") from None
 
 
 _CONTAINERS: Final[dict[type, Callable[[Mover, Any], Any]]] = {

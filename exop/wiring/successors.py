@@ -223,8 +223,9 @@ def copied(component: Component, timeout: float) -> Callable[[], Memento]:
     It is as a checkpoint would bring it back: an object to which two fields refer becomes two.
     """
     # Imported lazily: only this needs the encoding.
-    from exop.model.decoding import decode, filled
+    from exop.model.decoding import decode
     from exop.model.encoding import encode, fields_of
+    from exop.model.types.fields import filled
 
     state = component.state
     if state is None:  # a memento of a slet that keeps one is always there

@@ -111,7 +111,7 @@ def test_only_declared_classes_are_made() -> None:
     # Of a class that is not declared itself nothing is made but what the data holds.
     held = packed(mark(Tag.DATACLASS), f"{__name__}:Held", "pairs", [])
     assert decode(held, declared=declared_by(State)).made == {}
-    refused(held, Declared(Any), "its field made was not there")
+    refused(held, Declared(Any), "Held lacks the field made")
 
 
 @pytest.mark.parametrize(

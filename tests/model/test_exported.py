@@ -240,7 +240,7 @@ def test_an_edit_is_taken() -> None:
         ({"by_segment": [1]}, "by_segment is [1] (list), not dict[int, list[float]]"),
         ({"orders": [{"price": "much"}]}, "orders[0].price is 'much', not Decimal"),
         ({"orders": [{"pice": "1"}]}, "orders[0] has no field 'pice'; it has price, at, next"),
-        ({"orders": [{}]}, "orders[0]: its field price was not there"),
+        ({"orders": [{}]}, "orders[0]: Order lacks the field price"),
         ({"orders": [{"price": "1", "at": "yesterday"}]}, "orders[0].at is 'yesterday', not datetime"),
         ({"colour": "GREEN"}, "colour is 'GREEN', not "),
         ({"both": [1]}, "both has 1 elements, not 2"),

@@ -20,11 +20,12 @@ from typing import Any, Final, NamedTuple, NoReturn
 from uuid import UUID
 
 from exop.errors import StoredStateError
-from exop.model.decoding import filled, filled_tuple, watched, zone_named
+from exop.model.decoding import watched, zone_named
 from exop.model.depth import TooDeep, deep_place
 from exop.model.memento import Memento, check_fields
 from exop.model.named import Declared, class_named, factory_named, name_of
 from exop.model.types.description import ANY, Type, is_named_tuple, type_of
+from exop.model.types.fields import filled, filled_tuple
 
 _PLAIN: Final = (type(None), bool, int, str)
 #: A value that always has its tag.
