@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -199,11 +201,22 @@ class ControlMerge:
     """Control items of several producers: the minimum of their punctuations, and the end when all have ended.
 
     There is one wherever connections meet; it keeps its state when the wiring is compiled anew.
+
+    A punctuation may name an allowance, `idle`: when another one comes, a producer whose last punctuation was longer
+    ago is not waited for, until it sends a later one. One that has sent none is waited for as long as any of the others
+    allows.
+
+    Attributes:
+        clock: Reads the seconds by which that is measured.
     """
 
-    __slots__ = ("_done", "_ended", "_expected", "_lock", "_outbox", "_relaying", "_sent", "_times")
+    __slots__ = ("_done", "_ended", "_expected", "_lock", "_outbox", "_quiet", "_relaying", "_sent", "_times")
+
+    clock: ClassVar[Callable[[], float]] = time.monotonic
 
     def __init__(self) -> None:
+        #: When the time of each producer rose, and for how long it is waited for; most name no allowance.
+        self._quiet: dict[str, tuple[float, float | None]] | None = None
         self._lock = threading.RLock()
         self._expected: set[str] = set()
         self._times: dict[str, float] = {}
@@ -242,14 +255,18 @@ class ControlMerge:
     def forget(self) -> None:
         """Forget producers that have left: one that returns under the same name begins anew."""
         with self._lock:
-            self._times = {name: time for name, time in self._times.items() if name in self._expected}
+            self._times = {name: moment for name, moment in self._times.items() if name in self._expected}
             self._ended &= self._expected
+            if self._quiet is not None:
+                self._quiet = {name: found for name, found in self._quiet.items() if name in self._expected}
 
     def open_anew(self, producer: str) -> None:
         """Begin another stream under the name *producer*."""
         with self._lock:
             self._ended.discard(producer)
             self._times.pop(producer, None)
+            if self._quiet is not None:
+                self._quiet.pop(producer, None)
 
     def take_back_end(self, producer: str) -> None:
         """Expect the end of *producer* again: the predecessor received it, and has not passed it on."""
@@ -263,6 +280,8 @@ class ControlMerge:
             if isinstance(mark, EndOfStream):
                 self._ended.add(producer)
             else:
+                if mark.idle is not None or self._quiet is not None:
+                    self._note(producer, mark)
                 self._times[producer] = max(self._times.get(producer, mark.time), mark.time)
             return self.take_due()
 
@@ -310,6 +329,7 @@ class ControlMerge:
                 "sent": self._sent,
                 "done": self._done,
                 "outbox": list(self._outbox),
+                "idle": self._quiet and {name: allowed for name, (_, allowed) in self._quiet.items()},
             }
 
     def restore(self, held: Mapping[str, Any]) -> None:
@@ -318,6 +338,29 @@ class ControlMerge:
             self._times, self._ended = dict(held["times"]), set(held["ended"])
             self._sent, self._done = held["sent"], held["done"]
             self._outbox = list(held["outbox"])
+            if (idle := held.get("idle")) is not None:
+                now = self.clock()
+                self._quiet = {name: (now, allowed) for name, allowed in idle.items()}
+
+    def _note(self, producer: str, mark: Punctuation) -> None:
+        """Note the allowance of a producer, and that its time rises now."""
+        now, quiet = self.clock(), self._quiet if self._quiet is not None else {}
+        for name in self._expected:
+            quiet.setdefault(name, (now, math.inf if name in self._times else None))
+        rose = now if mark.time > self._times.get(producer, LOWEST) else quiet[producer][0]
+        quiet[producer] = (rose, math.inf if mark.idle is None else mark.idle)
+        self._quiet = quiet
+
+    def _awaited(self, names: set[str]) -> set[str]:
+        """Return those of the producers whose next punctuation is waited for."""
+        if not self._quiet:
+            return names
+        given = [allowed for _, allowed in self._quiet.values() if allowed is not None and allowed < math.inf]
+        now, longest = self.clock(), max(given, default=math.inf)
+        found = {name: self._quiet.get(name, (now, math.inf)) for name in names}
+        return {
+            name for name, (rose, allowed) in found.items() if now - rose <= (longest if allowed is None else allowed)
+        } or names
 
     def _next(self, expected: set[str], ended: set[str]) -> list[Punctuation | EndOfStream]:
         if self._done or not expected:
@@ -325,8 +368,13 @@ class ControlMerge:
         still = expected - ended
         if not still:
             return [EndOfStream()]
-        lowest = min(self._times.get(name, LOWEST) for name in still)
-        return [Punctuation(lowest)] if lowest > self._sent else []
+        lowest = min(self._times.get(name, LOWEST) for name in self._awaited(still))
+        if lowest <= self._sent:
+            return []
+        if self._quiet is None:
+            return [Punctuation(lowest)]
+        idle = max(allowed for name in still & self._times.keys() if (allowed := self._quiet[name][1]) is not None)
+        return [Punctuation(lowest, idle if idle < math.inf else None)]
 
 
 #: The settings of the channel kinds.

@@ -66,8 +66,10 @@ class Watermark(Slet, name="watermark"):
     idle: float | None = None
 
     def __enter__(self) -> Self:
-        if self.delay < 0 or (self.idle is not None and self.idle < 0):
-            raise ValueError(f"delay={self.delay:g} and idle={self.idle} are spans of time, and not negative")
+        if self.delay < 0 or (self.idle is not None and self.idle <= 0):
+            raise ValueError(
+                f"delay={self.delay:g} must not be negative, and idle={self.idle} is positive, or left out"
+            )
         self._read = key_reader(self.time)
         return self
 

@@ -133,3 +133,88 @@ def test_what_could_not_be_sent_is_handed_back():
     sent = []
     merge.relay("a", Punctuation(2), sent.append)
     assert sent == [Punctuation(2)]
+
+
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """The seconds of now."""
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock of all merges."""
+    made = Clock()
+    monkeypatch.setattr(ControlMerge, "clock", made)
+    return made
+
+
+def test_who_is_quiet_for_longer_than_it_allows_is_not_waited_for(clock, merge):
+    """It is passed over when another punctuation comes, and counts again from its next one on."""
+    merge.on("a", Punctuation(5, 10))
+    assert merge.on("b", Punctuation(8, 10)) == [Punctuation(5)]
+    clock.now = 10
+    assert merge.on("b", Punctuation(9, 10)) == []
+    clock.now = 11
+    assert merge.on("b", Punctuation(20, 10)) == [Punctuation(20)]
+    assert merge.on("a", Punctuation(12, 10)) == []  # it is behind, and waited for
+    assert merge.on("b", Punctuation(30, 10)) == []
+    assert merge.on("a", Punctuation(25, 10)) == [Punctuation(25)]
+
+
+def test_who_names_no_allowance_is_always_waited_for(clock, merge):
+    """Another producer's allowance is that producer's."""
+    merge.on("a", Punctuation(5))
+    merge.on("b", Punctuation(8, 1))
+    clock.now = 100
+    assert merge.on("b", Punctuation(9, 1)) == []
+
+
+def test_who_has_not_punctuated_yet_is_waited_for_as_long_as_any_other_allows(clock):
+    """From the first allowance on: it may never say anything."""
+    merge = ControlMerge()
+    merge.expect("abc")
+    merge.on("a", Punctuation(1, 5))
+    clock.now = 4
+    merge.on("b", Punctuation(1, 7))
+    clock.now = 7
+    assert merge.on("a", Punctuation(2, 5)) == []
+    clock.now = 8
+    assert merge.on("a", Punctuation(3, 5)) == [Punctuation(1)]
+
+
+def test_what_is_merged_is_waited_for_as_long_as_its_inputs(clock, merge):
+    """The longest of their allowances; without one of its own if one of them has none."""
+    merge.on("a", Punctuation(5, 3))
+    assert [mark.idle for mark in merge.on("b", Punctuation(8, 10))] == [10]
+    merge.on("b", Punctuation(9))
+    assert [mark.idle for mark in merge.on("a", Punctuation(9, 3))] == [None]
+
+
+def test_allowances_are_captured_and_begin_anew_when_they_are_restored(clock, merge):
+    """The time while nothing ran is not held against a producer; a capture of an older release has no allowances."""
+    merge.on("a", Punctuation(5, 10))
+    merge.on("b", Punctuation(8, 10))
+    held = merge.capture()
+    clock.now = 1000
+    other = ControlMerge()
+    other.expect(["a", "b"])
+    other.restore(held)
+    assert other.on("b", Punctuation(9, 10)) == []
+    clock.now = 1011
+    assert other.on("b", Punctuation(20, 10)) == [Punctuation(20)]
+    other.restore({key: value for key, value in held.items() if key != "allowed"})
+
+
+def test_a_stream_that_ends_while_another_is_idle(clock, merge):
+    """The end waits for all: being passed over is no end."""
+    merge.on("a", Punctuation(5, 10))
+    clock.now = 100
+    assert merge.on("b", Punctuation(8, 10)) == [Punctuation(8)]
+    assert merge.on("b", END) == []
+    assert merge.on("a", END) == [END]
