@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from exop import Batch, EndOfStream, Punctuation
+from exop.model.decoding import decode
+from exop.model.encoding import encode
 from exop.model.items import CONTROL
 
 
@@ -30,3 +32,18 @@ def test_control_items_are_told_from_items():
     assert isinstance(Punctuation(1), CONTROL)
     assert isinstance(EndOfStream(), CONTROL)
     assert not isinstance(Batch(), CONTROL)
+
+
+def test_a_punctuation_that_an_older_release_has_stored():
+    """It has named no allowance. Two that say the same of the stream are equal, whatever they allow."""
+    stored = "94d4400cbc65786f702e6d6f64656c2e6974656d733a50756e6374756174696f6ea474696d65cb4014000000000000"
+    assert decode(bytes.fromhex(stored)).idle is None
+    assert decode(encode(Punctuation(5, 3))).idle == 3
+    assert Punctuation(5, 3) == Punctuation(5)
+
+
+def test_before_and_following():
+    """Nothing older than ten follows: it is complete up to a number below that, and ten is the next that may follow."""
+    assert Punctuation.before(10).time < 10
+    assert Punctuation.before(10).following == 10
+    assert Punctuation.before(10, 3).idle == 3
