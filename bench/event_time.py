@@ -117,7 +117,7 @@ def note_late(item: Reading, noted: Noted) -> None:
 
 
 #: What each slet may be replaced by.
-TWINS = {"passing": passing_too, "passing_too": passing, "note": note_too, "note_too": note}
+TWINS: dict[str, Any] = {"passing": passing_too, "passing_too": passing, "note": note_too, "note_too": note}
 TWINS |= {"watermark": WatermarkToo, "watermark_too": Watermark}
 
 
@@ -181,7 +181,8 @@ class Case:
             return
         timed = f"{name}-timed"
         onward = chance.random() < 0.5
-        last = app.add(timed, "stock:watermark", item=last, time="t", delay=delay, **({} if onward else {"out": out}))
+        given: dict[str, Any] = {} if onward else {"out": out}
+        last = app.add(timed, "stock:watermark", item=last, time="t", delay=delay, **given)
         if onward:
             app.add(f"{name}-into", passing, item=self._passed(app, f"{name}-behind", last), out=out)
         if chance.random() < 0.8:
@@ -191,7 +192,7 @@ class Case:
         if self.chance.random() < 0.5:
             return item
         queued = self.chance.random() < 0.5
-        into = {"out": app.channel(f"{name}-queue", kind="queue", capacity=3)} if queued else {}
+        into: dict[str, Any] = {"out": app.channel(f"{name}-queue", kind="queue", capacity=3)} if queued else {}
         return app.add(name, passing, item=item, **into)
 
     def _opened(self) -> Platform:

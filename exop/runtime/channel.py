@@ -20,6 +20,8 @@ from exop.model.settings import Setting, configured
 from exop.model.signature import read_settings
 from exop.runtime.entry import Entry, Work, fan_out
 
+#: Reads the seconds for which the next punctuation of a producer is waited for.
+clock: Callable[[], float] = time.monotonic
 #: A time before every punctuation.
 LOWEST = float("-inf")
 #: A pull takes the next items out, or reads the content.
@@ -205,14 +207,9 @@ class ControlMerge:
     A punctuation may name an allowance, `idle`: when another one comes, a producer whose last punctuation was longer
     ago is not waited for, until it sends a later one. One that has sent none is waited for as long as any of the others
     allows.
-
-    Attributes:
-        clock: Reads the seconds by which that is measured.
     """
 
     __slots__ = ("_done", "_ended", "_expected", "_lock", "_outbox", "_quiet", "_relaying", "_sent", "_times")
-
-    clock: ClassVar[Callable[[], float]] = time.monotonic
 
     def __init__(self) -> None:
         #: When the time of each producer rose, and for how long it is waited for; most name no allowance.
@@ -339,12 +336,12 @@ class ControlMerge:
             self._sent, self._done = held["sent"], held["done"]
             self._outbox = list(held["outbox"])
             if (idle := held.get("idle")) is not None:
-                now = self.clock()
+                now = clock()
                 self._quiet = {name: (now, allowed) for name, allowed in idle.items()}
 
     def _note(self, producer: str, mark: Punctuation) -> None:
         """Note the allowance of a producer, and that its time rises now."""
-        now, quiet = self.clock(), self._quiet if self._quiet is not None else {}
+        now, quiet = clock(), self._quiet if self._quiet is not None else {}
         for name in self._expected:
             quiet.setdefault(name, (now, math.inf if name in self._times else None))
         rose = now if mark.time > self._times.get(producer, LOWEST) else quiet[producer][0]
@@ -356,7 +353,7 @@ class ControlMerge:
         if not self._quiet:
             return names
         given = [allowed for _, allowed in self._quiet.values() if allowed is not None and allowed < math.inf]
-        now, longest = self.clock(), max(given, default=math.inf)
+        now, longest = clock(), max(given, default=math.inf)
         found = {name: self._quiet.get(name, (now, math.inf)) for name in names}
         return {
             name for name, (rose, allowed) in found.items() if now - rose <= (longest if allowed is None else allowed)

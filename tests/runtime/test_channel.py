@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exop.model.items import EndOfStream, Punctuation
+from exop.runtime import channel
 from exop.runtime.channel import ControlMerge
 
 END = EndOfStream()
@@ -150,7 +151,7 @@ class Clock:
 def clock(monkeypatch):
     """The clock of all merges."""
     made = Clock()
-    monkeypatch.setattr(ControlMerge, "clock", made)
+    monkeypatch.setattr(channel, "clock", made)
     return made
 
 
