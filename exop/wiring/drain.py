@@ -45,24 +45,31 @@ class Drain:
     undo: list[Callable[[], object]]
 
     def stage(self) -> None:
-        """Do it with as few drivers closed as possible, or raise `PlanError` if something cannot be emptied."""
-        stops: dict[Driver, list[Callable[[], None]]] = {}
-        for component in self.old:
-            if component.driver is not None:
-                stops[component.driver] = [partial(self._stop, component, component.driver)]
-        emptied: dict[Driver, list[tuple[Buffered, list[Join]]]] = {}
-        for queue, leaving in self._emptied():
-            if queue.worker is not None:
-                emptied.setdefault(queue.worker, []).append((queue, leaving))
-        for worker, queues in emptied.items():
-            stops.setdefault(worker, []).insert(0, partial(self._drain, worker, queues))
+        """Do it with as few drivers closed as possible, or raise `PlanError` if something cannot be emptied.
+
+        A worker may drain queues of several streams, and sources may begin between these: a queue is emptied when all
+        that is upstream of the queue itself is closed.
+        """
+        layout, emptied = self.region.before.layout, list(self._emptied())
+        steps: list[tuple[float, Driver, Callable[[], None] | None]] = []
+        for queue, leaving in emptied:
+            if (worker := queue.worker) is not None:
+                rank = layout.rank(queue.name) if queue.name in layout.groups else worker.rank
+                steps.append((max(rank, worker.rank), worker, partial(self._drain, worker, [(queue, leaving)])))
+        leaving_drivers = [(one, one.driver) for one in self.old if one.driver is not None]
+        steps += [(driver.rank, driver, partial(self._stop, one, driver)) for one, driver in leaving_drivers]
+        steps += [(driver.rank, driver, None) for driver in self.pause.drivers]
         waiting: list[Driver] = []
-        for driver in self.pause.drivers:
-            for stop in stops.get(driver, ()):
+        for _, driver, stop in sorted(steps, key=lambda step: step[0]):
+            if stop is not None and driver in self.pause.drivers:
                 self.pause.close(waiting)
                 self.pause.wait_parked()
                 stop()
             waiting.append(driver)
+        for _ in emptied[1:]:  # one that was emptied later may have filled another one
+            for worker in {queue.worker for queue, _ in emptied if queue.entries}:
+                if worker is not None and worker in self.pause.drivers:
+                    self._drain(worker, [one for one in emptied if one[0].worker is worker])
 
     def _emptied(self) -> Iterator[tuple[Buffered, list[Join]]]:
         """The queues that have to be empty, each with the ports that leave it."""
