@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from exop.app import Application
     from exop.errors import ExopError
     from exop.hooks import hookimpl
-    from exop.model.items import Batch, EndOfStream, Punctuation
+    from exop.model.items import Batch, DeadLetter, EndOfStream, Punctuation
     from exop.model.memento import Memento
     from exop.model.mesh import Mesh
     from exop.model.ports import InputPort, OutputPort
@@ -29,6 +29,7 @@ _HOMES = {
     "Batch": "exop.model.items",
     "Channel": "exop.runtime.channel",
     "Committed": "exop.model.tie",
+    "DeadLetter": "exop.model.items",
     "EndOfStream": "exop.model.items",
     "ExopError": "exop.errors",
     "InputPort": "exop.model.ports",
@@ -52,6 +53,7 @@ __all__ = [
     "Batch",
     "Channel",
     "Committed",
+    "DeadLetter",
     "EndOfStream",
     "ExopError",
     "InputPort",

@@ -12,7 +12,7 @@ from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.notebook import picture_of, size
 from exop.model.signature import OUT
 from exop.model.slet import spec_of
-from exop.model.spec import POLICIES, Policy, SletSpec
+from exop.model.spec import DEAD, POLICIES, Policy, SletSpec
 from exop.runtime.catalog import Catalog, known_slets
 from exop.runtime.channel import channel_settings
 from exop.runtime.channels import BUILT_IN
@@ -103,7 +103,7 @@ class Application:
         *,
         on_error: Policy | None = None,
         timeout: float | None = None,
-        dead_letters: int | None = None,
+        dead_letters: int | ChannelRef | None = None,
         **given: Any,
     ) -> ChannelRef:
         """Add a slet under a name; keyword arguments give its ports their channels and its settings their values.
@@ -114,7 +114,8 @@ class Application:
             on_error: What happens to an item for which it raises; the slet's own choice by default.
             timeout: An item that takes longer, in seconds, is reported; the slet's own choice by default, 0: none is.
                 A slet that has a setting of this name is given that.
-            dead_letters: So many failed items are kept at the most, when `on_error` is `dead-letter`; likewise.
+            dead_letters: So many failed items are kept at the most, when `on_error` is `dead-letter`; likewise. Or the
+                channel into which they go, as `DeadLetter`; `on_error` is `dead-letter` then, unless it is given.
             given: `port=channel` for inputs and outputs, `setting=value` for all else.
 
         Returns:
@@ -190,6 +191,9 @@ class Application:
 
     def _add(self, name: str, spec: SletSpec, care: Care, given: dict[str, Any], host: str | None) -> ChannelRef:
         care, given = care.without(spec, given)
+        if isinstance(care.dead_letters, (ChannelRef, str)):
+            spec, given = spec.setting_aside(True), {**given, DEAD: care.dead_letters}
+            care = replace(care, dead_letters=None)
         settings = {key: value for key, value in given.items() if key not in spec.ports}
         complete = spec.configured(name, settings, beside_ports=True)
         ports = {port: self._channel_of(name, port, given[port]) for port in spec.ports if port in given}
@@ -266,7 +270,7 @@ class _Placed:
         *,
         on_error: Policy | None = None,
         timeout: float | None = None,
-        dead_letters: int | None = None,
+        dead_letters: int | ChannelRef | None = None,
         **given: Any,
     ) -> ChannelRef:
         """As `Application.add`, placed on this host."""
@@ -280,7 +284,7 @@ class Care:
 
     on_error: Policy | None = None
     timeout: float | None = None
-    dead_letters: int | None = None
+    dead_letters: int | ChannelRef | None = None
 
     def without(self, spec: SletSpec, given: Mapping[str, Any]) -> tuple[Care, dict[str, Any]]:
         """Split settings into the node's and the slet's: the slet's own settings and ports take precedence."""

@@ -91,12 +91,15 @@ def component_status(component: Component) -> dict[str, Any]:
     if (hang := trouble.hang) is not None:
         found["hang"] = {name: getattr(hang, name) for name in ("items", "driver", "stack")}
         found["hang"]["seconds"] = round(hang.seconds, 1)
-    if (dead := trouble.dead) or dead.dropped:
+    if (dead := trouble.dead) or dead.dropped or component.aside is not None:
         first = [
             {"port": one.port, "item": _shortened(one.item), "error": one.error, "traceback": one.traceback}
             for one in list(dead)[:5]
         ]
         found["dead_letters"] = {"count": len(dead), "dropped": dead.dropped, "first": first}
+    if (aside := component.aside) is not None:
+        sent = counts_of(component).get(("out", aside.spec.name), 0)
+        found["dead_letters"] |= {"channel": node.ports[aside.spec.name], "sent": sent}
     return found
 
 

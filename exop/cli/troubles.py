@@ -31,7 +31,9 @@ def troubles(facts: Mapping[str, Any], place: str) -> list[str]:
         lines += _indented(hang["stack"])
         lines.append("end what it waits for: it cannot be changed before this call returns")
     dead = facts.get("dead_letters")
-    if dead is not None:
+    if dead is not None and dead.get("sent"):
+        lines.append(f"{number(dead['sent'])} dead letters went into the channel {dead['channel']}")
+    if dead is not None and (dead["count"] or dead["dropped"]):
         dropped = f", {number(dead['dropped'])} older ones were dropped" if dead["dropped"] else ""
         last = f", the last error: {indented(facts['last_error'])}" if "last_error" in facts else ""
         lines.append(f"{number(dead['count'])} dead letters{dropped}{last}: exop item list {place}")

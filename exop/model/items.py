@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf, nextafter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -56,6 +56,29 @@ class EndOfStream:
 
     A port whose type names it receives it too, as its last item, and may still emit results.
     """
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A failed item on its way into the channel that its node names for dead letters.
+
+    Attributes:
+        application, node: The place of the failure.
+        port: The input port; an output port if the channel behind it has refused the item; empty for a slet that is
+            iterated.
+        item: The item; of a slet that pulls, the items that it had pulled last, by port.
+        error: The class and text of the exception.
+        traceback: As Python prints it.
+        at: When, in seconds since the epoch.
+    """
+
+    application: str
+    node: str
+    port: str
+    item: Any
+    error: str
+    traceback: str
+    at: float
 
 
 #: The two kinds of control items, for `isinstance`.

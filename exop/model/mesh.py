@@ -16,7 +16,7 @@ from exop.model.memento import Memento
 from exop.model.notebook import Pictured
 from exop.model.setting_edits import Settings
 from exop.model.slet import spec_of
-from exop.model.spec import Policy, SletSpec, unfit_bounds
+from exop.model.spec import DEAD, Policy, SletSpec, unfit_bounds
 
 DIRECT = "direct"
 
@@ -92,6 +92,12 @@ class Node:
             raise MeshError(f"{self.name}: {problem}")
         object.__setattr__(self, "settings", _frozen(self.settings))
         object.__setattr__(self, "ports", _frozen(self.ports))
+        object.__setattr__(self, "slet", self.slet.setting_aside(DEAD in self.ports))
+        if self.slet.sets_aside and self.slet.own_driver:
+            raise MeshError(
+                f"{self.name}: {self.slet.identity} pushes from threads of its own, and cannot push its dead letters "
+                f"into a channel; give a number, dead_letters={self.slet.dead_letters}, and see `exop item list`"
+            )
         known = self.slet.settings
         given = {name for name, value in self.settings.items() if name in known and not known[name].is_default(value)}
         object.__setattr__(self, "given", frozenset(given | (self.given & self.settings.keys())))
@@ -99,7 +105,7 @@ class Node:
     @property
     def policy(self) -> Policy:
         """The treatment of an item for which the slet raises."""
-        return self.on_error or self.slet.on_error
+        return self.on_error or ("dead-letter" if self.slet.sets_aside else self.slet.on_error)
 
     @property
     def patience(self) -> float | None:
@@ -235,7 +241,8 @@ class Mesh(Settings, Pictured):
             SettingError: a setting does not fit, or a new one has no default.
             SletError: *slet* is none.
         """
-        node, spec = self.node(name), spec_of(slet)
+        node = self.node(name)
+        spec = spec_of(slet).setting_aside(node.slet.sets_aside)
         for port in node.ports:
             _known_port(f"{name}: the successor {spec.name}", spec, port)
             if node.slet.ports[port].direction != spec.ports[port].direction:
@@ -277,8 +284,9 @@ class Mesh(Settings, Pictured):
         """
         node = self.node(name)
         names = {port: to.name if isinstance(to, ChannelSpec) else to for port, to in ports.items()}
+        slet = node.slet.setting_aside(node.slet.sets_aside or DEAD in names)
         for port in names:
-            _known_port(name, node.slet, port)
+            _known_port(name, slet, port)
         mesh = self.edited(channels={to.name: to for to in ports.values() if isinstance(to, ChannelSpec)})
         return mesh._with(replace(node, ports={**node.ports, **names}))._without_orphans(node)
 

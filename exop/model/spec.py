@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from exop.errors import MeshError, UnknownName
+from exop.model.items import DeadLetter
 from exop.model.memento import Memento
-from exop.model.ports import PortSpec
+from exop.model.ports import PortSpec, PortType
 from exop.model.settings import Setting, configured
 
 __all__ = ["DEAD_LETTERS", "POLICIES", "Policy", "Result", "Role", "Setting", "SletSpec", "configured"]
@@ -21,6 +22,9 @@ Policy = Literal["suspend", "retry", "dead-letter", "skip"]
 POLICIES: tuple[str, ...] = ("suspend", "retry", "dead-letter", "skip")
 #: So many items of a slet are kept as dead letters, unless it says otherwise.
 DEAD_LETTERS = 1000
+#: The output port by which dead letters leave, if the node connects it.
+DEAD: Final = "dead_letters"
+_DEAD_PORT: Final = PortSpec(DEAD, "out", PortType(DeadLetter))
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,8 @@ class SletSpec:
     `tie` names the field that is given the `Tie`.
     `results` gives the shape of what each input method (or the source, under `""`) returns. `timeout` is how many
     seconds an item may take before that is reported, `dead_letters` how many failed items are kept at the most.
-    `effects` is whether it was said to act on something outside of the mesh (`None`: nothing was said).
+    `effects` is whether it was said to act on something outside of the mesh (`None`: nothing was said). `sets_aside`
+    says that its last output is the one for dead letters, which no slet declares.
     """
 
     name: str
@@ -92,6 +97,7 @@ class SletSpec:
     dead_letters: int = DEAD_LETTERS
     effects: bool | None = None
     plugin: str | None = None
+    sets_aside: bool = False
 
     @property
     def has_effects(self) -> bool:
@@ -107,6 +113,13 @@ class SletSpec:
         """The same slet as the plugin called *plugin* offers it."""
         return replace(self, plugin=plugin)
 
+    def setting_aside(self, wanted: bool) -> SletSpec:
+        """The same slet with the output for dead letters, or without it; one that uses the name itself has none."""
+        if wanted == self.sets_aside or (wanted and (DEAD in self.ports or DEAD in self.settings)):
+            return self
+        outputs = (*self.outputs, _DEAD_PORT) if wanted else self.outputs[:-1]
+        return replace(self, outputs=outputs, sets_aside=wanted)
+
     def described(self) -> dict[str, Any]:
         """Return ports, settings, memento and a fingerprint of the code as plain data, which a platform without the
         code can show and forward.
@@ -114,7 +127,7 @@ class SletSpec:
         # Imported lazily: most slets are never described.
         from exop.model.described import described
 
-        return described(self)
+        return described(self.setting_aside(False))
 
     @property
     def is_here(self) -> bool:
@@ -126,7 +139,7 @@ class SletSpec:
         """α, π or ω, by the ports there are."""
         if not self.inputs:
             return Role.ALPHA
-        return Role.PI if self.outputs else Role.OMEGA
+        return Role.PI if len(self.outputs) > self.sets_aside else Role.OMEGA
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -170,7 +183,7 @@ class SletSpec:
     def _key(self) -> tuple[object, ...]:
         """The same code under the same name and policies is the same slet, however often it was read."""
         care = self.on_error, self.timeout, self.dead_letters
-        return self.factory, self.name, self.plugin, self.atomic, care
+        return self.factory, self.name, self.plugin, self.atomic, self.sets_aside, care
 
 
 def unfit_bounds(timeout: object, dead_letters: object) -> str | None:

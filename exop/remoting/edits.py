@@ -12,7 +12,7 @@ from exop.errors import MeshError, SettingError, UnknownName
 from exop.model.marks import MARKS
 from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.signature import OUT
-from exop.model.spec import SletSpec
+from exop.model.spec import DEAD, SletSpec
 from exop.runtime.catalog import Catalog
 from exop.runtime.channel import channel_settings
 from exop.runtime.manager import make_channel
@@ -163,7 +163,7 @@ class Add(Edit, frozen=True, tag="add"):
 
     def on(self, mesh: Mesh, known: Catalog) -> Mesh:
         """The mesh with one more node; outputs that are not given get a channel of their own."""
-        spec = _slet(self.slet, known)
+        spec = _slet(self.slet, known).setting_aside(DEAD in self.given)
         if self.node in mesh.nodes:
             raise MeshError(f"{mesh.name} has a node {self.node!r} already; choose another name, or replace it")
         ports = {port: self.given[port] for port in spec.ports if port in self.given}

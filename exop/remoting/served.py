@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from exop.model.filter import as_filter
+from exop.model.spec import DEAD
 from exop.remoting.declare import Request, operation
 from exop.remoting.offered import Changing
 from exop.remoting.paging import Page, PageRequest, page
@@ -132,6 +133,7 @@ class Operations:
             "dead_letters": [letter.summary() for letter in list(dead)[:LISTED]],
             "count": len(dead),
             "dropped": dead.dropped,
+            "channel": component.node.ports[DEAD] if component.aside is not None else None,
         }
 
     @operation

@@ -16,7 +16,7 @@ from exop.model.memento import Memento
 from exop.model.mesh import Node
 from exop.model.ports import PortSpec
 from exop.model.signature import OUT
-from exop.model.spec import SletSpec
+from exop.model.spec import DEAD, SletSpec
 from exop.runtime.bind import atomic, bind_function
 from exop.runtime.budget import OPENING, SETTING, UserCalls
 from exop.runtime.channel import Channel, ControlMerge
@@ -50,6 +50,7 @@ class Component(Living):
         tried: The same behind its conversion: what a kept item is tried again with.
         to: For each output port, the entry to which it is bound.
         pullers: The drivers by which an engine pulls.
+        aside: The output for dead letters, if the node connects it to a channel.
         ended: The input ports whose stream has ended.
         over: The slet had ended when the checkpoint was taken that it goes on from.
         tap: Listens to it; asked when the ways into it are compiled.
@@ -66,6 +67,7 @@ class Component(Living):
     left = over = False
     pullers: Sequence[Driver] = ()
     buffered: Sequence[BufferedOutput] = ()
+    aside: BufferedOutput | None = None
     _ended_ports: frozenset[str] = frozenset()
 
     def __init__(
@@ -101,7 +103,9 @@ class Component(Living):
         elif spec.iterated:
             self.driver = self._source_driver(name)
         for port in spec.outputs:
-            if isinstance(self.driver, EngineDriver):
+            if spec.sets_aside and port.name == DEAD:  # not `buffered`: most items put nothing out there
+                self.outputs[port.name] = self.aside = BufferedOutput(port, self.failed)
+            elif isinstance(self.driver, EngineDriver):
                 self.outputs[port.name] = DrivenOutput(port, self.driver, self.failed, self._port_ended)
             elif buffers(spec, port):
                 self.outputs[port.name] = output = BufferedOutput(port, self.failed)
@@ -302,7 +306,8 @@ class Component(Living):
 
     def unsent(self) -> list[Step]:
         """Return how to send what the slet has pushed by its further ports."""
-        return [step for output in self.buffered for step in output.unsent()]
+        outputs = self.buffered if self.aside is None else (*self.buffered, self.aside)
+        return [step for output in outputs for step in output.unsent()]
 
     def flush_outputs(self) -> None:
         """Send what the slet has pushed by its further ports."""
@@ -387,4 +392,6 @@ class Component(Living):
 
 def buffers(spec: SletSpec, port: PortSpec) -> bool:
     """Whether the slet pushes by this output, beside (or instead of) returning its results."""
+    if spec.sets_aside and port.name == DEAD:
+        return False
     return port.name != OUT or OUT in getattr(spec.factory, "__dataclass_fields__", ())

@@ -14,10 +14,11 @@ from exop.logs import logger
 from exop.model.items import CONTROL
 from exop.model.lifecycle import Event, State
 from exop.model.ports import PortSpec
+from exop.model.spec import DEAD
 from exop.runtime.bind import put_back
 from exop.runtime.convert import to_items, weight
 from exop.runtime.drivers.base import Halted, current_driver
-from exop.runtime.entry import NOWHERE, Entry, Push, Unwind, Way, Work, in_turn, stand_in
+from exop.runtime.entry import NOWHERE, Entry, Push, Unwind, Way, Work, in_order, in_turn, stand_in
 from exop.runtime.trouble import Kept, set_aside
 from exop.shown import add_note, described, shown, without_own_frames
 
@@ -53,11 +54,22 @@ def _left_out(
     return policy in ("skip", "dead-letter")
 
 
-def aside_at(component: Component, port: PortSpec) -> Callable[[Any, BaseException], bool]:
+def _send_letters(component: Component, unwound: Unwind | None = None) -> None:
+    """Send the dead letters that go into a channel, or leave that for later, when the driver unwinds."""
+    if component.aside is None:
+        return
+    steps = component.aside.unsent()
+    if unwound is not None:
+        unwound.work += [Work(*step) for step in steps]
+    else:
+        in_order(steps)
+
+
+def aside_at(component: Component, port: PortSpec) -> Callable[..., bool]:
     """Return the handler that counts a failure at *port*, and returns whether the policy leaves the item out."""
     name, tally = port.name, component.metrics.tallies[port.name]
 
-    def aside(item: Any, error: BaseException) -> bool:
+    def aside(item: Any, error: BaseException, unwound: Unwind | None = None) -> bool:
         # A slet that calls sys.exit raises as any other. `isinstance` would ask the error for its class.
         if issubclass(type(error), (Unwind, Halted)):
             raise error
@@ -71,6 +83,7 @@ def aside_at(component: Component, port: PortSpec) -> Callable[[Any, BaseExcepti
             logger("exop.runtime").error("an item could not be set aside", node=node, problem=problem)
             return False
         tally.stopped += left_out
+        _send_letters(component, unwound)
         return left_out
 
     return aside
@@ -191,6 +204,14 @@ def source_broken(component: Component, error: BaseException) -> bool:
         for port, items in taken.items():
             for _ in items:
                 component.pulled[port].taken.popleft()
+        if driver is not None and component.aside is not None:
+            driver.busy = True
+            driver.stand_by()
+            try:
+                _send_letters(component)
+            except BaseException as problem:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+                driver.unwound(problem)
+            driver.rest()
         if not taken:
             facts = {"node": component.name, "error": described(error)}
             logger("exop.runtime").warning("a slet has raised, and ends its stream", **facts)
@@ -267,6 +288,8 @@ def _refused(channel: Channel, producers: Producers, work: Work, error: BaseExce
     where = f"in the channel {channel.name!r} ({channel.kind}), behind {component.node.name}.{port}"
     items = to_items(work.payload) if work.way == "push_batch" else [work.payload]
     if _left_out(component, error, f"{where}, for the item {item}", port, items, len(items)):
+        if driver is component.runner:
+            _send_letters(component)
         return
     if driver is None:  # pushed by hand, outside of any driver: the caller gets the error
         phase = f"pushing into the channel {channel.name!r}"
@@ -288,6 +311,11 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
         pause.stop()
         component = deployment.component(node)
         runner, dead = component.runner, component.trouble.dead
+        if not dead and component.aside is not None:
+            raise PlanError(
+                f"the dead letters of {deployment.name}.{node} go into the channel "
+                f"{component.node.ports[DEAD]!r}: push the items again from what reads that"
+            )
         if not dead:
             return 0
         if runner is None or component.status not in (State.ACTIVE, State.SUSPENDED, State.FAILED):

@@ -163,7 +163,7 @@ def _batch_code(shapes: tuple[Shape, ...]) -> CodeType:
             "                    try:",
             "                        last.sent += len(out); tail_batch(out)",
             "                    except Unwind as unwound:",
-            f"                        if not aside{number}({here}, error):",
+            f"                        if not aside{number}({here}, error, unwound):",
             f"                            tally{number}.give_back(1)",
             f"                            unwound.then(anchor{number}, 'push', [{here}])",
             "                        raise",

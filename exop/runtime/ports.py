@@ -55,6 +55,11 @@ class BufferedOutput(OutputPort[Any]):
             self.rows += items_of(way, payload)
         return [(self.entry, way, payload) for way, payload in pending]
 
+    def given(self, item: Any) -> Work:
+        """Count an item that another driver gives, and return how to send it."""
+        self.rows += 1
+        return Work(self.entry, "push", item)
+
     def capture(self) -> list[tuple[Way, Any]]:
         """Return the content as plain data; `restore` takes it back."""
         return list(self._pending)

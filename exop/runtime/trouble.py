@@ -9,8 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exop.errors import NoSuchItem, NotStorable, StoredStateError
+from exop.logs import logger
+from exop.model.items import DeadLetter
+from exop.model.lifecycle import State
 from exop.model.types.description import type_of
 from exop.model.types.fitting import misfit
+from exop.runtime.drivers.base import current_driver
 from exop.runtime.entry import Unwind
 from exop.shown import described, shown, traceback_of
 
@@ -220,8 +224,20 @@ def failed_item(component: Component, dead_letter: int | None = None) -> FailedI
 
 
 def set_aside(component: Component, port: str, item: Any, error: BaseException) -> None:
-    """Keep an item as a dead letter, with the memento of this moment."""
+    """Put an item out as a dead letter; without a channel for it, keep it, with the memento of this moment."""
+    if component.aside is not None and component.status is not State.ENDED:
+        place, trace = (component.application, component.node.name, port), traceback_of(error, without=Unwind)
+        letter = DeadLetter(*place, item, described(error), trace, time.time())
+        driver = current_driver()
+        if driver in (None, component.runner):
+            component.aside.push(letter)
+        else:  # that of a queue behind the slet, whose channel has refused the item: the slet's own driver sends it
+            driver.inlets.post([component.aside.given(letter)])
+        return
     dead, most = component.trouble.dead, component.node.letters
+    if len(dead) >= most and not dead.dropped:
+        cure = "name a channel for them: dead_letters=channel"
+        logger("exop.runtime").warning("dead letters are dropped", node=component.name, kept=most, cure=cure)
     if not most:
         dead.dropped += 1
         return
