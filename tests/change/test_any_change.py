@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from exop import Memento, Platform, Slet, input_port, slet
+from exop import DeadLetter, Memento, Platform, Slet, input_port, slet
 from exop.errors import ExopError, LifecycleError, PlanError
 from exop.model.filter import where
 from exop.model.mesh import ChannelSpec, Mesh, Node
@@ -42,6 +42,8 @@ EDITS = (
 )
 #: Edits that came later: the seeds of the meshes before them stay what they were.
 MORE = (*EDITS, "swap", "swap", "swap")
+#: And these give slets that set items aside a channel for them.
+LETTERS = (*MORE, "letters", "letters", "letters", "letters")
 #: How a spoilt plan fails.
 SPOILT = ("refused at opening", "refused in the pause", "refused behind the bind")
 #: What may be refused for a good reason: the stream is over somewhere, or an item in hand would be lost.
@@ -195,7 +197,7 @@ class Changes:
 
     def passes(self, mesh: Mesh, channel: str) -> bool:
         """A channel that tells those who come late nothing of what was before."""
-        return mesh.channels[channel].kind in ("direct", "queue", "log")
+        return mesh.channels[channel].kind in ("direct", "queue", "log") and not channel.startswith("letters")
 
     def take_out(self, mesh: Mesh, node: str) -> Mesh:
         """Take such a slet out again."""
@@ -224,6 +226,28 @@ class Changes:
             return mesh
         self.trace[-1] += f" {name}"
         return mesh.add(Node(name, watcher, {}, {"item": self.chance.choice(channels)}))
+
+    def letters(self, mesh: Mesh, node: str) -> Mesh:
+        """Have the dead letters of a slet go into a channel that a sink reads."""
+        nodes = [name for name, one in self.made.stations.items() if one.policy == "dead-letter" and name in mesh.nodes]
+        nodes = [name for name in nodes if not (mesh.nodes[name].slet.own_driver or mesh.nodes[name].slet.sets_aside)]
+        if not nodes:
+            return mesh
+        node, name, given = self.chance.choice(nodes), f"letters{self.number}", self.made.notes.given
+        kind = self.chance.choice(("direct", "queue"))
+        self.trace[-1] += f" {name} of {node}"
+        last: dict[str, int] = defaultdict(lambda: -1)
+
+        @slet
+        def reader(letter: DeadLetter) -> None:
+            given[f"{letter.node}.dead_letters"] += 1
+            if isinstance(letter.item, dict):
+                place, number = letter.item["from"], letter.item["seq"]
+                assert last[place] < number, f"{number} of {place} comes behind {last[place]}"
+                last[place] = number
+
+        mesh = mesh.rewire(node, dead_letters=ChannelSpec(name, kind, {"capacity": 1} if kind == "queue" else {}))
+        return mesh.add(Node(f"reader{self.number}", spec_of(reader), {}, {"letter": name}))
 
     def passing(self) -> SletSpec:
         """What passes everything on."""
@@ -294,11 +318,14 @@ def impatient(monkeypatch):
     monkeypatch.setattr(failure, "BACK_OFF", 0.0005)
 
 
-def run(platform: Platform, name: str, chance: random.Random, *, more: bool = False) -> list[str]:
+def run(
+    platform: Platform, name: str, chance: random.Random, *, more: bool = False, edits: tuple[str, ...] = ()
+) -> list[str]:
     """Run one mesh to its end while it is changed; returns what went wrong."""
     made = RandomMesh(name, chance, shared_windows=more)
     platform.apply(made.mesh)
     changes, books, deployment = Changes(platform, made, name, chance, more=more), Books(), platform.deployment(name)
+    changes.edits = edits or changes.edits
     found = books.check(deployment)
     try:
         for _ in range(chance.randint(1, 8)):
@@ -336,6 +363,13 @@ def test_any_change_of_any_mesh(platform, seed, more):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.parametrize("seed", range(16))
+def test_any_change_of_a_mesh_with_dead_letters(platform, seed):
+    """Those that go into a channel are counted as the items of any output, and come in order."""
+    wrong = run(platform, "any", random.Random(seed), more=True, edits=LETTERS)
+    assert not wrong, "\n".join(wrong)
+
+
 @pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")
 @pytest.mark.timeout(0)
 def test_a_long_campaign(platform):
@@ -345,7 +379,8 @@ def test_a_long_campaign(platform):
     end = time.monotonic() + float(seconds)
     number = 0
     while time.monotonic() < end:
-        wrong = run(platform, "any", random.Random(seed + number), more=(seed + number) % 4 > 0)
+        edits = LETTERS if (seed + number) % 4 == 3 else ()
+        wrong = run(platform, "any", random.Random(seed + number), more=(seed + number) % 4 > 0, edits=edits)
         assert not wrong, f"EXOP_STRESS=1:{seed + number}\n" + "\n".join(wrong)
         number += 1
     assert number
