@@ -15,7 +15,7 @@ from exop.runtime.channels.queue import Buffered
 from exop.runtime.convert import to_items
 from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.engine import EngineDriver
-from exop.runtime.entry import NOWHERE, Entry, Packet, Step, Unwind, Way, Work, items_of, way_of
+from exop.runtime.entry import NOWHERE, Entry, Packet, Step, Unwind, Way, Work, items_of, unpacked, way_of
 
 #: A number that grows, and the memento at that time.
 Before: TypeAlias = tuple[int, Memento]
@@ -243,6 +243,21 @@ class PulledInput(InputPort[Any]):
         """Go on where the port of a predecessor has stopped: with what it had taken, and where it took from."""
         self.taken, self.ended, self.earlier = before.taken, before.ended, before.earlier
         self.channel, self.queue = before.channel, before.queue
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether it has anything that its slet has not had, beside what waits in its queue."""
+        return bool(self.taken) or any(queue.entries for queue in self.earlier)
+
+    def surrender(self) -> list[tuple[Way, Any]]:
+        """Give away what its slet has not had, in order; a queue that another driver drains now is left to that."""
+        found: list[tuple[Way, Any]] = [("control" if isinstance(one, CONTROL) else "push", one) for one in self.taken]
+        own = [self.queue] if self.queue is not None and self.queue is not self.channel else []
+        for queue in (*self.earlier, *(one for one in own if one.worker is self.driver)):
+            while queue.entries:
+                found += map(unpacked, queue.take(max(1, queue.depth)))
+        self.taken.clear()
+        return found
 
     def _pull(self, most: int, *, wait: bool) -> list[Any]:
         while True:

@@ -14,7 +14,7 @@ from itertools import product
 
 from exop.errors import PlanError
 from exop.logs import logger
-from exop.model.items import EndOfStream
+from exop.model.items import CONTROL, EndOfStream
 from exop.model.lifecycle import State
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
@@ -84,6 +84,12 @@ class Drain:
             places = [(before_key(name), leaving)] if gone else []
             places += [(edge_key(name, join), [join]) for join in removed]
             yield from ((inserted[place], joins) for place, joins in places if place in inserted)
+        for component in self.old:  # what it has taken is not in the queue any more
+            if component.node.name not in after.nodes:
+                for join in (join for _, join in before.inputs(component) if join.port.pulled):
+                    port = component.pulled[join.port.name]
+                    if port.queue is not None:
+                        yield port.queue, [join]
 
     def _drain(self, worker: Driver, queues: list[tuple[Buffered, list[Join]]]) -> None:
         """Let the worker of these queues empty them; the drivers that push into them are parked.
@@ -94,11 +100,11 @@ class Drain:
         self.pause.wait_parked()
         ended = (all(join.component.status is State.ENDED for join in leaving) for _, leaving in queues)
         kept = [pair for pair, over in zip(queues, ended, strict=True) if not (pair[0].left or over)]
-        if any(queue.entries for queue, _ in kept):
-            self._let_empty(worker, [queue for queue, _ in kept])
+        if any(_filled(*one) for one in kept):
+            self._let_empty(worker, kept)
         for queue, leaving in kept:
             stay = [join for join in leaving if join.component.node.name in self.region.after.circuit.nodes]
-            if queue.entries and (stay or not all(join.component.helpless for join in leaving)):
+            if _filled(queue, leaving) and (stay or not all(join.component.helpless for join in leaving)):
                 names = ", ".join(join.name for join in leaving)
                 why = worker.held_by or f"it was not emptied within {self.pause.timeout:g} s"
                 raise PlanError(
@@ -106,18 +112,18 @@ class Drain:
                     f"({why}); repair or resume that first, or let the queue run empty"
                 )
 
-    def _let_empty(self, worker: Driver, queues: list[Buffered]) -> None:
+    def _let_empty(self, worker: Driver, queues: list[tuple[Buffered, list[Join]]]) -> None:
         """Let a parked driver work on nothing but these queues, until they are empty or it can do no more.
 
         It waits for no room: the driver that makes room may wait for a slet that is repaired after the change.
         """
-        worker.only = tuple(queues)
+        worker.only = tuple(queue for queue, _ in queues)
         worker.draining = True
         worker.open()
         try:
             self.pause.watch(worker)
             worker.wake()
-            self.pause.wait(lambda: worker.held_by is not None or not any(queue.entries for queue in queues))
+            self.pause.wait(lambda: worker.held_by is not None or not any(_filled(*one) for one in queues))
         finally:
             worker.close()
             self.pause.wait_parked()
@@ -140,6 +146,12 @@ class Drain:
             if component.tie is not None:  # its further output would have no reader
                 component.tie.hold(self.pause.timeout)
         self.opened(component)
+
+
+def _filled(queue: Buffered, leaving: Iterable[Join]) -> bool:
+    """Whether a queue holds anything, or a port that pulls from it, and leaves, has taken what its slet has not had."""
+    ports = (join.component.pulled[join.port.name] for join in leaving if join.port.pulled)
+    return bool(queue.entries) or any(port.unfinished for port in ports)
 
 
 def check_ends(region: Region) -> None:
@@ -209,6 +221,8 @@ def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) ->
             one = before.nodes[node].component if node in before.nodes and node not in after.nodes else None
             entered = one is not None and one.spec.ports[port.rpartition(".")[2]].direction == "in"
             lost = entered and one is not None and not one.helpless
+            now = after.nodes[node].component.spec.ports.get(port.rpartition(".")[2]) if node in after.nodes else None
+            lost = lost or (now is not None and now.pulled)  # it takes from its queue
         if lost:
             raise PlanError(
                 f"an item is on its way to {work.entry.place}, which would be removed, and cannot go on "
@@ -256,7 +270,15 @@ def put_out(component: Component) -> list[Work]:
 
 
 def take_over(component: Component, successor: Component, inlets: Inlets) -> None:
-    """Give the input for which an engine has put out nothing to its successor, before anything else."""
+    """Give the input with which a slet has not dealt to its successor, before anything else.
+
+    This is what a port has pulled, where that of the successor does not pull, or what an engine has not put out.
+    """
+    for port in successor.spec.inputs:
+        if port.name in component.pulled and not port.pulled:
+            entry, pulled = anchor(successor, port), component.pulled[port.name]
+            successor.metrics.tallies[port.name].returned += sum(not isinstance(one, CONTROL) for one in pulled.taken)
+            inlets.post([Work(entry, way, payload) for way, payload in pulled.surrender()])
     if component.tie is None or not isinstance(component.driver, EngineDriver):
         return
     for port in component.spec.inputs:

@@ -559,3 +559,27 @@ def driver_holds(driver: Any, tap: Tap) -> Iterator[None]:
         yield
     finally:
         driver.open()
+
+
+@pytest.mark.parametrize("kind", ["direct", "queue"])
+@pytest.mark.parametrize("removed", [False, True], ids=["replaced", "taken out"])
+def test_what_a_slet_has_pulled_and_not_dealt_with_goes_on_when_its_successor_does_not_pull(platform, kind, removed):
+    """It had pulled many items at once: its successor deals with them first, or it does itself before it is removed."""
+
+    @slet
+    def pulling(x: InputPort[int]) -> Iterator[int]:
+        yield from x
+
+    seen: list[int] = []
+    app = Application("app")
+    numbers = app.channel("numbers", kind=kind)
+    app.add("a", count_to, to=20_000, out=numbers)
+    app.add("c", writing(seen), x=app.add("b", pulling, x=numbers))
+    platform.apply(app.build())
+    grows(seen, 600)
+    if removed:
+        changed(platform, "app", lambda mesh: mesh.rewire("c", x="numbers").remove("b"))
+    else:
+        changed(platform, "app", lambda mesh: mesh.replace("b", plain))
+    finish(platform, "app")
+    whole(seen, 20_000)
