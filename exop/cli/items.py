@@ -46,7 +46,7 @@ def list_items(node: str, /, *, where: Where = HERE, json: Json = False) -> int:
             print("\n(the other tracebacks: --json)")
     else:
         print(f"{found.application}.{found.node}: no item is kept")
-    if facts["channel"] is not None:
+    if facts.get("channel") is not None:
         print(f"its dead letters go into the channel {facts['channel']}")
     if facts["count"] > len(letters):
         print(f"… and {facts['count'] - len(letters)} more dead letters")

@@ -259,8 +259,9 @@ class Paced:
         return paced
 
 
+@pytest.mark.parametrize("kind", [Enriched, EnrichedByPulling])
 @pytest.mark.parametrize("filled", [False, True])
-def test_whether_a_table_is_filled_is_recovered(tmp_path, filled):
+def test_whether_a_table_is_filled_is_recovered(tmp_path, filled, kind):
     """A checkpoint holds it: the slet goes on at once in the next process, or waits there as well."""
     loader, numbers, seen = Paced(4 if filled else 3), Paced(2), list[Any]()
     app, slets = Application("app"), {"rows": loader.source(), "numbers": numbers.source(), "write": writing(seen)}
@@ -271,7 +272,7 @@ def test_whether_a_table_is_filled_is_recovered(tmp_path, filled):
         @hookimpl
         def register_slets(self) -> list[Any]:
             """The slets."""
-            return [timed, Enriched, *(offered(one, name) for name, one in slets.items())]
+            return [timed, kind, *(offered(one, name) for name, one in slets.items())]
 
     def started() -> Platform:
         plugins = Plugins()
@@ -281,7 +282,7 @@ def test_whether_a_table_is_filled_is_recovered(tmp_path, filled):
     app.durable(3600.0)
     rates = app.channel("rates", kind="table", key="number", fill_first=True)
     app.add("load", timed, x=app.add("rows", slets["rows"]), out=rates)
-    enrich = app.add("enrich", Enriched, x=app.add("numbers", slets["numbers"]), rates=rates)
+    enrich = app.add("enrich", kind, x=app.add("numbers", slets["numbers"]), rates=rates)
     app.add("write", slets["write"], x=enrich)
     with started() as platform:
         platform.apply(app.build())
@@ -294,7 +295,7 @@ def test_whether_a_table_is_filled_is_recovered(tmp_path, filled):
         numbers.last = 3
         if not filled:
             one = platform.deployment("app").components["enrich"]
-            eventually(lambda: one.pusher.held_by)
+            eventually(lambda: (one.driver or one.pusher).held_by)
             assert seen == []
             loader.over.set()
         eventually(lambda: [x for x, _ in seen] == ([3] if filled else [1, 2, 3]))
