@@ -139,3 +139,14 @@ def test_what_hangs_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str])
             assert "timeout 0.05 s" in out
         gate.open()
         assert platform.wait("app", 20)
+
+
+def test_dead_letters_in_a_channel(failing: Platform, capsys: pytest.CaptureFixture[str]) -> None:
+    """`exop rewire` names a channel for them; the list says where they go, and `retry` that it has none."""
+    assert main(["rewire", "counting.half", "dead_letters=failed:queue"]) == 0  # the kept item goes there, too
+    eventually(lambda: failing.kept_item("counting", "half") is None)
+    capsys.readouterr()
+    assert main(["item", "list", "counting.half"]) == 0
+    assert "its dead letters go into the channel failed\n" in capsys.readouterr().out
+    assert main(["item", "retry", "counting.half"]) != 0
+    assert "go into the channel 'failed'" in capsys.readouterr().err
