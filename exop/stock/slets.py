@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.memento import Memento
-from exop.model.ports import OutputPort
-from exop.model.slet import Slet, input_port, slet
+from exop.model.ports import OutputPort, PortSpec
+from exop.model.slet import Slet, input_port, slet, spec_of
+from exop.model.spec import SletSpec
 from exop.runtime.channels.table import key_reader
 from exop.stock.files import Position, read_csv, read_lines
 from exop.stock.logs import read_log
@@ -90,6 +92,42 @@ class Watermark(Slet, name="watermark"):
         return item, Punctuation.before(floor, self.idle)
 
 
+class WatermarkColumns(Watermark, name="watermark_columns"):
+    """Do the same for record batches, without taking their rows apart: a punctuation follows each batch that raises it.
+
+    The same rows are late as if they came one by one. It needs numpy.
+    """
+
+    @input_port
+    def item(self, item: Any | Punctuation) -> Iterable[Any | Punctuation]:
+        """Take one record batch."""
+        if isinstance(item, Punctuation):
+            return ()
+        # Imported lazily: only columns need it.
+        import numpy as np
+
+        times, before = item.column(self.time).to_numpy(zero_copy_only=False), self.followed.floor
+        if not np.isfinite(times).all():
+            raise ValueError(f"a time of the batch, in its column {self.time!r}, is missing or not finite")
+        floors = np.maximum.accumulate(np.concatenate(([before], times - self.delay)))
+        late, floor = times < floors[:-1], float(floors[-1])
+        if late.any():
+            self.late.push_batch(item.filter(late))
+            item = item.filter(~late)
+        self.followed.floor = floor
+        left = (item,) if item.num_rows else ()
+        return left if floor <= before else (*left, Punctuation.before(floor, self.idle))
+
+
+def _in_columns(spec: SletSpec) -> SletSpec:
+    """Return the same slet with ports that carry columns: no annotation can say so where pyarrow is not installed."""
+
+    def port(one: PortSpec) -> PortSpec:
+        return replace(one, type=replace(one.type, form="columns"))
+
+    return replace(spec, inputs=tuple(map(port, spec.inputs)), outputs=tuple(map(port, spec.outputs)))
+
+
 class Written(Memento):
     """The size of our part of the output file."""
 
@@ -148,4 +186,5 @@ class WriteLines(Slet, name="write_lines"):
         os.fsync(self._file.fileno())
 
 
-STOCK = (count_up, read_lines, read_csv, read_log, pass_on, show, Watermark, WriteLines, WriteSqlite, WriteParquet)
+WATERMARKS = (Watermark, _in_columns(spec_of(WatermarkColumns)))
+STOCK = (count_up, read_lines, read_csv, read_log, pass_on, show, *WATERMARKS, WriteLines, WriteSqlite, WriteParquet)

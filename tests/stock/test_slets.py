@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import BytesIO, TextIOWrapper
 
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from exop import Application, EndOfStream, Platform, Punctuation
+from exop import Application, EndOfStream, Platform, Punctuation, slet
 from exop.hooks import Plugins
 from exop.model.slet import spec_of
 from exop.stock import register_channels, register_slets
 from exop.stock.slets import STOCK, Followed, Watermark, WriteLines, Written, count_up, pass_on, read_lines, show
 from exop.testing import check_source, feed
+from exop.testing import open as opened
 from tests.change.tools import Tap
 from tests.rig import PATIENCE, collector, eventually, source_of
 
@@ -93,9 +99,9 @@ def test_lines_go_on_where_the_memento_ends(tmp_path):
     """What stands behind that place is cut off, at the first line or at the end; a file that is too short is told."""
     path = tmp_path / "out.txt"
     path.write_text("a\nb\nleft over\n")
-    for given, expected in (("c", "a\nb\nc\n"), (EndOfStream(), "a\nb\n")):
+    for item, expected in (("c", "a\nb\nc\n"), (EndOfStream(), "a\nb\n")):
         with WriteLines(path=path, written=Written(size=4)) as writer:
-            writer.item(given)
+            writer.item(item)
             writer.flush()
             assert path.read_text() == expected
             writer.sync()
@@ -151,6 +157,50 @@ def test_a_watermark_goes_on_where_its_predecessor_was():
     followed = Followed(floor=8.0)
     assert feed(Watermark, timed(7, 8), followed=followed, time="t", delay=5) == timed(8)
     assert followed == Followed(floor=8.0)
+
+
+def one_by_one(pieces):
+    """The rows of record batches, or items as they are."""
+    return [row for one in pieces for row in (one.to_pylist() if isinstance(one, pa.RecordBatch) else [one])]
+
+
+@settings(deadline=None)
+@given(times=st.lists(st.integers(0, 30), max_size=40), delay=st.integers(0, 9), data=st.data())
+def test_in_columns_the_same_rows_are_late(times, delay, data):
+    """Whatever the batches are: out and late have the rows that they would have one by one, and time ends equal."""
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(times)), max_size=4)))
+    batches = [
+        pa.record_batch({"t": pa.array(times[a:b], pa.int64())}) for a, b in itertools.pairwise([0, *cuts, len(times)])
+    ]
+    columns = next(one for one in STOCK if spec_of(one).name == "watermark_columns")
+    found = []
+    for kind, items in ((Watermark, timed(*times)), (columns, batches)):
+        followed = Followed()
+        with opened(kind, followed=followed, time="t", delay=delay) as made:
+            left = [one for item in items for one in made.item(item)]
+            late = made.late.items
+        marks = [one for one in left if isinstance(one, Punctuation)]
+        rows = [one for one in left if not isinstance(one, Punctuation)]
+        found.append((one_by_one(rows), one_by_one(late), followed, marks[-1:]))
+    assert found[0] == found[1]
+
+
+def test_in_columns_batches_stay_batches():
+    """Between sources and sinks of columns no row is taken apart."""
+    seen, app = [], Application("columns")
+
+    @slet
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield from (pa.record_batch({"t": times}) for times in ([1, 5, 2], [9]))
+
+    @slet
+    def keep(item: pa.RecordBatch | Punctuation) -> None:
+        seen.append(item if isinstance(item, Punctuation) else item.to_pydict())
+
+    app.add("watermark", "stock:watermark_columns", item=app.add("rows", rows), time="t", delay=1)
+    app.add("keep", keep, item=app.output("watermark"))
+    app.run()
+    assert seen == [{"t": [1, 5]}, Punctuation.before(4), {"t": [9]}, Punctuation.before(8)]
 
 
 @pytest.mark.parametrize("time", [float("nan"), float("inf"), "today", None])

@@ -51,7 +51,7 @@ def query(
     ports = {port: one if isinstance(one, Input) else Input(one) for port, one in inputs.items()}
     punctuate = punctuate or _usual(ports)
     _check(name, ports, punctuate, settings)
-    annotations: dict[str, Any] = {"out": OutputPort[Annotated[pa.RecordBatch, out]]}
+    annotations: dict[str, Any] = {"out": OutputPort[Annotated[pa.RecordBatch, out] | Punctuation]}
     body: dict[str, Any] = {"title": name, "ports": ports, "columns": out, "function": text}
     body["punctuation"] = punctuate
     body["keeps_own_state"] = any(one.time is not None or one.numbered for one in ports.values())

@@ -51,7 +51,7 @@ def _specification() -> SletSpec:
         name="sql",
         factory=make,
         inputs=(PortSpec(_PORT, "in", arriving, method=_PORT),),
-        outputs=(PortSpec("out", "out", PortType(form="columns")),),
+        outputs=(PortSpec("out", "out", PortType(form="columns", punctuation=True)),),
         tie="tie",
         settings=text | {setting.name: setting for setting in rest},
         results={_PORT: "none"},

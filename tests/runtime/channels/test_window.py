@@ -135,6 +135,26 @@ def test_between_windows_there_may_be_gaps():
     assert channel.metrics()["late"] == 0
 
 
+def test_a_punctuation_costs_what_leaves():
+    """The items that stay open are not looked at again, however many punctuations come."""
+    reads = []
+
+    class Counted(At):
+        @property
+        def number(self):
+            reads.append(self)
+            return self.t
+
+    entry = joined(WindowChannel("w", seconds=10, slide=5, time="number"), log := Log())
+    for time in range(300):
+        entry.push(Counted(time))
+    reads.clear()
+    for time in range(200):
+        entry.control(Punctuation(time))
+    assert reads == []
+    assert sum(isinstance(seen, list) for seen in log.seen) == 39
+
+
 @given(
     steps=st.lists(st.one_of(st.integers(0, 60), st.integers(0, 70).map(Punctuation)), max_size=40),
     size=st.integers(1, 15),
