@@ -7,6 +7,7 @@ import pytest
 
 from exop import Application, InputPort, Punctuation, Slet, input_port, slet
 from exop.logs import logger
+from exop.runtime import channel
 from exop.wiring import channels
 from exop.wiring.channels import unpunctuated
 from exop.wiring.notes import made
@@ -125,3 +126,48 @@ def test_without_punctuations_each_producer_names_the_time_of_its_own_items(rig,
     assert len(warnings) == 1
     assert "no punctuations come from fast.out, slow.out" in warnings[0]
     assert "'stock:watermark', item=…, time='t', delay=…" in warnings[0]
+
+
+def test_an_idle_source_does_not_hold_the_windows_of_the_others(rig, monkeypatch):
+    """It is passed over, what it sends of the closed windows is late there, and then it is waited for again."""
+    seconds = [0.0]
+    monkeypatch.setattr(channel, "clock", lambda: seconds[0])
+    gates = {name: [Gate(), Gate(), Gate()] for name in ("busy", "idle")}
+    seen: list[list[int]] = []
+    app = Application("app")
+    window = app.channel("w", kind="window", seconds=10, time="t")
+
+    def gated(name: str, *pieces: list[int]) -> Any:
+        @slet
+        def given() -> Iterator[dict[str, int]]:
+            for gate, piece in zip(gates[name], pieces, strict=True):
+                gate.pass_through()
+                yield from ({"t": time} for time in piece)
+
+        return given
+
+    for name, pieces in {"busy": ([1, 12, 14], [25], [44]), "idle": ([2], [8, 26], [45])}.items():
+        source = app.add(name, gated(name, *pieces))
+        app.add(f"{name}-timed", "stock:watermark", item=source, time="t", idle=30, out=window)
+    app.add("sink", collector(seen), item=app.add("times", times, window=window))
+    deployment = rig.deploy(app)
+    taken = deployment.channels["w"].metrics
+
+    def go(name: str, gate: int, so_many: int) -> None:
+        gates[name][gate].open()
+        gates[name][gate + 1].somebody_waits()
+        eventually(lambda: taken()["taken"] == so_many, f"{so_many} items in the windows")
+
+    go("idle", 0, 1)
+    go("busy", 0, 4)
+    assert seen == []
+    seconds[0] = 31
+    go("busy", 1, 5)  # the idle one is at 2 for longer than it allows
+    eventually(lambda: [sorted(one) for one in seen] == [[1, 2], [12, 14]], "the windows before 25")
+    go("idle", 1, 7)
+    assert taken()["late"] == 1
+    gates["busy"][2].open()
+    eventually(lambda: taken()["taken"] == 8, "the last item of the busy source")
+    gates["idle"][2].open()
+    assert deployment.wait(60)
+    assert [sorted(one) for one in seen[2:]] == [[25, 26], [44, 45]]
