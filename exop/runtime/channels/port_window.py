@@ -38,8 +38,11 @@ class Panes:
         return (item for _, _, item in sorted((row for pane in self._panes.values() for row in pane), key=_arrival))
 
     def last_of(self, moment: float) -> int:
-        """Return the last window that begins at or before *moment*."""
-        last = int(moment // self.slide)
+        """Return the last window that begins at or before *moment*; `ValueError` if that is not finite."""
+        try:
+            last = int(moment // self.slide)
+        except ValueError:
+            raise ValueError(f"the time of an item is {moment}: no window by time can hold it") from None
         return last if self.last is None else min(last, self.last)
 
     def end_of(self, index: int) -> float:

@@ -300,6 +300,9 @@ def test_an_item_that_a_window_refuses_is_no_defect():
     entry = joined(WindowChannel("w", seconds=10, time="t"), Log())
     with acting_as(driver), pytest.raises(AttributeError):
         entry.push("no time")
+    for time in (float("inf"), float("nan")):
+        with acting_as(driver), pytest.raises(ValueError, match="no window by time can hold it"):
+            entry.push(At(time))
 
 
 @pytest.mark.parametrize(
