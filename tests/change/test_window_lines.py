@@ -8,6 +8,9 @@ import pytest
 
 from exop import Application, Batch, Punctuation, Slet, input_port, slet
 from exop.errors import ConditionError, MeshError, PlanError, SettingError, StaleMesh, UnknownName
+from exop.model.mesh import ChannelSpec, Node
+from exop.model.slet import spec_of
+from exop.stock.slets import Watermark
 from tests.change.tools import Position, Tap, changed, count_to, end, finish, in_thread
 from tests.rig import Gate, eventually
 
@@ -393,3 +396,39 @@ def test_a_producer_with_another_item_type_takes_its_place(platform):
     tap.shut()
     finish(platform, "app")
     assert sizes == [5, 5, 2, 2]
+
+
+def test_a_watermark_comes_and_goes_upstream(platform):
+    """While none is there the times of the items close the windows, and else it alone does; no item is lost over it."""
+    seen: list[Any] = []
+    tap, app = Tap(), Application("app")
+
+    @slet
+    def report(number: int) -> Report:
+        return Report(number)
+
+    pieces = app.channel("pieces", kind="window", seconds=10, time="time")
+    app.add("a", report, number=app.add("numbers", tap.source()))
+    app.add("b", "stock:pass_on", item=app.output("a"), out=pieces)
+    app.add("d", collecting(seen), x=app.add("c", numbers_of, pieces=pieces))
+    platform.apply(app.build())
+    window: Any = platform.deployment("app").channels["pieces"]
+    tap.let(12)
+    eventually(lambda: seen == [span(1, 9)], "the first window")
+    assert window.unpunctuated == {"b.out"}
+    mesh = platform.mesh("app")
+    timed = Node("timed", spec_of(Watermark), {"time": "time", "delay": 15}, {"item": "a", "out": "timed"})
+    platform.apply(mesh.add(timed, ChannelSpec("timed")).rewire("b", item="timed"))
+    assert window.unpunctuated == frozenset()
+    tap.let(20)
+    eventually(lambda: window.metrics()["taken"] == 32, "more items")
+    assert seen == [span(1, 9)]
+    without = platform.mesh("app").rewire("b", item="a").remove("timed")
+    assert any("no punctuations come from b.out" in note for note in platform.plan(without).notes)
+    platform.apply(without)
+    assert window.unpunctuated == {"b.out"}
+    tap.let(3)
+    eventually(lambda: len(seen) == 3, "two more windows")
+    tap.shut()
+    finish(platform, "app")
+    assert seen == [span(1, 9), span(10, 19), span(20, 29), span(30, 35)]
