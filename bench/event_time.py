@@ -26,7 +26,7 @@ from exop.app import ChannelRef
 from exop.hooks import Plugins
 from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.slet import spec_of
-from exop.stock.slets import Watermark
+from exop.stock.watermark import Watermark
 
 NAME = "timed"
 PATIENCE = 60.0

@@ -28,7 +28,7 @@ CONFINED = {
     "lark": ("model/filter_text.py",),
     "msgpack": ("remoting", "model/encoding.py", "model/decoding.py", "model/depth.py"),
     "msgspec": ("remoting", "model/types/convert.py"),
-    "numpy": ("model/columns.py",),
+    "numpy": ("model/columns.py", "stock/watermark.py"),
     "packaging": ("bundle",),
     "pluggy": ("hooks",),
     "pyarrow": ("runtime/convert.py", "model/columns.py", "stock/parquet.py"),

@@ -1,0 +1,104 @@
+"""Watermarks: what they say of the stream, and which items are late."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exop import Application, Platform, Punctuation, slet
+from exop.stock.watermark import WATERMARKS, Followed, Watermark
+from exop.testing import feed
+from exop.testing import open as opened
+from tests.rig import PATIENCE, collector, source_of
+
+
+def timed(*times):
+    """Items of these times."""
+    return [{"t": time} for time in times]
+
+
+def test_a_watermark_says_after_each_item_how_old_the_next_ones_may_be():
+    """Of an item at t nothing older than t - delay follows; it is said when it rises, and other punctuations go."""
+    left = feed(Watermark, [*timed(5, 7, 6), Punctuation(100), *timed(9)], time="t", delay=1)
+    marks = [Punctuation.before(time, None) for time in (4, 6, 8)]
+    assert left == [{"t": 5}, marks[0], {"t": 7}, marks[1], {"t": 6}, {"t": 9}, marks[2]]
+    assert feed(Watermark, timed(5), time="t", idle=3)[1].idle == 3
+
+
+def test_what_is_older_than_a_watermark_has_said_leaves_by_late():
+    """The boundary itself is in time. Late items leave by a port of their own, and are counted."""
+    seen, late = [], []
+    app = Application("late")
+    items = app.add("items", source_of(timed(10, 7, 8, 7.5, 12, 9, 10)))
+    app.add("watermark", "stock:watermark", item=items, time="t", delay=2)
+    app.add("sink", collector(seen), item=app.output("watermark"))
+    app.add("second", collector(late), item=app.output("watermark", "late"))
+    with Platform() as platform:
+        platform.apply(app.build())
+        assert platform.wait("late", PATIENCE)
+        assert platform.metrics("late")["nodes"]["watermark"]["items"] == {"item": 7, "out": 4, "late": 3}
+    assert seen == timed(10, 8, 12, 10)
+    assert late == timed(7, 7.5, 9)
+
+
+def test_a_watermark_goes_on_where_its_predecessor_was():
+    """Which items are late does not depend on a replacement, also with another delay."""
+    followed = Followed(floor=8.0)
+    assert feed(Watermark, timed(7, 8), followed=followed, time="t", delay=5) == timed(8)
+    assert followed == Followed(floor=8.0)
+
+
+def one_by_one(pieces):
+    """The rows of record batches, or items as they are."""
+    return [row for one in pieces for row in (one.to_pylist() if isinstance(one, pa.RecordBatch) else [one])]
+
+
+@settings(deadline=None)
+@given(times=st.lists(st.integers(0, 30), max_size=40), delay=st.integers(0, 9), data=st.data())
+def test_in_columns_the_same_rows_are_late(times, delay, data):
+    """Whatever the batches are: out and late have the rows that they would have one by one, and time ends equal."""
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(times)), max_size=4)))
+    batches = [
+        pa.record_batch({"t": pa.array(times[a:b], pa.int64())}) for a, b in itertools.pairwise([0, *cuts, len(times)])
+    ]
+    columns = WATERMARKS[1]
+    found = []
+    for kind, items in ((Watermark, timed(*times)), (columns, batches)):
+        followed = Followed()
+        with opened(kind, followed=followed, time="t", delay=delay) as made:
+            left = [one for item in items for one in made.item(item)]
+            late = made.late.items
+        marks = [one for one in left if isinstance(one, Punctuation)]
+        rows = [one for one in left if not isinstance(one, Punctuation)]
+        found.append((one_by_one(rows), one_by_one(late), followed, marks[-1:]))
+    assert found[0] == found[1]
+
+
+def test_in_columns_batches_stay_batches():
+    """Between sources and sinks of columns no row is taken apart."""
+    seen, app = [], Application("columns")
+
+    @slet
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield from (pa.record_batch({"t": times}) for times in ([1, 5, 2], [9]))
+
+    @slet
+    def keep(item: pa.RecordBatch | Punctuation) -> None:
+        seen.append(item if isinstance(item, Punctuation) else item.to_pydict())
+
+    app.add("watermark", "stock:watermark_columns", item=app.add("rows", rows), time="t", delay=1)
+    app.add("keep", keep, item=app.output("watermark"))
+    app.run()
+    assert seen == [{"t": [1, 5]}, Punctuation.before(4), {"t": [9]}, Punctuation.before(8)]
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), "today", None])
+def test_a_watermark_refuses_an_item_without_a_time(time):
+    """An endless time would make all that follows late."""
+    with pytest.raises((ValueError, TypeError)):
+        feed(Watermark, timed(time), time="t")
