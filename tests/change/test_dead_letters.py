@@ -50,13 +50,14 @@ def through(platform):
         tap.shut()
 
 
-def test_the_newest_are_kept(platform, through):
-    """Beyond the bound of the slet the oldest goes, and is counted; `status` says so."""
+def test_the_newest_are_kept(platform, through, capfd):
+    """Beyond the bound of the slet the oldest goes, and is counted; `status` says so, and the log at the first one."""
     seen: list[int] = []
     through(odd_only, seen, 10)
     assert seen == [1, 3, 5, 7, 9]
     letters = platform.dead_letters("app", "b")
     assert [letter.item for letter in letters] == [6, 8, 10]
+    assert capfd.readouterr().err.count("dead letters are dropped") == 1
     status = platform.status("app")["nodes"]["b"]["dead_letters"]
     assert (status["count"], status["dropped"]) == (3, 2)
     first = letters[0]

@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from exop import Application, InputPort, Memento, Platform, Punctuation, Slet, hookimpl, input_port, slet
+from exop import (
+    Application,
+    EndOfStream,
+    InputPort,
+    Memento,
+    OutputPort,
+    Platform,
+    Punctuation,
+    Slet,
+    hookimpl,
+    input_port,
+    slet,
+)
 from exop.cli.troubles import held_nodes, troubles
 from exop.errors import WiringError
 from exop.hooks import Plugins
@@ -60,6 +72,24 @@ class EnrichedByPulling(Slet):
             yield one, row.rate if row else 0
 
 
+class EnrichedByEngine(Slet, own_driver=True):
+    """The same as an engine."""
+
+    rates: InputPort[Rate]
+    out: OutputPort[tuple[int, int]]
+    taken: Taken
+
+    @input_port
+    def x(self, x: int | EndOfStream) -> None:
+        """Look up the rate."""
+        if isinstance(x, EndOfStream):
+            self.out.end()
+            return
+        self.taken.count += 1
+        row = self.rates.get(x % 3)
+        self.out.push((x, row.rate if row else 0))
+
+
 @slet
 def rate_of(x: int) -> Rate:
     """Make a row of a number."""
@@ -105,7 +135,7 @@ class World:
     @property
     def driver(self) -> Any:
         """The driver that waits with it."""
-        return self.enrich.driver or self.enrich.pusher
+        return self.enrich.pusher or self.enrich.driver
 
     def waits(self) -> bool:
         """Whether no item has gone in or out."""
@@ -123,9 +153,9 @@ def with_loader(mesh: Mesh, source: Any, row: Any) -> Mesh:
     return mesh.add(Node("load_more", spec_of(row), ports={"x": "more", "out": "rates"}))
 
 
-@pytest.fixture(params=[Enriched, EnrichedByPulling])
+@pytest.fixture(params=[Enriched, EnrichedByPulling, EnrichedByEngine])
 def world(platform, request):
-    """A slet to which the items are pushed, and one that pulls them, waits for its table."""
+    """A slet to which the items are pushed, one that pulls them, or an engine waits for its table."""
     made = World(platform, request.param)
     yield made
     made.loader.shut()
