@@ -2,6 +2,7 @@
 
 import pytest
 
+from exop import EndOfStream, Punctuation
 from exop.runtime.channels.table import LatchChannel, key_reader
 from tests.runtime.rig import Log, joined
 
@@ -69,3 +70,21 @@ def test_capture_and_restore():
 def test_keys_are_read_from_fields_of_any_item(fields, item, key):
     """A key is a field of a mapping, an attribute, or a position; several make a tuple, none is one key for all."""
     assert key_reader(fields)(item) == key
+
+
+@pytest.mark.parametrize("mark", [Punctuation(1), EndOfStream()])
+def test_a_channel_that_fills_first_is_filled_by_a_control_item(mark):
+    """It wakes who waits, once; a checkpoint has that, and one of an earlier release has not."""
+    channel, woken = LatchChannel("last", fill_first=True), []
+    channel.awaited["reader.port"] = lambda: woken.append(1)
+    entry = joined(channel, Log())
+    entry.push("item")
+    assert not channel.filled
+    before = channel.capture()
+    entry.control(mark)
+    entry.control(mark)
+    assert (channel.filled, woken) == (True, [1])
+    for held, filled in ((before, False), (channel.capture(), True), ({"items": ["item"]}, False)):
+        restored = LatchChannel("last", fill_first=True)
+        restored.restore(held)
+        assert (restored.filled, restored.items()) == (filled, ["item"])
