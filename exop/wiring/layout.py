@@ -95,8 +95,9 @@ def _lay_out(circuit: Circuit, places: Collection[str], loops: list[list[str]], 
     layout.groups = workers.groups(queues)
     first: dict[str, str] = {}
     for place in filter(layout.runs.__contains__, places):
-        for _, name in layout.runs[place]:
-            first.setdefault(name, place)
+        for kind, name in layout.runs[place]:
+            if kind == "queue":  # a source may have the same name
+                first.setdefault(name, place)
     # A queue that leads into further queues only is as far downstream as its channel.
     layout.first = {queue: first.get(queue, behind(queue)) for queue in queues}
     return layout

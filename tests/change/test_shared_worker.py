@@ -35,3 +35,22 @@ def test_a_queue_goes_whose_worker_begins_further_upstream_than_its_source(platf
     platform.end("app")
     finish(platform, "app")
     whole(seen)
+
+
+def test_a_queue_goes_that_has_the_name_of_its_source(platform):
+    """Nodes and queues have names of their own: the source parks before its queue is emptied."""
+    seen: list[int] = []
+    app = Application("app")
+    app.add("sink", writing(seen), x=app.add("a", endless, out=app.channel("a", kind="queue", capacity=1)))
+    platform.apply(app.build())
+    for number in range(10):
+        name = "a" if number % 2 else "other"
+
+        def edit(mesh: Mesh, name: str = name) -> Mesh:
+            return mesh.rewire("a", out=ChannelSpec(name, "queue", {"capacity": 1})).rewire("sink", x=name)
+
+        grows(seen, 50)
+        changed(platform, "app", edit)
+    platform.end("app")
+    finish(platform, "app")
+    whole(seen)
