@@ -573,7 +573,7 @@ def test_what_a_slet_has_pulled_and_not_dealt_with_goes_on_when_its_successor_do
     seen: list[int] = []
     app = Application("app")
     numbers = app.channel("numbers", kind=kind)
-    app.add("a", count_to, to=20_000, out=numbers)
+    app.add("a", endless, out=numbers)
     app.add("c", writing(seen), x=app.add("b", pulling, x=numbers))
     platform.apply(app.build())
     grows(seen, 600)
@@ -581,5 +581,6 @@ def test_what_a_slet_has_pulled_and_not_dealt_with_goes_on_when_its_successor_do
         changed(platform, "app", lambda mesh: mesh.rewire("c", x="numbers").remove("b"))
     else:
         changed(platform, "app", lambda mesh: mesh.replace("b", plain))
+    platform.end("app")
     finish(platform, "app")
-    whole(seen, 20_000)
+    whole(seen)
