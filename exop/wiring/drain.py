@@ -126,9 +126,11 @@ class Drain:
             self.pause.wait(lambda: worker.held_by is not None or not any(_filled(*one) for one in queues))
         finally:
             worker.close()
-            self.pause.wait_parked()
-            worker.only = None
-            worker.draining = False
+            try:
+                self.pause.wait_parked()
+            finally:
+                worker.only = None
+                worker.draining = False
 
     def _stop(self, component: Component, driver: Driver) -> None:
         """Stop a slet that leaves, and is iterated or drives itself."""

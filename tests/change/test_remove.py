@@ -1,8 +1,12 @@
 """A slet is removed while items flow: what waits for it is dealt with first, or it is said that it goes with it."""
 
+import pytest
+
 from exop import Application, slet
-from tests.change.tools import count_to, endless, in_thread, writing
-from tests.rig import Gate, eventually
+from exop.errors import PlanError
+from exop.runtime.drivers.base import current_driver
+from tests.change.tools import Tap, count_to, endless, in_thread, writing
+from tests.rig import Gate, eventually, same
 
 
 def test_what_waits_in_front_of_the_last_reader_is_drained(platform):
@@ -42,3 +46,42 @@ def test_what_waits_for_a_suspended_reader_goes_with_it_and_that_is_said(platfor
     plan = platform.plan(platform.mesh("app").remove("sink"))
     assert any(note.startswith("sink can take nothing: what waits in waiting (") for note in plan.notes)
     plan.apply()
+
+
+def test_a_slet_that_hangs_on_an_item_of_a_queue_that_goes_leaves_the_other_queues_as_they_were(platform):
+    """The change is refused in time; the worker that was to empty one queue drains all of its queues again."""
+    seen: list[int] = []
+    entered, gate = Gate(closed=False), Gate()
+    other = Tap()
+
+    @slet
+    def joined(x: int) -> None:
+        if x == -1:  # the next one of its queue is delivered to empty it
+            driver = current_driver()
+            assert driver is not None
+            entered.pass_through()
+            eventually(lambda: driver.closed)
+        elif x == -2:
+            gate.pass_through()
+        seen.append(x)
+
+    app = Application("app")
+    app.channel("goes", kind="queue")
+    app.channel("stays", kind="queue")
+    app.add("first", count_to, to=2, step=-1, out="goes")
+    app.add("second", other.source(), out="stays")
+    app.add("one", same, item="goes", out=app.channel("merged"))
+    app.add("two", same, item="stays", out="merged")
+    app.add("sink", joined, x="merged")
+    platform.apply(app.build())
+    worker = platform.deployment("app").channels["goes"].worker
+    assert worker is platform.deployment("app").channels["stays"].worker
+    entered.somebody_waits()
+    eventually(lambda: platform.deployment("app").components["first"].status == "ended")
+    with pytest.raises(PlanError, match="did not come to a safe point"):
+        platform.apply(platform.mesh("app").remove("first").remove("one"), timeout=1.0)
+    gate.open()
+    other.let(3)
+    eventually(lambda: seen == [-1, -2, 1, 2, 3])
+    assert not worker.hurried
+    other.shut()
