@@ -142,14 +142,14 @@ class Applications:
                 raise self._down(
                     f"the checkpoint of {mesh.name!r} is kept, because it could not be restored", mesh.name
                 )
-            if known is not None:
-                self.checkpoints.stop(mesh.name)
-                self._deployer.undeploy(known)
             mesh = mesh.at(max(mesh.revision, known.mesh.revision if known is not None else 0) + 1)
-            if self.store is not None:
+            self.checkpoints.stop(mesh.name)
+            if self.store is not None:  # first: where it cannot be stored, one that has finished stays as it was
                 self.store.save(mesh, active=True, anew=True)
             closings = self._closings
             try:
+                if known is not None:
+                    self._deployer.undeploy(known)
                 self._follow(self._deployer.deploy(mesh, ready=self.checkpoints.begin, timeout=timeout), closings)
             except BaseException:
                 self.checkpoints.stop(mesh.name)
@@ -245,7 +245,7 @@ class Applications:
             deployment = self.get(application)
             if self.store is not None:  # first: where it cannot be forgotten, it runs on as it was
                 self.store.set_active(application, active=False)
-        self.checkpoints.give_up(deployment, timeout)
+        self.checkpoints.last(deployment, timeout, removed=True)
         problem: StateError | None = None
         with self._turn:
             if self.deployed.pop(application, None) is None:  # another thread removes it, too
@@ -284,8 +284,8 @@ class Applications:
         with self._turn:
             self._closings += 1
         self._manager.user.give_up(phase="opening")
-        for application in list(self.checkpoints.takers):
-            self.checkpoints.last(application, LEAVING)
+        for deployment in list(self.deployed.values()):
+            self.checkpoints.last(deployment, LEAVING)
         with self._turn:
             deployments = list(self.deployed.values())
             self.deployed.clear()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from exop.errors import CheckpointError, ComponentFailed, NotStorable, PlanError, StateError
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
+from exop.runtime.pause import PATIENCE
 from exop.wiring.controller import WiringController
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ class Durability:
         self._wiring = wiring
         self.store: Store | None = None
         self.takers: dict[str, Checkpointer] = {}
+        self._over = WeakSet[Deployment]()
+        self._lock = threading.Lock()
 
     def begin(self, deployment: Deployment) -> None:
         """Take the first checkpoint, when everything is open and nothing moves yet."""
@@ -71,8 +76,7 @@ class Durability:
             self.tell(deployment)
             if name not in self.takers:
                 self.start(deployment)
-            with suppress(*UNTAKEN):
-                self.takers[name].take()
+            self._take(self.takers.get(name))
         else:
             if name in self.takers:
                 self.tell(deployment)
@@ -82,39 +86,46 @@ class Durability:
 
     def end_is_stored(self, application: str) -> bool:
         """Take the checkpoint of the end, with which sinks put out what they have buffered; `False` if that fails."""
-        with suppress(*UNTAKEN):
-            if (taker := self.takers.get(application)) is not None:
-                taker.take()
-            return True
-        return False  # the next platform goes on at its end
+        return self._take(self.takers.get(application))  # if it fails, the next platform goes on at its end
 
-    def last(self, application: str, seconds: float) -> None:
-        """Take the last checkpoint of an application, within so many seconds; nothing moves after it."""
-        taker = self.takers[application]
-        self.stop(application)
-        with suppress(*UNTAKEN):  # the one before it stands, and the log says why
-            taker.take(seconds, last=True)
+    def last(self, deployment: Deployment, seconds: float, *, removed: bool = False) -> None:
+        """Take the last checkpoint of an application, within so many seconds, and no more; nothing moves after it.
 
-    def give_up(self, deployment: Deployment, seconds: float) -> None:
-        """Stop for an application that is removed; a last checkpoint puts out the items that its sinks hold back."""
-        if (taker := self.takers.get(deployment.name)) is not None and taker.puts_out():
-            self.last(deployment.name, seconds)
-        self.stop(deployment.name)
+        One that is *removed* needs it only for the items that its sinks hold back.
+        """
+        with self._lock:
+            self._over.add(deployment)
+            taker = self.takers.pop(deployment.name, None)
+        if taker is not None:
+            taker.stop()
+            if not removed or taker.puts_out():
+                self._take(taker, seconds, last=True)
 
     def stop(self, application: str) -> None:
         """Take no more checkpoints of an application."""
         if (taker := self.takers.pop(application, None)) is not None:
             taker.stop()
 
+    @staticmethod
+    def _take(taker: Checkpointer | None, seconds: float = PATIENCE, *, last: bool = False) -> bool:
+        """Take a checkpoint, if there is a checkpointer; `False` if that fails, which the log and the status show."""
+        with suppress(*UNTAKEN):
+            if taker is not None:
+                taker.take(seconds, last=last)
+            return True
+        return False
+
     def _taker(self, deployment: Deployment) -> Checkpointer | None:
+        """The checkpointer of a durable application; `None` also for one that is removed or closed meanwhile."""
         if self.store is None or deployment.mesh.durable is None:
             return None
         # Imported lazily: only durable applications need the encoding.
         from exop.runtime.durable.checkpointer import Checkpointer
 
-        known = self.takers.get(deployment.name)
-        if known is None:
-            known = self.takers[deployment.name] = Checkpointer(deployment, self.store.checkpoints, self._hold)
+        with self._lock:
+            known = self.takers.get(deployment.name)
+            if known is None and deployment not in self._over:
+                known = self.takers[deployment.name] = Checkpointer(deployment, self.store.checkpoints, self._hold)
         return known
 
     def _hold(self, deployment: Deployment, component: Component, error: Exception) -> None:

@@ -1,9 +1,15 @@
 """The applications of a platform: what is remembered of them."""
 
 from pathlib import Path
+from unittest import mock
+
+import pytest
 
 from exop import Application, Platform
+from exop.errors import StateError
 from exop.model.mesh import Mesh
+from exop.runtime.deployment import Deployment
+from exop.runtime.store import Store
 
 #: Longest wait for another thread, in seconds.
 PATIENCE = 60.0
@@ -23,3 +29,35 @@ def test_an_application_that_has_ended_is_not_run_again_although_nobody_has_wait
         assert platform.status("numbers")["state"] == "finished"
     with Platform(state=tmp_path, control=False) as platform:
         assert platform.applications() == []
+
+
+def test_an_application_that_has_ended_can_be_run_again_after_it_could_not_be_stored(tmp_path: Path) -> None:
+    """Where the new run cannot be stored, the finished one stays as it was: it is shown, run again, and closed."""
+    with Platform(state=tmp_path, control=False) as platform:
+        platform.apply(_three_numbers())
+        assert platform.wait("numbers", PATIENCE)
+        with mock.patch.object(Store, "save", side_effect=StateError("the disk is full")), pytest.raises(StateError):
+            platform.apply(_three_numbers())
+        assert platform.status("numbers")["state"] == "finished"
+        platform.apply(_three_numbers())
+        assert platform.wait("numbers", PATIENCE)
+
+
+def test_a_change_that_is_settled_while_its_application_is_removed_begins_no_checkpoints(tmp_path: Path) -> None:
+    """The checkpointer of an application that is removed stays away: the next one of that name has one of its own."""
+    with Platform(state=tmp_path, control=False) as platform:
+        app = Application("numbers")
+        app.durable(every=60)
+        app.add("sink", "stock:show", item=app.add("numbers", "stock:count_up", to=3))
+        platform.apply(app.build())
+        running, applications = platform.deployment("numbers"), platform._applications
+        last = applications.checkpoints.last
+
+        def then_settled(deployment: Deployment, seconds: float, **how: bool) -> None:
+            last(deployment, seconds, **how)
+            applications.settled(deployment)
+
+        with mock.patch.object(applications.checkpoints, "last", then_settled):
+            platform.remove("numbers")
+        assert running.finished.is_set()
+        assert not applications.checkpoints.takers
