@@ -129,7 +129,7 @@ class Rig:
         with parked(deployment):
             one.node = replace(one.node, suspended=True)
             one.on(Event.SUSPEND)
-            self.wiring.rebind(deployment, self.wiring.survey(deployment))
+            self.wiring.bind(deployment, self.wiring.survey(deployment))(None)
         deployment.settle_workers(PATIENCE)
 
     def resume(self, deployment: Deployment, node: str) -> None:
@@ -138,7 +138,7 @@ class Rig:
         with parked(deployment):
             one.node = replace(one.node, suspended=False)
             one.resume()
-            self.wiring.rebind(deployment, self.wiring.survey(deployment))
+            self.wiring.bind(deployment, self.wiring.survey(deployment))(None)
         deployment.settle_workers(PATIENCE)
 
     def undeploy(self, deployment: Deployment) -> None:

@@ -1,17 +1,23 @@
-"""Changing a running application: open → park, upstream first → hand over → bind → release → close the old.
+"""Changing a running application, in steps that a coordinator of several changes can take one by one.
 
-Everything that can take long or fail happens before drivers are parked. Every step notes how to undo it; a failure
-before the release undoes them all in reverse, and the old mesh runs on. A failure after it (an old slet that does not
-close) is logged: the change is made.
+    new ─ prepare ─ prepared ─ stage ─ staged ─ cut ─ held ─ commit ─ committed
+      └────────────────┴─────────────────┴─────────────┴─ abort ─ aborted
+
+Everything that can take long or fail happens before the commit. Every step notes how to undo it; a failure undoes them
+all in reverse, and the old mesh runs on. A failure after it (an old slet that does not close) is logged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from enum import StrEnum
+from functools import partial, wraps
 from itertools import filterfalse
+from typing import Final
 
+from exop.errors import PlanError
 from exop.model.handover import new_version
 from exop.model.lifecycle import Event, State
 from exop.model.mesh import Mesh
@@ -35,22 +41,42 @@ from exop.wiring.circuit import inside
 from exop.wiring.controller import WiringController
 from exop.wiring.drain import Drain, check_ends, check_inlets, check_left, check_level, put_out, take_over
 from exop.wiring.lines import caught_up, may_fire, remembered, settle
-from exop.wiring.participant import Participant, Phase, transition
 from exop.wiring.plan import Plan, Step
 from exop.wiring.region import Region
 from exop.wiring.shadow.follower import Companions, Undo
 from exop.wiring.successors import Leavers, Successors, report
 
 
+class Phase(StrEnum):
+    """The state of a change."""
+
+    NEW = "new"
+    PREPARED = "prepared"
+    STAGED = "staged"
+    HELD = "held"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+#: The phases of a change that is made, in their order.
+_COURSE: Final = (Phase.NEW, Phase.PREPARED, Phase.STAGED, Phase.HELD, Phase.COMMITTED)
+
+
+def _leads(start: Phase, end: Phase) -> Callable[[Callable[[Change], None]], Callable[[Change], None]]:
+    """Make a method lead from one phase to another: it runs once, and everything is undone if it fails."""
+    return lambda method: wraps(method)(lambda self: self._take(start, partial(method, self), end))
+
+
 @dataclass(eq=False)
-class Change(Participant):
-    """One plan that is being carried out on one deployment; used once.
+class Change:
+    """One plan that is being carried out on one deployment; used once. Any thread may call each step, also repeatedly.
 
     A step that fails raises `PlanError`, and everything is as it was.
 
     Attributes:
         beside: The slets that take or leave a place, and run beside the mesh before or after.
         target: The mesh that runs when it is made; known exactly from the cut on.
+        error: The reason why it was aborted.
     """
 
     deployment: Deployment
@@ -58,29 +84,30 @@ class Change(Participant):
     wiring: WiringController
     plan: Plan
     beside: Companions = field(default_factory=Companions)
+    phase: Phase = Phase.NEW
+    error: BaseException | None = None
+    _turn: threading.RLock = field(default_factory=threading.RLock)
     _undo: list[Undo] = field(default_factory=list)
     _undo_cut: list[Undo] = field(default_factory=list)
     _removed: list[Channel] = field(default_factory=list)
     _closed: set[str] = field(default_factory=set)
     _muted: list[Component] = field(default_factory=list)
+    _leavers: Leavers | None = None
 
     def __post_init__(self) -> None:
-        super().__init__(self.deployment.name)
+        self.name, self.target, self.timeout = self.deployment.name, self.plan.after, self.plan.patience
         self._successors = Successors(self.deployment, self.manager, self.plan, self._undo, self.beside)
-        self.timeout = self._successors.timeout
         leaving = (step.node for step in self.plan.steps if step.verb in ("replace", "remove"))
         self._old = old = [self.deployment.components[node] for node in leaving]
         outside = [one.driver for one in (*old, *self._restarted()) if isinstance(one.driver, SourceDriver)]
-        self._pause = Pause(self.deployment, self.timeout, outside=outside)
-        self.target = self.plan.after
-        self._leavers: Leavers | None = None
+        self.pause = Pause(self.deployment, self.timeout, outside=outside)
 
     @property
-    def paused(self) -> float:
-        """The seconds for which the drivers stood still."""
-        return self._pause.seconds
+    def made(self) -> bool:
+        """The new mesh runs."""
+        return self.phase is Phase.COMMITTED
 
-    @transition(Phase.NEW, Phase.PREPARED)
+    @_leads(Phase.NEW, Phase.PREPARED)
     def prepare(self) -> None:
         """Make and open the successors while the old slets work; this may take minutes."""
         give_way()  # planning came before
@@ -94,10 +121,10 @@ class Change(Participant):
     def opens(self) -> bool:
         """Whether it calls code of slets that are made or opened, or that take items again: this may take long."""
         fresh = [step.after for step in self.plan.steps if step.verb in ("add", "replace") and step.after is not None]
-        made = (hasattr(node.slet.factory, "__post_init__") for node in fresh)
-        return any(made) or any(opens(node.slet) or node.rebuild is not None for node in fresh)
+        made = (hasattr(node.slet.factory, "__post_init__") or node.rebuild is not None for node in fresh)
+        return any(made) or any(opens(node.slet) for node in fresh)
 
-    @transition(Phase.PREPARED, Phase.STAGED)
+    @_leads(Phase.PREPARED, Phase.STAGED)
     def stage(self) -> None:
         """Connect the successors, and empty the queues that go; the stream runs, and waits upstream of those only."""
         for component in self._old:
@@ -105,82 +132,97 @@ class Change(Participant):
         self._successors.create_channels()
         self._region = region = self._connect()
         give_way()
-        pause = self._pause.begin()
-        stopped = partial(self._successors.open_late, pause)
+        pause = self.pause.begin()
         # A pending line that took effect meanwhile would alter the mesh, too.
         drivers = dict.fromkeys([*region.drivers(self.deployment), *may_fire(self.deployment, self.wiring)])
         pause.restrict(sorted(drivers, key=lambda driver: driver.rank))
-        Drain(pause, self._old, region, stopped, self._undo).stage()
+        Drain(pause, self._old, region, partial(self._successors.open_late, pause), self._undo).stage()
 
-    def _read(self) -> Iterator[str]:
-        """The channels whose contents are read or made anew in the cut: nothing is pushed into them then."""
-        for step in self.plan.steps:
-            before, after = step.before, step.after
-            if before is not None and after is not None and (after.rebuild is not None or new_version(before, after)):
-                yield from after.inputs().values()
-
-    def cut(self, *, then_commit: bool = False) -> None:
-        """Park the drivers, hand over and bind; they stay parked, and control comes back to the caller.
-
-        With *then_commit*, the driver that parks last commits the change in the same pause: the shortest one.
-        """
-        if then_commit:
-            self._cut_and_commit()
-        else:
-            self._hold()
-
-    @transition(Phase.STAGED, Phase.HELD)
-    def _hold(self) -> None:
+    @_leads(Phase.STAGED, Phase.HELD)
+    def cut(self) -> None:
+        """Park the drivers, hand over and bind; they stay parked, and control comes back to the caller."""
         self._come_to_rest()
-        self._pause.hold(self._cut)
+        self.pause.hold(self._cut)
 
-    @transition(Phase.STAGED, Phase.COMMITTED)
-    def _cut_and_commit(self) -> None:
+    @_leads(Phase.HELD, Phase.COMMITTED)
+    def commit(self) -> None:
+        """Let everything go on in the new mesh; nothing can fail here, unless the change was aborted before."""
+        self._go_on()
+        self.pause.end()
+
+    @_leads(Phase.STAGED, Phase.COMMITTED)
+    def make(self) -> None:
+        """Cut and commit in the driver that parks last: the shortest pause."""
         self._come_to_rest()
         try:
-            self._pause.run(self._cut, self._go_on)
+            self.pause.run(self._cut, self._go_on)
         finally:
-            self._pause.end()
+            self.pause.end()
+
+    def abort(self, error: BaseException | None = None) -> None:
+        """Undo everything in reverse: the old mesh runs on. Failures of that are noted on *error*.
+
+        Raises `PlanError` if the change is committed.
+        """
+        with self._turn:
+            if self.made:
+                raise PlanError(f"the change of {self.name} is made; going back is another change")
+            if self.phase is not Phase.ABORTED:
+                self._give_up(error or PlanError(f"the change of {self.name} was aborted"))
+
+    def _take(self, start: Phase, action: Callable[[], None], end: Phase) -> None:
+        with self._turn:
+            if self.phase is Phase.ABORTED:
+                raise PlanError(f"the change of {self.name} was given up: {self.error}") from self.error
+            if _COURSE.index(self.phase) >= _COURSE.index(end):
+                return
+            if self.phase is not start:
+                raise PlanError(f"the change of {self.name} is {self.phase}, and not {start} as this step requires")
+            try:
+                action()
+            except BaseException as error:
+                if not self.made:
+                    self._give_up(error)
+                raise
+            self.phase = end
+
+    def _give_up(self, error: BaseException) -> None:
+        self.phase, self.error = Phase.ABORTED, error
+        _undo(self._undo_cut, error)  # before anything moves again
+        self.pause.end()
+        _undo(self._undo, error)
+        self._unmute()
 
     def _come_to_rest(self) -> None:
         """Close all drivers; those that run beside the mesh do the last items, and park, too."""
         collect_young()
-        self._pause.close()
-        self.beside.come_to_rest(self._pause)
-
-    @transition(Phase.HELD, Phase.COMMITTED)
-    def commit(self) -> None:
-        """Let everything go on in the new mesh; nothing can fail here, unless the change was aborted before."""
-        self._go_on()
-        self._pause.end()
-
-    def _undo_all(self, error: BaseException) -> None:
-        _undo(self._undo_cut, error)  # before anything moves again
-        self._pause.end()
-        _undo(self._undo, error)
-        self._unmute()
+        self.pause.close()
+        self.beside.come_to_rest(self.pause)
 
     def _connect(self) -> Region:
         """Set `connected-to` of the ports, and return the part of the application that is to be bound anew."""
-        connect, disconnect, changes = self.wiring.connect, self.wiring.disconnect, self.plan.changes
+        connect, changes = self.wiring.connect, self.plan.changes
         placed: dict[str, tuple[Component, Mapping[str, str]] | None] = {}
         for step in self.plan.steps:
             current = self.deployment.components.get(step.node)
             if step.verb in ("replace", "remove", "rewire") and current is not None and step.before is not None:
                 for port, channel in step.before.ports.items():
-                    disconnect(current, port)
+                    connect(current, port, None)
                     self._undo.append(partial(connect, current, port, channel))
             target = self._successors.made.get(step.node, current)
             if step.verb in ("replace", "add", "rewire") and step.after is not None and target is not None:
                 placed[step.node] = target, step.after.ports
                 for port, channel in step.after.ports.items():
                     connect(target, port, channel)
-                    self._undo.append(partial(disconnect, target, port))
+                    self._undo.append(partial(connect, target, port, None))
             elif step.verb == "remove":
                 placed[step.node] = None
         new, gone = self._successors.channels, [spec.name for spec in changes.channels_removed]
         circuit = self.wiring.current(self.deployment).circuit.patched(placed, new.values(), gone)
-        channels = {*gone, *new, *(channel.name for _, channel in changes.channels_changed), *self._read()}
+        channels = {*gone, *new, *(channel.name for _, channel in changes.channels_changed)}
+        for before, after in changes.changed:  # nothing is pushed into what is read, or made anew, in the cut
+            if after.rebuild is not None or new_version(before, after):
+                channels.update(after.inputs().values())
         return self.wiring.region(self.deployment, circuit, {step.node for step in self.plan.steps}, channels)
 
     def _restarted(self) -> list[Component]:
@@ -190,7 +232,7 @@ class Change(Participant):
 
     def _cut(self) -> None:
         """Hand over and bind while the drivers are parked; items stay in the places where they wait."""
-        old, region, undo, drivers = self._old, self._region, self._undo_cut, self._pause.drivers
+        old, region, undo, drivers = self._old, self._region, self._undo_cut, self.pause.drivers
         try:
             check_inlets(self.deployment.inlets, drivers, region)
             check_left(old, self._successors.made)
@@ -213,7 +255,7 @@ class Change(Participant):
         self._undo_cut.clear()
         self._undo.clear()
         began = [one.driver for one in self._successors.made.values() if one.driver is not None]
-        self._complete({*self._pause.drivers, *began})
+        self._complete({*self.pause.drivers, *began})
         self._hand_on()
         self.deployment.mesh = self.target
 
@@ -230,7 +272,7 @@ class Change(Participant):
         deployment = self.deployment
         components, channels, workers = deployment.components, deployment.channels, deployment.workers
         queues, merges = deployment.inserted, dict(deployment.merges)
-        served = [(worker, worker.queues) for worker in self._pause.drivers if isinstance(worker, Worker)]
+        served = [(worker, worker.queues) for worker in self.pause.drivers if isinstance(worker, Worker)]
         back = region.undone
         bind_back = [channels[name].bound_back() for name in back.channels if name in channels]
         steps: dict[str, list[Step]] = {}
@@ -253,8 +295,9 @@ class Change(Participant):
         for node in self.plan.changes.removed:
             del now[node.name]
         for name in filter(self.plan.after.nodes.__contains__, steps):
-            if name in self._successors.made:
-                self._mute(self._successors.made[name])
+            if (made := self._successors.made.get(name)) is not None:
+                made.muted = True
+                self._muted.append(made)
                 now[name] = self._successors.succeed(steps[name][0], components.get(name))
                 self.beside.keep(components.get(name), now[name], self._undo_cut)
             else:
@@ -266,20 +309,16 @@ class Change(Participant):
 
     def _alter(self, component: Component, steps: list[Step]) -> None:
         """Give a component that stays its new settings; it goes on with the item on which it was suspended."""
-        self._mute(component)
+        component.muted = True
+        self._muted.append(component)
         self._undo_cut.append(remembered(component))
-        after = steps[0].after
-        if after is not None:
+        if (after := steps[0].after) is not None:
             component.configure(after)
         for step in steps:
             if step.verb == "suspend" and component.allows(Event.SUSPEND):
                 component.on(Event.SUSPEND)
             elif step.verb == "resume" or (step.verb in ("configure", "adjust") and component.status is State.FAILED):
                 component.resume()
-
-    def _mute(self, component: Component) -> None:
-        component.muted = True
-        self._muted.append(component)
 
     def _unmute(self) -> None:
         """Announce the states of all components that were muted: one may have ended, even if nothing was changed."""
@@ -317,6 +356,12 @@ class Change(Participant):
         self.beside.tell(inlets)
         for component in old:
             self.deployment.let_go(component)
+
+    def finish(self) -> None:
+        """Let the old slets leave and the new ones begin; does nothing unless the change is made."""
+        with self._turn:
+            if self.made and self._leavers is None:
+                self._finish()
 
     def _finish(self) -> None:
         give_way()

@@ -228,7 +228,7 @@ class Changes:
     def made(self, change: Change) -> StateError | None:
         """Keep or close the predecessors of a change that is made, and store it. Returns what prevented the latter."""
         running = change.deployment
-        running.last_change = running.mesh.revision, change.paused
+        running.last_change = running.mesh.revision, change.pause.seconds
         failpoint("change-made")
         self.shadows.made(running, change.plan, change.beside)
         return self._running.changed(running)
@@ -255,7 +255,7 @@ class Changes:
                     self.check_there(change)
                     try:
                         change.stage()
-                        change.cut(then_commit=True)
+                        change.make()
                     finally:
                         change.finish()
             except BaseException as error:

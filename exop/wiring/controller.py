@@ -67,14 +67,10 @@ class WiringController:
         self._bound: WeakKeyDictionary[Deployment, Wiring] = WeakKeyDictionary()
         self._ports = registry.track(None, where({KIND: "port"}))
 
-    def connect(self, component: Component, port: str, channel: str) -> None:
-        """Connect one port to a channel of its application; a port has one target at a time."""
-        target = channel_id(component.application, channel)
+    def connect(self, component: Component, port: str, channel: str | None) -> None:
+        """Connect one port to a channel of its application, its only target from then on; `None` disconnects it."""
+        target = None if channel is None else channel_id(component.application, channel)
         self._manager.port(component, port).update({CONNECTED_TO: target})
-
-    def disconnect(self, component: Component, port: str) -> None:
-        """Connect a port to nothing."""
-        self._manager.port(component, port).update({CONNECTED_TO: None})
 
     def circuit(self, application: str) -> Circuit:
         """Read the current connections of an application from the registry."""
@@ -107,15 +103,11 @@ class WiringController:
             with Pause(deployment, timeout, drivers=region.drivers(deployment)) as pause:
                 Drain(pause, engines, region, lambda _: None, undo).stage()
                 pause.close()
-                pause.run(action, lambda: self.rebind(deployment, region, {*pause.drivers}))
+                pause.run(action, lambda: self.bind(deployment, region)({*pause.drivers}))
         finally:
             for proceed in undo:
                 proceed()
         deployment.settle_workers(timeout)
-
-    def rebind(self, deployment: Deployment, region: Region, drivers: Parked = None) -> None:
-        """Bind a region for good, while these *drivers* are parked."""
-        self.bind(deployment, region)(drivers)
 
     def current(self, deployment: Deployment) -> Wiring:
         """Return the connections that are bound now."""
@@ -237,7 +229,7 @@ def _complete(
     """Move what waits to where the new connections lead; nothing can fail here."""
     circuit, joined = region.circuit, deployment.joined
     _open_anew(deployment, circuit)
-    _assign(deployment, region.after, leaving, drivers)
+    deployment.inlets.assign(partial(depth, region.after.circuit, region.after.layout), leaving, drivers)
     for worker in leaving:
         worker.serve(())
     for name, join in region.before.circuit.joins(region.channels):
@@ -248,10 +240,6 @@ def _complete(
     seeds.plant(queues | deployment.inserted, deployment.merges)
     for name in deployment.merges.keys() & region.channels:
         deployment.merges[name].forget()
-
-
-def _assign(deployment: Deployment, wiring: Wiring, leaving: Collection[Worker], drivers: Parked) -> None:
-    deployment.inlets.assign(partial(depth, wiring.circuit, wiring.layout), leaving, drivers)
 
 
 def _check_types(circuit: Circuit, channels: Iterable[str]) -> None:

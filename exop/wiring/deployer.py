@@ -99,7 +99,7 @@ class Deployer:
             from exop.runtime.durable.snapshot import restore_contents, restore_states
 
             restore_states(deployment, snapshot)
-        self._wiring.rebind(deployment, self._wiring.survey(deployment))
+        self._wiring.bind(deployment, self._wiring.survey(deployment))(None)
         if snapshot is not None:
             restore_contents(deployment, snapshot)
 

@@ -27,8 +27,7 @@ from exop.hosts.together import change_together
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.store import Store
 from exop.stock.slets import count_up
-from exop.wiring.change import Change
-from exop.wiring.participant import Phase
+from exop.wiring.change import Change, Phase
 from tests.rig import PATIENCE, eventually
 
 
@@ -208,7 +207,7 @@ def fail(*_: Any) -> None:
     raise PlanError("not now")
 
 
-@pytest.mark.parametrize("step", ["prepare", "stage", "_hold", "the store"])
+@pytest.mark.parametrize("step", ["prepare", "stage", "cut", "the store"])
 def test_one_that_fails_at_any_step_keeps_all_as_they_were(step, monkeypatch, tmp_path: Path):
     """The error is the one of that step; the streams, the registry and the state directory are as before."""
     with stored(tmp_path) as platform:
@@ -244,7 +243,7 @@ def test_one_that_hangs_holds_the_others_until_the_deadline_only(monkeypatch):
 
     def prepare_patiently(self: Change) -> None:
         """The deadline is that of the coordinator alone."""
-        self._pause.timeout = PATIENCE
+        self.pause.timeout = PATIENCE
         prepare(self)
 
     monkeypatch.setattr(together, "time", SimpleNamespace(monotonic=clock))
@@ -257,7 +256,7 @@ def test_one_that_hangs_holds_the_others_until_the_deadline_only(monkeypatch):
             hanging.set()
             assert go_on.wait(PATIENCE)
 
-        interfere(monkeypatch, "_hold", hang)
+        interfere(monkeypatch, "cut", hang)
         made = [dataclasses.replace(plan, timeout=0.3) for plan in made]
         applied = pool.submit(change_together, platform._applications, made)
         try:
@@ -336,7 +335,7 @@ def test_an_interrupt_undoes_all(monkeypatch):
             goes_on(a)
             go_on.set()
 
-        changes = interfere(monkeypatch, "_hold", hang)
+        changes = interfere(monkeypatch, "cut", hang)
         interrupted = pool.submit(interrupt)
         with pytest.raises(KeyboardInterrupt):
             change_together(platform._applications, plans(platform, "a", "b"))

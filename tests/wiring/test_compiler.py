@@ -280,7 +280,7 @@ def test_a_producer_that_leaves_holds_nobody_back(rig):
     app.add("sink", sink, item=joined)
     deployment = rig.deploy(app)
     eventually(lambda: str(deployment.components["one"].status) == "ended")
-    rig.wiring.disconnect(deployment.components["endless"], "out")
+    rig.wiring.connect(deployment.components["endless"], "out", None)
     rig.wiring.settle(deployment, timeout=PATIENCE)
     eventually(lambda: seen == [1, EndOfStream()] or seen == [1, Punctuation(1), EndOfStream()])
     gate.open()

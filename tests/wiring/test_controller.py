@@ -55,7 +55,7 @@ def test_a_port_has_one_target(rig):
     sink = deployment.components["sink"]
     rig.wiring.connect(sink, "item", "numbers")
     assert connected(rig, "sink", "item") == "chain/numbers"
-    rig.wiring.disconnect(sink, "item")
+    rig.wiring.connect(sink, "item", None)
     assert connected(rig, "sink", "item") is None
 
 

@@ -1,4 +1,4 @@
-"""The states of a participant: each step, each end, and nothing lost whatever becomes of it."""
+"""The phases of a change: each step, each end, and nothing lost whatever becomes of it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from exop.errors import PlanError
 from exop.hooks import Plugins
 from exop.model.mesh import Mesh
 from exop.runtime.deployment import Deployment
-from exop.wiring.change import Change
+from exop.wiring.change import Change, Phase
 from exop.wiring.controller import WiringController
 from exop.wiring.drain import Drain
-from exop.wiring.participant import Participant, Phase
 from exop.wiring.successors import Successors
 from tests.change.tools import chain, changed, end, endless, grows, in_thread, summing, summing_too, whole, writing
 from tests.rig import Gate, eventually, threads_leave
@@ -70,7 +69,7 @@ def running(platform):
     assert platform.remove("app")
 
 
-def brought(change: Participant, steps: int) -> Participant:
+def brought(change: Change, steps: int) -> Change:
     """Take the first steps."""
     for name in STEPS[:steps]:
         getattr(change, name)()
@@ -104,14 +103,14 @@ def test_commit_makes_the_change_once(running):
     change.finish()
     change.finish()
     assert change.made
-    assert change.paused > 0
+    assert change.pause.seconds > 0
     running.check(made=True)
 
 
 def test_the_driver_that_parks_last_commits(running):
     """One participant alone has the shortest pause: cut and commit in one."""
     change = brought(running.change(), 2)
-    change.cut(then_commit=True)
+    change.make()
     change.finish()
     running.check(made=True)
 
@@ -143,12 +142,12 @@ def refusing(x: int, state: Refusing) -> int:
     return x
 
 
-@pytest.mark.parametrize("then_commit", [False, True])
-def test_a_state_that_cannot_be_handed_over_undoes_the_change(running, then_commit):
+@pytest.mark.parametrize("step", ["cut", "make"])
+def test_a_state_that_cannot_be_handed_over_undoes_the_change(running, step):
     """The error comes from the step, and the participant is aborted by it."""
     change = brought(running.change(refusing), 2)
     with pytest.raises(PlanError, match="ValueError: no"):
-        change.cut(then_commit=then_commit)
+        getattr(change, step)()
     assert change.phase is Phase.ABORTED
     running.check(made=False)
 
@@ -216,7 +215,7 @@ def collected(x: int, state: Collected) -> int:
 def test_the_garbage_collector_of_the_process_stays_on(running):
     """Other applications, and other threads, do without it in no change."""
     change = brought(running.change(collected), 2)
-    change.cut(then_commit=True)
+    change.make()
     change.finish()
     assert running.deployment.components["b"].state.on
     running.check(made=True)
