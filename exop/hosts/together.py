@@ -52,7 +52,7 @@ def change_together(applications: Applications, plans: Sequence[Plan]) -> list[M
         raise PlanError(f"{', '.join(twice)} has two plans in one change; make one plan of both edits")
     problems: list[BaseException | None] = []
     with changes.followed(plans) as runs, changes.turns_of(*names, runs=runs), changing(*names):
-        found = [changes.change(one, changes.shadows.companions(one, runs.get(one.after.name))) for one in plans]
+        found = [changes.change(one, runs.get(one.after.name)) for one in plans]
         made = {change.name: change for change in found if change is not None}
         if made:
             problems += _Together(made, applications).carry_out()

@@ -37,11 +37,7 @@ if TYPE_CHECKING:
 class Applications:
     """The applications of a platform, by name. Concurrent changes of one application are made one after the other.
 
-    Attributes:
-        deployed: The applications that are deployed.
-        lost: The errors of applications that could not be started again; their checkpoints are kept.
-        changes: Carries out plans, and keeps the slets that run beside the applications.
-        checkpoints: Takes their checkpoints.
+    `lost` has the errors of applications that could not be started again; their checkpoints are kept.
     """
 
     def __init__(self, host: str, catalog: Catalog, manager: ComponentManager, wiring: WiringController) -> None:
@@ -77,9 +73,7 @@ class Applications:
     def get(self, application: str) -> Deployment:
         """The running form of an application.
 
-        Raises:
-            UnknownName, StillOpening: no such application runs here, or not yet.
-            StateError: it could not be started again.
+        Raises `UnknownName` or `StillOpening` if it does not run here, or not yet, `StateError` if it is down.
         """
         self._check_open(application)
         if (found := self.deployed.get(application)) is not None:
@@ -165,12 +159,9 @@ class Applications:
         return known is not None and not known.finished.is_set()
 
     def recover(self, mesh: Mesh, snapshot: Snapshot, stored: StoredApplication) -> str:
-        """Let an application go on from its last checkpoint, which is of *mesh*.
+        """Let an application go on from its last checkpoint, which is of *mesh*; the checkpoint is kept if it cannot.
 
         A change that was stored after the checkpoint is made again. Returns its outcome in words.
-
-        Raises:
-            MeshError, PlanError, StoredStateError: it cannot; the checkpoint is kept.
         """
         edited, problem = mesh, None
         if stored.revision > snapshot.revision:
@@ -230,10 +221,7 @@ class Applications:
             component.resume()
 
     def remove(self, application: str, timeout: float = 5.0) -> bool:
-        """Stop an application at its safe points and undeploy it; return whether all its threads have left in time.
-
-        One that could not be started again is given up, with its checkpoint.
-        """
+        """Stop an application, or give up one that is down; return whether all its threads have left in time."""
         self._check_open(application)
         self.changes.shadows.stop(application)
         with self._turn:
@@ -339,10 +327,7 @@ class Applications:
             logger("exop.wiring").error("the end was not stored", application=application, error=str(problem))
 
     def _note(self, deployment: Deployment) -> StateError | None:
-        """Store the mesh that runs now; return the error if that is impossible.
-
-        Drivers call this, too, when a pending line takes effect.
-        """
+        """Store the mesh that runs now, after a change or a pending line; return the error if that is impossible."""
         with self._turn:
             here = self.deployed.get(deployment.name) is deployment and deployment.name not in self._unmade
             problem = self.store.note(deployment.mesh) if here and self.store is not None else None

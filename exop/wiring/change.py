@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial, wraps
-from itertools import filterfalse
 from typing import Final
 
 from exop.errors import PlanError
@@ -33,7 +32,6 @@ from exop.runtime.inlets import Inlets
 from exop.runtime.interpreter import collect_young, give_way
 from exop.runtime.interrupts import check_interrupt
 from exop.runtime.manager import ComponentManager
-from exop.runtime.opening import opens
 from exop.runtime.pause import Pause
 from exop.shown import add_note, described
 from exop.wiring.channels import move_contents, settle_channels
@@ -117,13 +115,6 @@ class Change:
         check_level(self._old, self.timeout)
         give_way()
 
-    @property
-    def opens(self) -> bool:
-        """Whether it calls code of slets that are made or opened, or that take items again: this may take long."""
-        fresh = [step.after for step in self.plan.steps if step.verb in ("add", "replace") and step.after is not None]
-        made = (hasattr(node.slet.factory, "__post_init__") or node.rebuild is not None for node in fresh)
-        return any(made) or any(opens(node.slet) for node in fresh)
-
     @_leads(Phase.PREPARED, Phase.STAGED)
     def stage(self) -> None:
         """Connect the successors, and empty the queues that go; the stream runs, and waits upstream of those only."""
@@ -197,7 +188,8 @@ class Change:
         """Close all drivers; those that run beside the mesh do the last items, and park, too."""
         collect_young()
         self.pause.close()
-        self.beside.come_to_rest(self.pause)
+        for one in self.beside.ready.values():
+            one.come_to_rest(self.pause)
 
     def _connect(self) -> Region:
         """Set `connected-to` of the ports, and return the part of the application that is to be bound anew."""
@@ -236,7 +228,7 @@ class Change:
         try:
             check_inlets(self.deployment.inlets, drivers, region)
             check_left(old, self._successors.made)
-            self._successors.states |= self.beside.take_over(undo)
+            self._successors.states |= {node: one.take_over(undo) for node, one in self.beside.ready.items()}
             move_contents(self.deployment, self.plan, drivers, undo)
             self._swap(region)
             mesh = self._caught_up()
@@ -299,7 +291,8 @@ class Change:
                 made.muted = True
                 self._muted.append(made)
                 now[name] = self._successors.succeed(steps[name][0], components.get(name))
-                self.beside.keep(components.get(name), now[name], self._undo_cut)
+                if name in self.beside.keeps:
+                    self.beside.kept[name] = self.beside.keeps[name](components[name], made, self._undo_cut)
             else:
                 self._alter(now[name], steps[name])
         deployment.place(now, steps)
@@ -338,7 +331,7 @@ class Change:
             driver, successor = component.driver, self._successors.made.get(component.node.name)
             if driver is None:
                 continue
-            stays = self.beside.stays(component)
+            stays = component.node.name in self.beside.keeps
             unsent = [*component.surrender(), *([] if stays else put_out(component))]
             send = partial(_send_for, inlets, component, successor)
             if isinstance(driver, EngineDriver):
@@ -353,7 +346,9 @@ class Change:
             successor = self._successors.made.get(component.node.name)
             if successor is not None and component.node.name not in self.beside.ready:  # they have had all of it
                 take_over(component, successor, inlets)
-        self.beside.tell(inlets)
+        for one in self.beside.ready.values():  # the punctuations that neither slet has sent
+            to = one.component.to
+            inlets.post(Work(to[port], "control", mark) for port, mark in one.owed() if port in to)
         for component in old:
             self.deployment.let_go(component)
 
@@ -372,7 +367,8 @@ class Change:
             component.begin()
         self.deployment.settle_workers(self.timeout)
         self._unmute()
-        self._leavers = Leavers(self.deployment, self.manager, filterfalse(self.beside.stays, self._old))
+        leaving = (one for one in self._old if one.node.name not in self.beside.keeps)
+        self._leavers = Leavers(self.deployment, self.manager, leaving)
         for channel in self._removed:
             self.manager.destroy_channel(self.deployment.name, channel)
         self.deployment.check_finished()

@@ -26,8 +26,7 @@ from exop.wiring.controller import WiringController
 from exop.wiring.lines import renewed
 from exop.wiring.plan import Plan, Step
 from exop.wiring.shadow.checks import check_catching
-from exop.wiring.shadow.follower import Companions
-from exop.wiring.shadow.standby import Shadows
+from exop.wiring.shadow.standby import Shadows, Standby
 from exop.wiring.shadow.trial import Run
 from exop.wiring.successors import LONGER, capture, taken
 
@@ -48,11 +47,9 @@ _CHANGING: Final[ContextVar[tuple[str, ...]]] = ContextVar("_CHANGING", default=
 
 
 class Changes:
-    """Carries out the changes of one platform's applications.
+    """Carries out the changes of one platform's applications, and keeps the slets (`shadows`) that run beside them.
 
-    Attributes:
-        turns: The lock of each application: its appliers are served one after the other.
-        shadows: The components that run beside the applications.
+    `turns` has the lock of each application: its appliers are served one after the other.
     """
 
     def __init__(self, manager: ComponentManager, wiring: WiringController, running: Applications) -> None:
@@ -67,18 +64,14 @@ class Changes:
         name = plan.after.name
         with self.followed([plan]) as runs, ExitStack() as turn:
             turn.enter_context(self.turns_of(name, runs=runs))
-            change = self.change(plan, self.shadows.companions(plan, runs.get(name)))
-            return self._make(name, change, turn, runs)
+            return self._make(name, self.change(plan, runs.get(name)), turn, runs)
 
     @contextmanager
     def followed(self, plans: Sequence[Plan]) -> Iterator[Mapping[str, Run]]:
         """Let successors that are on trial, or take long to make their states, run beside the old slets.
 
-        Yields the runs by application; until the block ends, these applications accept no other change.
-
-        Raises:
-            PlanError: a hand-over would stop the stream for longer than its plan allows; or a successor may not take
-                over. Everything is as it was.
+        Yields the runs by application; until the block ends, these applications accept no other change. Raises
+        `PlanError` if a hand-over would stop the stream for longer than allowed, or a successor may not take over.
         """
         runs: dict[str, Run] = {}
         for plan in plans:
@@ -161,14 +154,13 @@ class Changes:
         with self.turns_of(application):
             mesh = self._running.get(application).mesh
             plan, kept = self.shadows.rollback_plan(node, mesh, planned)
-            return self._make(application, self.change(plan, self.shadows.companions(plan, back=kept)))
+            return self._make(application, self.change(plan, back=kept))
 
     @contextmanager
     def turn(self, application: str) -> Iterator[None]:
         """Hold the turn of an application: nothing else changes it meanwhile.
 
-        Raises:
-            PlanError: the caller is called by a change or by a slet of the application, and would wait for itself.
+        Raises `PlanError` if a change or a slet of the application calls this, and would wait for itself.
         """
         self._check_caller(application)
         with held(self.turns[application]):
@@ -188,8 +180,7 @@ class Changes:
     def turns_of(self, *applications: str, runs: Mapping[str, Run] = NO_RUNS) -> Iterator[None]:
         """Hold the turns of applications in one order for all callers, who so never wait for each other in a circle.
 
-        Raises:
-            PlanError: a successor runs beside one of them, and not in *runs*; or as `turn`.
+        Raises `PlanError` as `turn` does, or if a successor runs beside one of them, and not in *runs*.
         """
         with ExitStack() as turns:
             for name in sorted(applications):
@@ -197,11 +188,10 @@ class Changes:
                 self.shadows.check_free(name, runs.get(name))
             yield
 
-    def change(self, plan: Plan, companions: Companions) -> Change | None:
+    def change(self, plan: Plan, run: Run | None = None, back: Standby | None = None) -> Change | None:
         """Return the change of a plan, in the caller's turn; `None` if there is nothing to do.
 
-        Raises:
-            StaleMesh, PlanError: the application was changed or removed meanwhile, or has finished.
+        Raises `StaleMesh` or `PlanError` if the application was changed or removed meanwhile, or has finished.
         """
         running = self._running.deployed.get(plan.after.name)
         if running is None:
@@ -211,13 +201,14 @@ class Changes:
             raise finished(plan.after.name)
         if not plan:
             return None
+        beside = self.shadows.companions(plan, run, back)
         nodes, channels = plan.changes.nodes, plan.changes.channels
         after = unmarked(plan.after, [one.name for one in nodes], [one.name for one in channels])
         after = after.at(plan.before.revision + 1)
         check_durable(
             after, has_state=self._running.store is not None, nodes=None if plan.before.durable is None else nodes
         )
-        return Change(running, self._manager, self._wiring, dataclasses.replace(plan, after=after), companions)
+        return Change(running, self._manager, self._wiring, dataclasses.replace(plan, after=after), beside)
 
     def check_there(self, change: Change) -> None:
         """Refuse to go on if the application of a change was removed or changed while the change was prepared."""
@@ -243,7 +234,7 @@ class Changes:
     ) -> Mesh:
         """Make one change, in one's *turn*, which is left while slets open: the driver that parks last commits it."""
         if change is not None:
-            slow = turn if change.opens else None
+            slow = turn if change.plan.opens else None
             try:
                 if slow is not None:
                     slow.close()

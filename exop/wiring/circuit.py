@@ -82,17 +82,6 @@ class Circuit:
     nodes: Entries[Vertex] = field(default_factory=lambda: Entries({}))
     ranks: int = 0
 
-    def outputs(self, component: Component) -> list[tuple[PortSpec, str]]:
-        """The channel of each connected output port."""
-        vertex = self.nodes.get(component.node.name)
-        found = vertex.outputs if vertex is not None and vertex.component is component else ()
-        return [(join.port, name) for name, join in found]
-
-    def inputs(self, component: Component) -> list[tuple[str, Join]]:
-        """The channels that feed a component, each with the port it feeds."""
-        vertex = self.nodes.get(component.node.name)
-        return vertex.inputs if vertex is not None and vertex.component is component else []
-
     def patched(
         self,
         components: Mapping[str, tuple[Component, Mapping[str, str]] | None],
@@ -206,7 +195,7 @@ class Circuit:
 
     def direct(self, node: str, inserted: Container[str]) -> list[str]:
         """The channels that call a node, with no inserted queue between."""
-        joins = self.inputs(self.nodes[node].component) if node in self.nodes else ()
+        joins = self.nodes[node].inputs if node in self.nodes else ()
         return [name for name, join in joins if not (join.port.pulled or edge_key(name, join) in inserted)]
 
     def callers(self, channel: str, inserted: Container[str]) -> list[str]:

@@ -92,7 +92,8 @@ class Compiler:
             ledger = self.deployment.ledger
             component.watch = (component.watch or NodeWatch(component, ledger)) if pending else None
             ledger.watch(component, component.watch)
-        to = {port.name: self._leaving(component, port.name, name) for port, name in self.circuit.outputs(component)}
+        outputs = self.circuit.nodes[node].outputs
+        to = {join.port.name: self._leaving(component, join.port.name, name) for name, join in outputs}
         component.bind(to if component.tap is None else component.tap.outlets(to))
 
     def _leaving(self, component: Component, port: str, channel: str) -> Entry:

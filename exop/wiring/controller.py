@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, product
+from itertools import product
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -53,11 +53,8 @@ Complete: TypeAlias = Callable[[Parked], None]
 class WiringController:
     """Connects and disconnects ports; compiles the connections of an application into bound calls.
 
-    A port names its channel in its `connected-to` property (connectors are omitted while both are local); a tracker
-    follows the ports of all applications.
-
-    Attributes:
-        sharing: Finds slets that alter shared items, in what is wired from now on; `None` costs nothing.
+    A port names its channel in its `connected-to` property. With `sharing`, what is wired from then on is checked for
+    slets that alter shared items.
     """
 
     def __init__(self, registry: ServiceRegistry, manager: ComponentManager) -> None:
@@ -91,11 +88,8 @@ class WiringController:
         """Park the drivers, do *action*, and bind the connections that the registry has by then.
 
         With *nodes* and *channels*, this parks and binds only what calls these directly, and their connections stay.
-        The *engines* put out what they were given before, and go on afterwards.
-
-        Raises:
-            WiringError: two connected ports whose types do not fit; nothing was done.
-            PlanError: a driver did not come to its safe point in time, or an engine did not put out everything.
+        The *engines* put out what they were given before, and go on afterwards. Raises `WiringError` if connected
+        ports do not fit, `PlanError` if a driver does not park, or an engine does not put out everything, in time.
         """
         region = self.survey(deployment) if nodes is None else self.region(deployment, None, nodes, channels)
         undo: list[Callable[[], object]] = []
@@ -116,23 +110,16 @@ class WiringController:
     def survey(self, deployment: Deployment) -> Region:
         """Read and check all connections of an application, and lay out its drivers; nothing is bound yet."""
         before, after = self.current(deployment).circuit, self.circuit(deployment.name)
-        nodes = (deployment.components, before.nodes, after.nodes)
-        channels = (before.channels, after.channels)
-        return self.region(deployment, after, {*chain(*nodes)}, {*chain(*channels)})
+        nodes = {*deployment.components, *before.nodes, *after.nodes}
+        return self.region(deployment, after, nodes, {*before.channels, *after.channels})
 
     def region(
         self, deployment: Deployment, circuit: Circuit | None, nodes: Collection[str], channels: Collection[str] = ()
     ) -> Region:
         """Return what is to be bound anew when *circuit* follows the connections that are bound now, or these stay.
 
-        Args:
-            deployment: The application.
-            circuit: The connections to be.
-            nodes: The nodes whose component, settings, or connections change.
-            channels: The channels that come, go, or change their settings.
-
-        Raises:
-            WiringError: two connected ports whose types do not fit, or a merge before an engine that is durable.
+        The *nodes* get another component, settings, or connections; the *channels* come, go, or get other settings.
+        Raises `WiringError` if connected ports do not fit, or streams merge before an engine that is durable.
         """
         before = self.current(deployment)
         circuit = circuit or before.circuit
@@ -156,7 +143,7 @@ class WiringController:
             Region.around(before, Wiring(circuit, layout), nodes, channels).laid_out(part)
             for layout in _layouts(deployment, part, circuit.only((), ends))
         ]
-        check_order(circuit, last.after.layout, [one.component for one in circuit.nodes.values()])
+        check_order(circuit, last.after.layout)
         return replace(last, leaner=tuple(regions[:-1]))
 
     def bind(self, deployment: Deployment, region: Region) -> Complete:

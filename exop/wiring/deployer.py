@@ -40,11 +40,6 @@ class Deployer:
         Each slet has *timeout* seconds to be made, and as many to open. A *snapshot* is what they go on from.
         *ready* is called when everything is open, and nothing moves yet. The caller takes the deployment out of
         `manager.opening` when it is in charge of it.
-
-        Raises:
-            MeshError, PlanError: the mesh cannot be, or not here.
-            ComponentFailed: a slet could not be opened.
-            StoredStateError: the snapshot does not fit.
         """
         check(mesh, self._manager.kinds)
         check_channels(mesh, self._manager.kinds)
@@ -52,7 +47,14 @@ class Deployer:
         deployment = Deployment(mesh)
         with ExitStack() as undo:
             self._create(deployment, timeout, undo)
-            self._bind(deployment, snapshot)
+            if snapshot is not None:
+                # Imported lazily: only recovery needs the encoding.
+                from exop.runtime.durable.snapshot import restore_contents, restore_states
+
+                restore_states(deployment, snapshot)
+            self._wiring.bind(deployment, self._wiring.survey(deployment))(None)
+            if snapshot is not None:
+                restore_contents(deployment, snapshot)
             undo.callback(deployment.stop)
             self._manager.opening[mesh.name] = deployment
             undo.callback(self._manager.opening.pop, mesh.name, None)
@@ -91,17 +93,6 @@ class Deployer:
             for port, channel in node.ports.items():
                 self._wiring.connect(component, port, channel)
         deployment.place(components, components)
-
-    def _bind(self, deployment: Deployment, snapshot: Snapshot | None) -> None:
-        """Compile the connections, between the two steps in which a snapshot is restored."""
-        if snapshot is not None:
-            # Imported lazily: only recovery needs the encoding.
-            from exop.runtime.durable.snapshot import restore_contents, restore_states
-
-            restore_states(deployment, snapshot)
-        self._wiring.bind(deployment, self._wiring.survey(deployment))(None)
-        if snapshot is not None:
-            restore_contents(deployment, snapshot)
 
     def _destroy_channels(self, deployment: Deployment) -> None:
         for channel in (*deployment.channels.values(), *deployment.inserted.values()):

@@ -24,12 +24,7 @@ UNTAKEN = (CheckpointError, ComponentFailed, NotStorable, StateError)
 
 
 class Durability:
-    """Starts and stops the checkpointers of durable applications.
-
-    Attributes:
-        store: Where checkpoints are kept; `None` without a state directory.
-        takers: The checkpointers, by application.
-    """
+    """Starts and stops the checkpointers (`takers`) of durable applications; `store` is `None` without a directory."""
 
     def __init__(self, wiring: WiringController) -> None:
         self._wiring = wiring

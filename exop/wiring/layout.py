@@ -235,7 +235,8 @@ class _Reach:
         """Note the drivers of each place, and insert the queues that this takes; `False`: walk again."""
         self._layout.runs = {}
         for component in _in_order(self._circuit, self._nodes, self._inserted):
-            fed = [(name, join) for name, join in self._circuit.inputs(component) if not join.port.pulled]
+            inputs = self._circuit.nodes[component.node.name].inputs
+            fed = [(name, join) for name, join in inputs if not join.port.pulled]
             self._split_chain(component, fed)
             keys = self._keys(component, fed)
             if self._apart(keys):
@@ -352,21 +353,20 @@ def _queues(circuit: Circuit, places: Collection[str], layout: Layout) -> list[s
     return [*(name for name, ports in pulls.items() if ports != [True]), *layout.inserted]
 
 
-def check_order(circuit: Circuit, layout: Layout, components: Iterable[Component]) -> None:
+def check_order(circuit: Circuit, layout: Layout) -> None:
     """Raise `WiringError` if the streams of several threads merge before an engine of a durable application.
 
     An engine recognizes items that are sent again after a crash by their number: if the order of the merge is another
     one then, it would lose some items, and take others twice.
     """
-    for component in components:
-        if isinstance(component.tie, DurableTie):
-            place = _merge(circuit, layout, component)
-            if place is not None:
-                raise WiringError(
-                    f"{component.node.name} commits by itself, and recognizes what is sent again after a crash by its "
-                    f"number; but several threads meet at {place} before it, in an order that is another one each "
-                    f"time; put the engine before that, one for each stream, or leave out app.durable()"
-                )
+    for node, vertex in circuit.nodes.items():
+        place = _merge(circuit, layout, vertex.component) if isinstance(vertex.component.tie, DurableTie) else None
+        if place is not None:
+            raise WiringError(
+                f"{node} commits by itself, and recognizes what is sent again after a crash by its number; but several "
+                f"threads meet at {place} before it, in an order that is another one each time; put the engine before "
+                f"that, one for each stream, or leave out app.durable()"
+            )
 
 
 def _merge(circuit: Circuit, layout: Layout, engine: Component) -> str | None:
@@ -374,7 +374,7 @@ def _merge(circuit: Circuit, layout: Layout, engine: Component) -> str | None:
     todo, seen = [engine], {engine.id}
     while todo:
         component = todo.pop()
-        fed, iterated = circuit.inputs(component), component.spec.iterated
+        fed, iterated = circuit.nodes[component.node.name].inputs, component.spec.iterated
         if len(fed if iterated else layout.runs.get(component.node.name, ())) > 1:
             return component.node.name
         for name, _ in fed:

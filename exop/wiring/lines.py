@@ -28,8 +28,7 @@ BRIEF: Final = 0.1
 def caught_up(mesh: Mesh, since: int, deployment: Deployment) -> tuple[Mesh, Mesh]:
     """Return the mesh that runs, and an edited one with the lines that have taken effect since it was read.
 
-    Raises:
-        StaleMesh: something else has happened meanwhile, or the edit removes or replaces what took effect.
+    Raises `StaleMesh` if something else has happened meanwhile, or the edit removes or replaces what took effect.
     """
     running, firings = deployment.ledger.since(since)
     if not firings and firings is not None:
@@ -134,10 +133,7 @@ def settle(deployment: Deployment, ready: Iterable[Follower], since: int, mesh: 
 
 
 class Aftermath:
-    """The work that follows when a line takes effect, in a thread of its own: the driver goes on at once.
-
-    It stores the mesh (`stored`), logs the event, and compiles the guard out, through which all items pass until then.
-    """
+    """Stores the mesh, logs, and compiles the guard out when a line has taken effect: in a thread of its own."""
 
     def __init__(
         self, deployment: Deployment, wiring: WiringController, stored: Callable[[Deployment], object]

@@ -25,7 +25,7 @@ class EndOfLoop:
         self._deployment = deployment
         self.loop = loop
         self._members = members = [circuit.nodes[name].component for name in loop]
-        feeding = [(channel, join) for member in members for channel, join in circuit.inputs(member)]
+        feeding = [(channel, join) for member in members for channel, join in circuit.nodes[member.node.name].inputs]
         producers = (join.component for channel, _ in feeding for join in circuit.producers[channel])
         self._feeders = {one for one in producers if one.node.name not in loop}
         self._places = {*inner_places(circuit, loop)}
@@ -100,7 +100,7 @@ def find_loops(circuit: Circuit, order: Iterable[str]) -> list[list[str]]:
 
 def _inner_channels(circuit: Circuit, loop: Collection[str]) -> list[str]:
     """The channels by which the members of a loop reach each other."""
-    found = dict.fromkeys(name for node in loop for _, name in circuit.outputs(circuit.nodes[node].component))
+    found = dict.fromkeys(name for node in loop for name, _ in circuit.nodes[node].outputs)
     return [name for name in found if any(join.component.node.name in loop for join in circuit.consumers[name])]
 
 

@@ -172,11 +172,7 @@ def _imported(code: CodeType, package: str) -> Iterator[str]:
 
 
 def preview(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> dict[str, str]:
-    """Check a mesh and return the queues that the wiring would insert: the reasons by place.
-
-    Raises:
-        MeshError, PlanError: the mesh cannot be.
-    """
+    """Check a mesh and return the queues that the wiring would insert: the reasons by place."""
     check(mesh, kinds)
     check_durable(mesh, has_state=True)
     check_channels(mesh, kinds)

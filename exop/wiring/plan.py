@@ -16,6 +16,7 @@ from exop.model.notebook import as_text, picture_of
 from exop.model.shadow import Shadow, as_shadow
 from exop.model.slet import Slet
 from exop.runtime.interrupts import uninterrupted
+from exop.runtime.opening import opens
 from exop.runtime.pause import PATIENCE
 
 #: Seconds for which the hand-over of a state may stop the stream, by default.
@@ -136,11 +137,17 @@ class Plan:
         """Seconds to wait for drivers and for user code."""
         return PATIENCE if self.timeout is None else self.timeout
 
+    @property
+    def opens(self) -> bool:
+        """Whether it calls code of slets that are made or opened, or that take items again: this may take long."""
+        fresh = [step.after for step in self.steps if step.verb in ("add", "replace") and step.after is not None]
+        made = (hasattr(node.slet.factory, "__post_init__") or node.rebuild is not None for node in fresh)
+        return any(made) or any(opens(node.slet) for node in fresh)
+
     def proven(self, shadow: Shadow | None = None, keep: float | None = None) -> Plan:
         """Return the same plan with a proof before it, and with predecessors that are kept; print it, or apply it.
 
-        Raises:
-            PlanError: something in it cannot run beside the mesh.
+        Raises `PlanError` if something in it cannot run beside the mesh.
         """
         # Imported lazily: only plans with a proof need it.
         from exop.wiring.shadow.checks import check_keep, check_shadow
@@ -152,11 +159,7 @@ class Plan:
         return replace(self, shadow=shadow, keep=keep)
 
     def bounded(self, timeout: float | None = None, pause: float | None = None, *, stall: bool = False) -> Plan:
-        """Return the same plan with other bounds; they are explained at `apply`.
-
-        Raises:
-            SettingError: *timeout* or *pause* is no number of seconds.
-        """
+        """Return the same plan with other bounds, as at `apply`."""
         check_seconds("apply", timeout)
         check_seconds("apply", pause, setting="pause")
         timeout, pause = (self.timeout if timeout is None else timeout), (self.pause if pause is None else pause)
@@ -210,9 +213,7 @@ def check_seconds(place: str, timeout: object, least: float = 0.0, setting: str 
 def make_plan(before: Mesh, after: Mesh) -> Plan:
     """Compare two meshes of one application and return the plan that leads from one to the other.
 
-    Raises:
-        MementoError: a successor cannot take over the state.
-        PlanError: a channel would have to become another kind while it runs.
+    Raises `MementoError` or another `PlanError` for a state or channel that cannot become what it is to be.
     """
     changes = difference(before, after)
     others = ", ".join(old.name for old, new in changes.channels_changed if old.kind != new.kind)

@@ -62,10 +62,10 @@ class Region:
 
         At a place where a queue comes or goes, the producers of the channel are bound anew, too.
         """
-        inserted = before.layout.inserted.keys() ^ after.layout.inserted.keys()
-        ends = {channel_of(place) for place in inserted}
+        ends = {channel_of(place) for place in before.layout.inserted.keys() ^ after.layout.inserted.keys()}
         bound, through = set[str](), {*channels, *ends}
-        todo = [*nodes, *(join.component.node.name for name in ends for join in _producers(before, after, name))]
+        producers = (one.circuit.producers.get(name, ()) for one in (before, after) for name in ends)
+        todo = [*nodes, *(join.component.node.name for joins in producers for join in joins)]
         for wiring in (before, after):
             todo += (caller for name in through for caller in _callers(wiring, name))
         while todo:
@@ -102,7 +102,8 @@ class Region:
     def fed(self) -> list[tuple[str, Join]]:
         """The ports behind queues whose channels are not bound anew, each with its channel."""
         inserted = self.after.layout.inserted
-        inputs = (pair for one in self.components for pair in self.after.circuit.inputs(one))
+        nodes = self.after.circuit.nodes
+        inputs = (pair for node in self.nodes if node in nodes for pair in nodes[node].inputs)
         found = ((name, join) for name, join in inputs if name not in self.channels)
         return [(name, join) for name, join in found if join.port.pulled or edge_key(name, join) in inserted]
 
@@ -118,10 +119,12 @@ class Region:
 
     def chosen(self, deployment: Deployment, needed: Collection[str]) -> Region:
         """The leanest one that lacks no queue which is *needed*, or holds something."""
-        queues, there = deployment.inserted, self.after.layout.inserted.keys()
-        spare = ((one, there - one.after.layout.inserted.keys()) for one in self.leaner)
-        lean = (one for one, less in spare if not any(_filled(queues.get(place)) or place in needed for place in less))
-        return next(lean, self)
+        there, queues = self.after.layout.inserted.keys(), deployment.inserted
+
+        def used(place: str) -> bool:
+            return place in needed or (place in queues and bool(queues[place].entries))
+
+        return next((one for one in self.leaner if not any(map(used, there - one.after.layout.inserted.keys()))), self)
 
     @cached_property
     def components(self) -> list[Component]:
@@ -139,18 +142,10 @@ class Region:
         places = [*self.nodes, *map(channel_key, self.channels), *self.moved]
         queues = [*self.queues, *self.channels, *map(before_key, self.channels)]
         for layout in (self.before.layout, self.after.layout):
-            found += [_driver(deployment, key) for place in places for key in layout.runs.get(place, ())]
+            found += [_driver(deployment, *key) for place in places for key in layout.runs.get(place, ())]
             found += [_worker(deployment, queue) for queue in queues if queue in layout.groups]
         found += [driver for one in self.leaner for driver in one.drivers(deployment)]
         return sorted(dict.fromkeys(filter(None, found)), key=lambda driver: driver.rank)
-
-
-def _filled(queue: Buffered | None) -> bool:
-    return queue is not None and bool(queue.entries)
-
-
-def _producers(before: Wiring, after: Wiring, channel: str) -> list[Join]:
-    return [join for one in (before, after) for join in one.circuit.producers.get(channel, ())]
 
 
 def _callers(wiring: Wiring, channel: str) -> list[str]:
@@ -202,11 +197,10 @@ def _runner(deployment: Deployment, circuit: Circuit, layout: Layout, place: str
 
 def _first(deployment: Deployment, keys: Iterable[DriverKey]) -> Driver | None:
     """Return the driver of the first key; several keys of one place are queues of one worker."""
-    return _driver(deployment, min(keys, default=("source", "")))
+    return _driver(deployment, *min(keys, default=("source", "")))
 
 
-def _driver(deployment: Deployment, key: DriverKey) -> Driver | None:
-    kind, name = key
+def _driver(deployment: Deployment, kind: str, name: str) -> Driver | None:
     if kind == "queue":
         return _worker(deployment, name)
     return deployment.components[name].driver if name in deployment.components else None
@@ -260,5 +254,5 @@ def depth(circuit: Circuit, layout: Layout, place: str) -> float:
     vertex = circuit.nodes.get(node)
     if vertex is None:
         return 0
-    leaving = next((name for output, name in circuit.outputs(vertex.component) if output.name == port), None)
+    leaving = next((name for name, join in vertex.outputs if join.port.name == port), None)
     return layout.depths[node] if leaving is None else sent_at(circuit, layout, leaving) + 0.2

@@ -43,14 +43,10 @@ PLAIN: frozenset[type] = frozenset(
 
 @dataclass(frozen=True)
 class Alteration:
-    """The alteration of an item by a slet that shares it.
+    """The alteration of an item by a slet that shares it with all *readers* of a channel.
 
-    Attributes:
-        ports: The input port (`node.port`) of the slet; several if it is one of these.
-        channel: The channel by which others got the item, too.
-        readers: All ports that read there.
-        item: The item, as it is now.
-        change: The first value that has changed: its place in the item, its text before and after.
+    It is the slet at one of the *ports* (`node.port`). The *change* is the place of a value in the item, as it is now,
+    with its text before and after.
     """
 
     application: str

@@ -38,13 +38,9 @@ LONGER: Final = 1.0
 
 @dataclass
 class Successors:
-    """The slets that a plan adds to a deployment.
+    """The slets that a plan adds to a deployment; `undo` collects what gives them up again.
 
-    Attributes:
-        undo: Collects what gives them up again.
-        beside: The successors that are ready already, and the predecessors that run on.
-        states: The states that successors got before the cut.
-        rebuilds: The successors that make their states out of a log.
+    `states` has those that successors got before the cut, `rebuilds` those that are made out of a log.
     """
 
     deployment: Deployment
@@ -158,9 +154,7 @@ def taken(
 ) -> Memento | None:
     """Return the state with which a successor begins, made within so many seconds; with *copy* from a copy of *state*.
 
-    Raises:
-        MementoError: it cannot take the state.
-        ComponentFailed: the user code that makes it has not returned in time.
+    Raises `MementoError` if it cannot take the state, `ComponentFailed` if user code has not returned in time.
     """
 
     def take() -> Memento | None:
@@ -199,10 +193,7 @@ def _opens_late(step: Step) -> bool:
 def capture(deployment: Deployment, node: str, timeout: float = PATIENCE) -> Memento:
     """Return a copy of a node's memento as it is between two items; also of one that is suspended on an item.
 
-    Raises:
-        UnknownName: there is no such node.
-        MeshError: its slet keeps no memento.
-        PlanError: a driver did not come to a safe point in time.
+    Raises `UnknownName` or `MeshError` if there is no such memento, `PlanError` if a driver does not park in time.
     """
     found: list[Callable[[], Memento]] = []
     with deployment.changing:
@@ -251,8 +242,7 @@ def discard(
 ) -> None:
     """Close a component that is used no more, if *closing* has not begun that, and take it out of the registry.
 
-    Raises:
-        ComponentFailed: it has not closed in time; it is out of the registry all the same.
+    It is out of the registry also if it raises `ComponentFailed`, because it has not closed in time.
     """
     try:
         if closing is not None:
@@ -294,26 +284,19 @@ class Leavers:
         self._deployment = deployment
         self._manager = manager
         self._closing = [(one, one.begin_exit()) for one in components]
-        self._discard([one for one in self._closing if _over(one[1], time.monotonic() + HOLDING)])
+        self.close(HOLDING, give_up=False)
 
-    def close(self, seconds: float) -> None:
-        """Wait for the others for so many seconds, and give them up then."""
-        until = time.monotonic() + seconds
-        for _, call in self._closing:
-            _over(call, until)
-        self._discard(self._closing.copy())
-
-    def _discard(self, closed: list[tuple[Component, UserCall[None] | None]]) -> None:
-        for component, call in closed:
-            self._closing.remove((component, call))
+    def close(self, seconds: float, *, give_up: bool = True) -> None:
+        """Wait for those that have not closed for so many seconds, and give them up then."""
+        until, waiting, self._closing = time.monotonic() + seconds, self._closing, []
+        for component, call in waiting:
+            if not (call is None or call.wait(max(0.0, until - time.monotonic())) or give_up):
+                self._closing.append((component, call))
+                continue
             try:
                 discard(self._deployment, self._manager, component, call)
             except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes: the change is made)
                 report(component, described(error))
-
-
-def _over(call: UserCall[None] | None, until: float) -> bool:
-    return call is None or call.wait(max(0.0, until - time.monotonic()))
 
 
 def report(component: Component, problem: str) -> None:

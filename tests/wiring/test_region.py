@@ -278,9 +278,9 @@ def compare(platform: Platform) -> None:
 def check_compiled(deployment: Any, circuit: Any, component: Any) -> None:
     """What leads out of a component and into it is what is compiled at those places now."""
     node, places = component.node.name, deployment.places
-    for port, channel in circuit.outputs(component):
-        assert component.to[port.name] is places.get(f"{node}.{port.name}", places[f"channel {channel}"])
-    for _, join in circuit.inputs(component):
+    for channel, join in circuit.nodes[node].outputs:
+        assert component.to[join.port.name] is places.get(join.name, places[f"channel {channel}"])
+    for _, join in circuit.nodes[node].inputs:
         link = places[join.name].link if join.name in places else None
         if link is not None:
             assert link.metrics is component.metrics

@@ -19,12 +19,7 @@ LONGEST: Final = min(1e9, threading.TIMEOUT_MAX)
 
 
 def check_shadow(plan: Plan, shadow: Shadow) -> None:
-    """Refuse a trial that would compare nothing, or would act on something outside of the mesh twice.
-
-    Raises:
-        PlanError: the reason, and what can be done instead.
-        UnknownName: a diverted setting does not exist.
-    """
+    """Refuse a trial that would compare nothing, or would act on something outside of the mesh twice."""
     steps = replacements(plan)
     if not steps:
         raise PlanError(

@@ -177,10 +177,9 @@ class PortStreams:
 
 
 class Comparison:
-    """The findings so far. The drivers of both slets add outputs; one thread at a time matches them.
+    """The findings so far: the first `differences`, and how many are `found`.
 
-    Attributes:
-        differences, found: The first differences, and how many there are.
+    The drivers of both slets add outputs; one thread at a time matches them.
     """
 
     def __init__(self, ports: Iterable[str], compare: Callable[[Any, Any], bool] | None, *, in_step: bool) -> None:

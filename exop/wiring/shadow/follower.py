@@ -16,8 +16,7 @@ from exop.runtime.channel import ControlMerge
 from exop.runtime.component import Component
 from exop.runtime.drivers.base import Halted, acting_as, current_driver
 from exop.runtime.drivers.source import ThreadDriver
-from exop.runtime.entry import Entry, Unwind, Work
-from exop.runtime.inlets import Inlets
+from exop.runtime.entry import Entry, Unwind
 from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.pause import Pause
 from exop.runtime.ways import way_into
@@ -288,37 +287,10 @@ def as_far(component: Component, leader: Component) -> None:
 class Companions:
     """The components beside the mesh that a change concerns, by node.
 
-    Attributes:
-        ready: Those that take a place, with a state of their own, instead of a successor that is newly made.
-        keeps: Makes a predecessor follow its successor, for the nodes whose predecessors run on.
-        kept: The predecessors that follow, as soon as the change has tied them.
+    Those that are `ready` take a place, with a state of their own, instead of a successor that is newly made. `keeps`
+    ties predecessors that run on to their successors; they are `kept` then.
     """
 
     ready: Mapping[str, Follower] = field(default_factory=dict)
     keeps: Mapping[str, Callable[[Component, Component, list[Undo]], Standby]] = field(default_factory=dict)
     kept: dict[str, Standby] = field(default_factory=dict)
-
-    def come_to_rest(self, pause: Pause) -> None:
-        """Let those that take a place come to rest while the others are being parked."""
-        for companion in self.ready.values():
-            companion.come_to_rest(pause)
-
-    def take_over(self, undo: list[Undo]) -> dict[str, Memento | None]:
-        """Let them take over; returns the state of each."""
-        return {node: companion.take_over(undo) for node, companion in self.ready.items()}
-
-    def keep(self, predecessor: Component | None, successor: Component, undo: list[Undo]) -> None:
-        """Put a predecessor that runs on behind its successor."""
-        node = successor.node.name
-        if predecessor is not None and node in self.keeps:
-            self.kept[node] = self.keeps[node](predecessor, successor, undo)
-
-    def tell(self, inlets: Inlets) -> None:
-        """Put out the punctuations that neither slet has sent; everything is bound, and parked."""
-        for companion in self.ready.values():
-            to = companion.component.to
-            inlets.post(Work(to[port], "control", mark) for port, mark in companion.owed() if port in to)
-
-    def stays(self, component: Component) -> bool:
-        """Whether a component that is replaced is not closed."""
-        return component.node.name in self.keeps

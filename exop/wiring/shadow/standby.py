@@ -36,12 +36,8 @@ ENDING: Final = ("replace", "remove", "configure", "arm")
 class Standby(Follower):
     """A predecessor behind its successor: it gets the same items, and its outputs are dropped. Everything is parked.
 
-    Args:
-        shares: The successor may have its state by reference, so it gets a copy, which may take so many *seconds*.
-        over: Called, in a thread of its own, when its time is up, or it cannot follow any more.
-
-    Raises:
-        PlanError: the predecessor is suspended, or has ended.
+    If the successor *shares* its state by reference, it gets a copy, which may take *seconds*. *over* is called, in a
+    thread of its own, when its time is up, or it cannot follow any more.
     """
 
     def __init__(

@@ -230,10 +230,7 @@ class Run:
     def prove(self) -> None:
         """Return when all successors have caught up, and those on trial are proven.
 
-        Raises:
-            ShadowFailed: one is not proven, or not in time.
-            ComponentFailed: one could not be opened, or its state was not made in time.
-            PlanError: one cannot catch up; or the run was given up, or the application has finished.
+        Raises `ShadowFailed` or another `PlanError` if one cannot take over, or the run was given up.
         """
         shadow = self.plan.shadow
         for step in replacements(self.plan):
@@ -259,15 +256,14 @@ class Run:
     def come_near(self) -> None:
         """Keep the followers near from now on, since the stream stands still until they have come to rest."""
         for trial in self.trials:
-            self._come_near(trial)
+            begun = trial.items
+            trial.limit(NEAR)
 
-    def _come_near(self, trial: Trial) -> None:
-        begun = trial.items
-        trial.limit(NEAR)
-        if not self._holds(
-            lambda: not trial.behind or (begun != trial.items and trial.behind <= NEAR), [trial], PATIENCE
-        ):
-            raise trial.failed(trial.too_slow())
+            def near(trial: Trial = trial, begun: int = begun) -> bool:
+                return not trial.behind or (begun != trial.items and trial.behind <= NEAR)
+
+            if not self._holds(near, [trial], PATIENCE):
+                raise trial.failed(trial.too_slow())
 
     def abort(self, reason: str, timeout: float) -> None:
         """Give up, also the states that are being made, and wait until that is done."""
