@@ -125,8 +125,9 @@ class Durability:
 
     def _hold(self, deployment: Deployment, component: Component, error: Exception) -> None:
         """Suspend a slet whose call was abandoned, until it is replaced or resumed."""
-        if deployment.components.get(component.node.name) is component:
-            try:
-                self._wiring.settle(deployment, lambda: component.stick(error), nodes=[component.node.name])
-            except PlanError:  # a driver does not park now: items enter until the wiring is bound the next time
-                component.stick(error)
+        with deployment.changing:  # what is to be bound must not change meanwhile
+            if deployment.components.get(component.node.name) is component:
+                try:
+                    self._wiring.settle(deployment, lambda: component.stick(error), nodes=[component.node.name])
+                except PlanError:  # a driver does not park now: items enter until the wiring is bound the next time
+                    component.stick(error)

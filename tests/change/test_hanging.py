@@ -12,6 +12,7 @@ import pytest
 from exop import Memento, OutputPort, Platform, Slet, hookimpl, input_port, slet
 from exop.errors import CheckpointError, ComponentFailed, PlanError
 from exop.hooks import Plugins
+from exop.wiring.controller import WiringController
 from tests.change.tools import chain, changed, endless, grows, in_thread, plain, plain_too, whole, writing
 from tests.rig import PATIENCE, eventually
 
@@ -219,7 +220,16 @@ def durable(folder: Path) -> Platform:
 
 @pytest.mark.parametrize("sink", [HangsInCommit, HangsInPrepare])
 def test_a_sink_that_hangs_in_a_checkpoint_is_suspended_until_it_is_replaced(sink, tmp_path, monkeypatch):
-    """Checkpoints say what holds them up; other changes are made, and the successor goes on with every item."""
+    """Checkpoints say what holds them up; other changes are made, and the successor goes on with every item.
+
+    It is suspended in the turn of changes: what is to be bound for that is not what another change has just replaced.
+    """
+    region, alone = WiringController.region, list[bool]()
+
+    def found(self: WiringController, deployment: Any, *given: Any, **named: Any) -> Any:
+        alone.append(deployment.changing._is_owned())
+        return region(self, deployment, *given, **named)
+
     monkeypatch.setattr("exop.runtime.durable.checkpointer.COMMITTING", SHORT)
     monkeypatch.setattr("exop.runtime.durable.checkpointer.PATIENCE", SHORT)
     GATE.set()
@@ -229,6 +239,7 @@ def test_a_sink_that_hangs_in_a_checkpoint_is_suspended_until_it_is_replaced(sin
         try:
             platform.apply(app.build())
             platform.checkpoint("app")
+            monkeypatch.setattr(WiringController, "region", found)
             GATE.clear()
             component = platform.deployment("app").components["c"]
             with pytest.raises((CheckpointError, ComponentFailed), match="has not returned within"):
@@ -245,6 +256,8 @@ def test_a_sink_that_hangs_in_a_checkpoint_is_suspended_until_it_is_replaced(sin
             grows(successor.instance.seen.items, 10)
             platform.checkpoint("app")
             assert platform.status("app")["checkpoints"]["trouble"] is None
+            assert alone
+            assert all(alone)
         finally:
             GATE.set()
         platform.remove("app")
