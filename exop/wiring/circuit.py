@@ -152,17 +152,11 @@ class Circuit:
         """What direct calls connect with a node or channel (`channel:name`) if queues stand at the *cuts*."""
         vertex, name = self.nodes.get(place), place.removeprefix(CHANNEL)
         if vertex is not None:
-            for channel, join in vertex.inputs:
-                if not (join.port.pulled or edge_key(channel, join) in cuts):
-                    yield channel_key(channel)
-            for channel, _ in vertex.outputs:
-                if not (self.channels[channel].buffered or before_key(channel) in cuts):
-                    yield channel_key(channel)
+            pushed = (one for one, _ in vertex.outputs if not (self.channels[one].buffered or before_key(one) in cuts))
+            yield from map(channel_key, (*self.direct(place, cuts), *pushed))
         elif name in self.channels:
-            yield from self.callers(name, cuts)
-            for join in self.consumers[name]:
-                if not (join.port.pulled or edge_key(name, join) in cuts):
-                    yield join.component.node.name
+            fed = (join for join in self.consumers[name] if not (join.port.pulled or edge_key(name, join) in cuts))
+            yield from (*self.callers(name, cuts), *(join.component.node.name for join in fed))
 
     def upstream(self, place: str) -> list[str]:
         """The channels that feed a node, or the nodes that push into a channel (`channel:name`)."""
@@ -312,10 +306,10 @@ def in_front_of(circuit: Circuit, channel: str, join: Join) -> str:
     return before_key(channel) if found.live else edge_key(channel, join)
 
 
-def possible(circuit: Circuit, channels: Iterable[str]) -> Iterator[str]:
-    """Every place at these channels where the wiring can insert a queue."""
-    for name in channels:
-        if name in circuit.channels:
-            if not circuit.channels[name].buffered:
-                yield before_key(name)
-            yield from (edge_key(name, join) for join in circuit.consumers[name] if not join.port.pulled)
+def possible(circuit: Circuit, places: Container[str], queues: Mapping[str, str]) -> dict[str, str]:
+    """Those of these queues that the wiring can insert in front of one of these nodes and channels (`channel:name`)."""
+    here, there = {queue: why for queue, why in queues.items() if behind(queue) in places}, set[str]()
+    for name in {channel_of(queue) for queue in here} & circuit.channels.keys():
+        there |= {edge_key(name, join) for join in circuit.consumers[name] if not join.port.pulled}
+        there |= set() if circuit.channels[name].buffered else {before_key(name)}
+    return {queue: why for queue, why in here.items() if queue in there}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Collection, Container, Iterable, KeysView, Mapping
+from collections.abc import Collection, Iterable, KeysView, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Final, Literal, TypeAlias, TypeVar
@@ -17,7 +17,6 @@ from exop.wiring.circuit import (
     before_key,
     behind,
     channel_key,
-    channel_of,
     connected,
     edge_key,
     in_front_of,
@@ -84,7 +83,7 @@ def lay_out(circuit: Circuit, standing: Mapping[str, str] | None = None) -> Layo
 
 def _lay_out(circuit: Circuit, places: Collection[str], loops: list[list[str]], standing: Mapping[str, str]) -> Layout:
     """Lay out *places*, from upstream to downstream, which direct calls connect with no others."""
-    layout = Layout(_possible(circuit, places, standing), loops=loops)
+    layout = Layout(possible(circuit, places, standing), loops=loops)
     workers = _Workers()
     while not _Reach(circuit, places, layout, workers).complete():
         pass
@@ -156,7 +155,7 @@ class Part:
 
     def possible(self, queues: Mapping[str, str]) -> dict[str, str]:
         """Those of these queues whose places are in the part."""
-        return _possible(self._after, self.places, queues)
+        return possible(self._after, self.places, queues)
 
     def laid_out(self, standing: Mapping[str, str]) -> Layout:
         """Return the layout of the whole application, with these queues, and the cuts, in the part."""
@@ -176,12 +175,6 @@ class Part:
 
 def _numbered(places: Iterable[str]) -> dict[str, float]:
     return {place: float(number) for number, place in enumerate(places)}
-
-
-def _possible(circuit: Circuit, places: Container[str], queues: Mapping[str, str]) -> dict[str, str]:
-    here = {place: reason for place, reason in queues.items() if behind(place) in places}
-    there = {*possible(circuit, {channel_of(place) for place in here})}
-    return {place: reason for place, reason in here.items() if place in there}
 
 
 def _patched(before: Mapping[str, Value], gone: Iterable[str], fresh: Mapping[str, Value]) -> dict[str, Value]:
