@@ -84,7 +84,8 @@ class Compiler:
         if node in self._bound or node not in self.region.nodes:
             return
         self._bound.add(node)
-        for name, join in self.circuit.inputs(component):  # first: a slet that waits for what it reads is shut
+        vertex = self.circuit.nodes[node]
+        for name, join in vertex.inputs:  # first: a slet that waits for what it reads is shut
             if join.port.pulled and self.circuit.channels[name].pull_mode == "read":
                 self._pulled(name, join)
         pending = component.node.pending
@@ -92,8 +93,7 @@ class Compiler:
             ledger = self.deployment.ledger
             component.watch = (component.watch or NodeWatch(component, ledger)) if pending else None
             ledger.watch(component, component.watch)
-        outputs = self.circuit.nodes[node].outputs
-        to = {join.port.name: self._leaving(component, join.port.name, name) for name, join in outputs}
+        to = {join.port.name: self._leaving(component, join.port.name, name) for name, join in vertex.outputs}
         component.bind(to if component.tap is None else component.tap.outlets(to))
 
     def _leaving(self, component: Component, port: str, channel: str) -> Entry:
