@@ -140,18 +140,16 @@ class Applications:
             self.checkpoints.stop(mesh.name)
             if self.store is not None:  # first: where it cannot be stored, one that has finished stays as it was
                 self.store.save(mesh, active=True, anew=True)
-            closings = self._closings
             try:
                 if known is not None:
                     self._deployer.undeploy(known)
-                self._follow(self._deployer.deploy(mesh, ready=self.checkpoints.begin, timeout=timeout), closings)
+                deployment = self._deploy(mesh, ready=self.checkpoints.begin, timeout=timeout)
             except BaseException:
                 self.checkpoints.stop(mesh.name)
                 self.deployed.pop(mesh.name, None)
                 self._set_inactive(mesh.name)
                 raise
-            self.lost.pop(mesh.name, None)
-            self.checkpoints.start(self.deployed[mesh.name])
+            self.checkpoints.start(deployment)
             return mesh
 
     def _runs(self, application: str) -> bool:
@@ -194,10 +192,9 @@ class Applications:
         with self.changes.turn(mesh.name):
             mesh = resolved(mesh, self._catalog.slets, durable=True)
             check_durable(mesh, has_state=True)
-            self._follow(self._deployer.deploy(mesh, snapshot, ready=self.checkpoints.tell), self._closings)
-            self.lost.pop(mesh.name, None)
-            self._note(self.deployed[mesh.name])  # it is stored already, unless another release has written it
-            self.checkpoints.start(self.deployed[mesh.name])
+            deployment = self._deploy(mesh, snapshot, ready=self.checkpoints.tell)
+            self._note(deployment)  # it is stored already, unless another release has written it
+            self.checkpoints.start(deployment)
 
     def checkpoint(self, application: str) -> None:
         """Take a checkpoint of a durable application now; it is written when this returns."""
@@ -300,8 +297,10 @@ class Applications:
         if self.deployed.get(deployment.name) is deployment:
             self.checkpoints.changed(deployment)
 
-    def _follow(self, deployment: Deployment, closings: int) -> None:
-        """Take charge of a deployment that runs; its end is noted even if no caller waits for it."""
+    def _deploy(self, mesh: Mesh, snapshot: Snapshot | None = None, **how: Any) -> Deployment:
+        """Deploy a mesh and take charge of it; its end is noted even if no caller waits for it."""
+        closings = self._closings
+        deployment = self._deployer.deploy(mesh, snapshot, **how)
         with self._turn:
             if self._closings != closings:
                 self._manager.opening.pop(deployment.name, None)
@@ -312,6 +311,8 @@ class Applications:
         deployment.over = partial(self._note_end, deployment)
         Aftermath(deployment, self._wiring, self._note)
         deployment.check_finished()
+        self.lost.pop(mesh.name, None)
+        return deployment
 
     def _note_end(self, deployment: Deployment) -> None:
         """Keep the next platform from running an application that has ended; a durable one goes on at its end."""

@@ -1,15 +1,17 @@
 """The applications of a platform: what is remembered of them."""
 
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 
 from exop import Application, Platform
-from exop.errors import StateError
+from exop.errors import PlanError, StateError
 from exop.model.mesh import Mesh
 from exop.runtime.deployment import Deployment
 from exop.runtime.store import Store
+from exop.wiring.deployer import Deployer
 
 #: Longest wait for another thread, in seconds.
 PATIENCE = 60.0
@@ -60,4 +62,48 @@ def test_a_change_that_is_settled_while_its_application_is_removed_begins_no_che
         with mock.patch.object(applications.checkpoints, "last", then_settled):
             platform.remove("numbers")
         assert running.finished.is_set()
+        assert not applications.checkpoints.takers
+
+
+def test_a_platform_that_is_closed_while_an_application_is_opened_leaves_it_undeployed(tmp_path: Path) -> None:
+    """Whether it is new, goes on from its checkpoint, or has just been opened when the platform is closed."""
+    deploy = Deployer.deploy
+
+    def closed_in_between(self: Deployer, *given: Any, **named: Any) -> Deployment:
+        made = deploy(self, *given, **named)
+        platform._applications.close()
+        return made
+
+    app = Application("numbers")
+    app.durable(every=60)
+    app.add("sink", "stock:show", item=app.add("numbers", "stock:count_up", to=3))
+    with Platform(state=tmp_path, control=False) as platform:
+        with mock.patch.object(Deployer, "deploy", closed_in_between), pytest.raises(PlanError, match="was closed"):
+            platform.apply(app.build())
+        assert platform.applications() == []
+        platform.apply(app.build())
+    platform = Platform(state=tmp_path, control=False)
+    with mock.patch.object(Deployer, "deploy", closed_in_between), platform:
+        assert platform.applications() == []
+
+
+def test_a_platform_that_is_closed_as_soon_as_an_application_runs_takes_no_checkpoints_of_it(tmp_path: Path) -> None:
+    """The application was closed with the platform; nothing is left that begins later."""
+    with Platform(state=tmp_path, control=False) as platform:
+        applications = platform._applications
+
+        class Closing(dict[str, Any]):
+            """The errors of applications that are down; when one is up again the platform is closed."""
+
+            def pop(self, *given: Any) -> Any:
+                """Close the platform."""
+                applications.close()
+                return super().pop(*given)
+
+        app = Application("numbers")
+        app.durable(every=60)
+        app.add("sink", "stock:show", item=app.add("numbers", "stock:count_up", to=3))
+        applications.lost = Closing()
+        platform.apply(app.build())
+        assert platform.applications() == []
         assert not applications.checkpoints.takers
