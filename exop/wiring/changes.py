@@ -40,8 +40,6 @@ CURE: Final = (
     "allow it (apply(stall=True), --allow-stall), or a longer pause (apply(pause=…), --pause), or replace it with "
     "lose_state=True"
 )
-#: Nothing runs beside the meshes.
-NO_RUNS: Final[Mapping[str, Run]] = {}
 #: The applications that the caller, or the caller's caller, is changing.
 _CHANGING: Final[ContextVar[tuple[str, ...]]] = ContextVar("_CHANGING", default=())
 
@@ -177,7 +175,7 @@ class Changes:
             raise PlanError(f"a slet of {application!r} cannot change its own application; do it from another thread")
 
     @contextmanager
-    def turns_of(self, *applications: str, runs: Mapping[str, Run] = NO_RUNS) -> Iterator[None]:
+    def turns_of(self, *applications: str, runs: Mapping[str, Run] | None = None) -> Iterator[None]:
         """Hold the turns of applications in one order for all callers, who so never wait for each other in a circle.
 
         Raises `PlanError` as `turn` does, or if a successor runs beside one of them, and not in *runs*.
@@ -185,7 +183,7 @@ class Changes:
         with ExitStack() as turns:
             for name in sorted(applications):
                 turns.enter_context(self.turn(name))
-                self.shadows.check_free(name, runs.get(name))
+                self.shadows.check_free(name, (runs or {}).get(name))
             yield
 
     def change(self, plan: Plan, run: Run | None = None, back: Standby | None = None) -> Change | None:
@@ -230,7 +228,7 @@ class Changes:
         self._running.settled(change.deployment)
 
     def _make(
-        self, name: str, change: Change | None, turn: ExitStack | None = None, runs: Mapping[str, Run] = NO_RUNS
+        self, name: str, change: Change | None, turn: ExitStack | None = None, runs: Mapping[str, Run] | None = None
     ) -> Mesh:
         """Make one change, in one's *turn*, which is left while slets open: the driver that parks last commits it."""
         if change is not None:

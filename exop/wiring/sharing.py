@@ -172,16 +172,13 @@ def copies_freely(value: Any) -> bool:
         if kind not in PLAIN and kind.__module__ != "builtins":
             if (written := _WRITTEN.get(kind)) is None:
                 methods = (getattr(kind, name, None) for name in COPYING)
-                written = _WRITTEN[kind] = any(isinstance(one, FunctionType) and not _standard(one) for one in methods)
+                homes = {one.__module__.partition(".")[0] for one in methods if isinstance(one, FunctionType)}
+                written = _WRITTEN[kind] = not homes <= sys.stdlib_module_names
             if written:
                 return False
             parts += [getattr(one, name) for name in _attributes(one) if hasattr(one, name)]
         left += [part for part in parts if type(part) not in PLAIN]
     return True
-
-
-def _standard(method: FunctionType) -> bool:
-    return method.__module__.partition(".")[0] in sys.stdlib_module_names
 
 
 def _parts(payload: Any) -> list[Any]:

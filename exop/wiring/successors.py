@@ -53,9 +53,6 @@ class Successors:
     states: dict[str, Memento | None] = field(default_factory=dict)
     rebuilds: dict[str, Rebuild] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.timeout = self.plan.patience
-
     def create_channels(self) -> None:
         """Make the channels that are new; others may not change the application meanwhile."""
         name, durable = self.deployment.name, self.plan.after.durable is not None
@@ -99,7 +96,7 @@ class Successors:
         pause.wait_parked()
         successor = self.made[step.node]
         if inside:
-            _inherit(successor, old, self.timeout)
+            _inherit(successor, old, self.plan.patience)
             return
         # It may begin at once, in a thread of its own: what it notes must not be seen by the old one, which goes on
         # if the change is given up.
@@ -113,7 +110,7 @@ class Successors:
         successor = self.made[step.node]
         if predecessor is not None and step.state is not None:
             needed = not (step.after is not None and step.after.lose_state)
-            _flush(predecessor, self.timeout, needed=needed)
+            _flush(predecessor, self.plan.patience, needed=needed)
             if step.node in self.rebuilds:
                 self.states[step.node] = self.rebuilds[step.node].completed()
             failpoint("memento-before")
@@ -134,7 +131,7 @@ class Successors:
     def _budget(self, step: Step) -> float:
         """Return the seconds that a hand-over may take in the cut: not much more than it took on a copy."""
         took = self.plan.took.get(step.node)
-        return self.timeout if took is None else min(self.timeout, max(LONGER, 10 * took))
+        return self.plan.patience if took is None else min(self.plan.patience, max(LONGER, 10 * took))
 
     def _abandon(self, component: Component) -> None:
         """Discard a successor that was never let go: a push of its own thread waits at the closed door."""

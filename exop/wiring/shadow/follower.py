@@ -173,10 +173,10 @@ class Follower(ThreadDriver):
         if self.calls:
             self._do_rest()
         component, node, status = self.component, self.component.node, self.component.status
-        as_before = remembered(component)
+        merge, ended, dead = component.merge, component.ended, component.trouble.dead
 
         def back() -> None:
-            as_before()
+            component.merge, component.ended, component.trouble.dead = merge, ended, dead
             component.muted, component.node = False, node
             component.become(status)
             self.attach()
@@ -263,16 +263,6 @@ class Follower(ThreadDriver):
                 f"if no slet alters the items that it gets or has put out, say Shadow(copy=False)"
             )
             return value
-
-
-def remembered(component: Component) -> Undo:
-    """Return an undo that restores a component's merge, the inputs that have ended, and its dead letters."""
-    merge, ended, dead = component.merge, component.ended, component.trouble.dead
-
-    def back() -> None:
-        component.merge, component.ended, component.trouble.dead = merge, ended, dead
-
-    return back
 
 
 def as_far(component: Component, leader: Component) -> None:

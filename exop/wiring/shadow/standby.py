@@ -23,7 +23,7 @@ from exop.runtime.trouble import DeadLetters
 from exop.wiring.controller import WiringController
 from exop.wiring.plan import Plan
 from exop.wiring.shadow.checks import replacements
-from exop.wiring.shadow.follower import Companions, Follower, Undo, as_far, remembered
+from exop.wiring.shadow.follower import Companions, Follower, Undo, as_far
 from exop.wiring.shadow.trial import Run
 from exop.wiring.successors import leave
 
@@ -57,10 +57,11 @@ class Standby(Follower):
         self.until = 0.0
         self._over = over
         self._ended = threading.Event()
-        as_before, before = remembered(predecessor), predecessor.tap  # that of its own predecessor, perhaps
+        merge, ended, dead = predecessor.merge, predecessor.ended, predecessor.trouble.dead
+        before = predecessor.tap  # that of its own predecessor, perhaps
 
         def drop() -> None:
-            as_before()
+            predecessor.merge, predecessor.ended, predecessor.trouble.dead = merge, ended, dead
             predecessor.tap = before
             self.tap.untie()
 
