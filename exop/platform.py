@@ -98,7 +98,7 @@ class Platform(Requests):
             # Imported lazily: only platforms with a state directory need sqlite3.
             from exop.runtime.store import Store
 
-            self._applications.store = Store(self.state)
+            self._applications.keep_in(Store(self.state))
         shorten_switch_interval()
         self._running, self._starter, self._pid = True, threading.get_ident(), os.getpid()
         try:
@@ -143,7 +143,7 @@ class Platform(Requests):
             self.wiring.close()
             if self._applications.store is not None:
                 self._applications.store.close()
-                self._applications.store = None
+                self._applications.keep_in(None)
             restore_switch_interval()
 
     def load(self, folder: str | os.PathLike[str]) -> str:
@@ -213,10 +213,10 @@ class Platform(Requests):
         if application is not None:
             found = application_status(self.deployment(application))
             found |= self._applications.changes.shadows.status(application)
-            durability = self._applications.durability(application)
+            taker = self._applications.checkpoints.takers.get(application)
             calls = self.components.user.plain(application)
             found |= {"calls": calls} if calls else {}
-            return Figures(found | ({"checkpoints": durability} if durability is not None else {}))
+            return Figures(found | ({"checkpoints": taker.status()} if taker is not None else {}))
         facts = {
             "platform": self.name,
             "pid": os.getpid(),

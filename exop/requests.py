@@ -125,7 +125,7 @@ class Requests:
             CheckpointError: it is not durable, or a driver does not come to a safe point.
             NotStorable, StateError: it cannot be stored, or not be written; the one before it stands.
         """
-        self._applications.checkpoint(application)
+        self._applications.checkpoints.take(self._applications.get(application))
 
     def end(self, application: str) -> None:
         """Ask the sources of an application to end; the items under way are still processed."""

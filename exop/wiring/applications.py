@@ -6,7 +6,6 @@ import dataclasses
 import threading
 import time
 from contextlib import ExitStack
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from exop.errors import ExopError, PlanError, StateError, StillOpening, UnknownName
@@ -43,6 +42,7 @@ class Applications:
     def __init__(self, host: str, catalog: Catalog, manager: ComponentManager, wiring: WiringController) -> None:
         self.deployed: dict[str, Deployment] = {}
         self.lost: dict[str, ExopError] = {}
+        self.store: Store | None = None
         self.checkpoints = Durability(wiring)
         self.changes = Changes(manager, wiring, self)
         self._host = host
@@ -54,15 +54,9 @@ class Applications:
         self._turn = threading.RLock()
         self._closings = 0
 
-    @property
-    def store(self) -> Store | None:
-        """The store of the applications, their checkpoints, channels and engines; `None` without a state directory."""
-        return self.checkpoints.store
-
-    @store.setter
-    def store(self, store: Store | None) -> None:
-        """Keep everything there from now on."""
-        self.checkpoints.store = store
+    def keep_in(self, store: Store | None) -> None:
+        """Keep the applications, their checkpoints, channels and engines there from now on; `None`: nowhere."""
+        self.store = self.checkpoints.store = store
         if store is not None:
             self._manager.home, self._manager.engines = store.directory / "channels", store.engines
 
@@ -196,15 +190,6 @@ class Applications:
             self._note(deployment)  # it is stored already, unless another release has written it
             self.checkpoints.start(deployment)
 
-    def checkpoint(self, application: str) -> None:
-        """Take a checkpoint of a durable application now; it is written when this returns."""
-        self.checkpoints.take(self.get(application))
-
-    def durability(self, application: str) -> dict[str, Any] | None:
-        """The figures of an application's checkpoints; `None` if it is not durable."""
-        taker = self.checkpoints.takers.get(application)
-        return taker.status() if taker is not None else None
-
     def resume(self, application: str, node: str) -> None:
         """Let items into a suspended or failed node again, beginning with the item that it is suspended on."""
         deployment = self.get(application)
@@ -308,16 +293,16 @@ class Applications:
                 raise PlanError(f"the platform was closed while {deployment.name} was opened")
             self.deployed[deployment.name] = deployment
             self._manager.opening.pop(deployment.name, None)
-        deployment.over = partial(self._note_end, deployment)
+
+        def note_end() -> None:  # a durable application goes on at its end with the next platform
+            if deployment.mesh.durable is None:
+                self._set_inactive(deployment.name)
+
+        deployment.over = note_end
         Aftermath(deployment, self._wiring, self._note)
         deployment.check_finished()
         self.lost.pop(mesh.name, None)
         return deployment
-
-    def _note_end(self, deployment: Deployment) -> None:
-        """Keep the next platform from running an application that has ended; a durable one goes on at its end."""
-        if deployment.mesh.durable is None:
-            self._set_inactive(deployment.name)
 
     def _set_inactive(self, application: str) -> None:
         """Keep the next platform from starting an application; an error of the store is only logged."""

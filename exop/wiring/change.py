@@ -69,12 +69,8 @@ def _leads(start: Phase, end: Phase) -> Callable[[Callable[[Change], None]], Cal
 class Change:
     """One plan that is being carried out on one deployment; used once. Any thread may call each step, also repeatedly.
 
-    A step that fails raises `PlanError`, and everything is as it was.
-
-    Attributes:
-        beside: The slets that take or leave a place, and run beside the mesh before or after.
-        target: The mesh that runs when it is made; known exactly from the cut on.
-        error: The reason why it was aborted.
+    A step that fails raises `PlanError`, and everything is as it was. `target` is the mesh that runs when it is made,
+    known exactly from the cut on; `error` is the reason why it was aborted.
     """
 
     deployment: Deployment

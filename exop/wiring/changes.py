@@ -110,10 +110,9 @@ class Changes:
         return found
 
     def _tried(self, plan: Plan) -> Iterator[tuple[Step, PlanError | None]]:
-        """Try on copies how long it takes to hand over the states, while the stream runs; others may change it.
+        """Yield the steps whose hand-over, tried on a copy while the stream runs, takes longer than the pause allowed.
 
-        Yields the steps for which that takes longer than the pause allowed, each with the reason if its successor
-        cannot catch up beside the old slet.
+        Each comes with the reason if its successor cannot catch up beside the old slet.
         """
         for step in plan.steps:
             if step.state is None or step.state.calls is None:

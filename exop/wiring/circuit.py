@@ -70,11 +70,7 @@ class Vertex:
 
 @dataclass(frozen=True)
 class Circuit:
-    """The ports at each channel, and the channels of each component, by the names of channels and nodes.
-
-    Attributes:
-        ranks: The last rank of a component.
-    """
+    """The ports at each channel, and the channels of each component, by name; `ranks` is the last rank of one."""
 
     channels: Entries[Channel] = field(default_factory=lambda: Entries({}))
     producers: Entries[list[Join]] = field(default_factory=lambda: Entries({}))

@@ -1,8 +1,6 @@
 """Draining before the cut, upstream first: a change removes channels and slets only when they are empty.
 
-The pushers of a queue that goes, or from which a port moves away, park before it is drained; a slet with a driver of
-its own that leaves puts out what it was given. A change is refused if something cannot be emptied; the input that an
-engine has not put out goes to its successor.
+A change is refused if something cannot be emptied; the input that an engine has not put out goes to its successor.
 """
 
 from __future__ import annotations
@@ -34,8 +32,7 @@ from exop.wiring.region import Region
 class Drain:
     """Empties what has to be empty, upstream first, and closes the drivers upstream of it.
 
-    `opened` is called with each component that leaves (`old`), as soon as it has stopped and its state is final; `undo`
-    takes the functions that let stopped components go on.
+    `opened` is called with each of the `old` components as soon as it has stopped; `undo` lets these go on.
     """
 
     pause: Pause

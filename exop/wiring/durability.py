@@ -55,7 +55,7 @@ class Durability:
             taker.start()
 
     def take(self, deployment: Deployment) -> None:
-        """Take a checkpoint now; `Platform.checkpoint` tells the errors."""
+        """Take a checkpoint now, which is written when this returns; `Platform.checkpoint` tells the errors."""
         if (taker := self.takers.get(deployment.name)) is None:
             cure = "build it with app.durable(every=…)"
             raise CheckpointError(application=deployment.name, problem="it is not durable", cure=cure)

@@ -71,9 +71,8 @@ class Layout:
 def lay_out(circuit: Circuit, standing: Mapping[str, str] | None = None) -> Layout:
     """Find the drivers; insert queues and let queues share workers until no two drivers meet.
 
-    Queues of one cycle share a worker too, which drains first what is overfull. *standing* has the queues that were
-    inserted before, with the reason: they may hold items, and stay while their place is there. Raises `WiringError`
-    for slets that call each other in a circle, with no queue between them.
+    Queues that were inserted before are *standing*, with the reason: they may hold items, and stay while their place
+    is there. Raises `WiringError` for slets that call each other in a circle, with no queue between them.
     """
     places = circuit.ordered()
     layout = _lay_out(circuit, places, find_loops(circuit, places), standing or {})

@@ -113,8 +113,7 @@ def fired_beside(component: Component, since: int, deployment: Deployment) -> No
 def settle(deployment: Deployment, ready: Iterable[Follower], since: int, mesh: Mesh, undo: list[Undo]) -> Mesh:
     """Give components the settings that took effect while a change was prepared; nothing is in flight.
 
-    Returns *mesh* with the lines of the followers that take over: each has seen all items but the one in flight, so
-    some may have taken effect in the mesh only, or are still to do so.
+    Returns *mesh* with the lines of the followers that take over, which may have come less far than the mesh.
     """
     settled: dict[Component, Node] = {}
     for one in ready:

@@ -16,9 +16,8 @@ from exop.wiring.circuit import Circuit, Join, before_key, edge_key
 class EndOfLoop:
     """Watches one cycle; a driver that has nothing to do calls it, and calls what it returns.
 
-    The stream inside a cycle never ends by itself: each member waits for the one before it. Once all that feeds the
-    cycle has ended and nothing moves inside, the end of the stream is sent into its queues, as if their producers sent
-    it. What slets of the cycle emit at that end does not go round once more.
+    Each member of a cycle waits for the end of the one before it. Once all that feeds the cycle has ended and nothing
+    moves inside, the end is sent into its queues, and what its slets emit then does not go round once more.
     """
 
     def __init__(self, deployment: Deployment, circuit: Circuit, loop: tuple[str, ...]) -> None:

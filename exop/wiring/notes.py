@@ -129,10 +129,7 @@ def _of_new(step: Step, opened: Mapping[str, Opened]) -> Iterator[str]:
 
 
 def imports_to_open(spec: SletSpec) -> list[str]:
-    """List the modules that opening will import, as far as the code shows, and that are not imported yet.
-
-    Read from `__enter__`, and from what it calls in its own class and module.
-    """
+    """List the modules not imported yet that `__enter__`, and what it calls in its own class and module, import."""
     found: dict[str, None] = {}
     todo, seen = [getattr(spec.factory, "__enter__", None)], set[CodeType]()
     while todo:

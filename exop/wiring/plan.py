@@ -80,9 +80,8 @@ class Step:
 class Plan:
     """A change that is ready to be made: print it, or `apply()` it. Nothing has happened yet.
 
-    Attributes:
-        remarks: Makes the notes when the plan is shown: they may take longer than the plan itself.
-        took: Seconds that the hand-over of a state took on a copy, by node, as far as it was tried.
+    `remarks` makes the notes when the plan is shown: this may take longer than the plan itself. `took` has the seconds
+    that the hand-over of a state took on a copy, by node, as far as it was tried.
     """
 
     before: Mesh

@@ -43,11 +43,7 @@ PLAIN: frozenset[type] = frozenset(
 
 @dataclass(frozen=True)
 class Alteration:
-    """The alteration of an item by a slet that shares it with all *readers* of a channel.
-
-    It is the slet at one of the *ports* (`node.port`). The *change* is the place of a value in the item, as it is now,
-    with its text before and after.
-    """
+    """The alteration of an item that is shared with all `readers` of a channel, by a slet at one of the `ports`."""
 
     application: str
     ports: tuple[str, ...]

@@ -62,8 +62,7 @@ class Unit(NamedTuple):
 class PortStreams:
     """The outputs of both slets by one port. Either side may run ahead; record batches may be cut differently.
 
-    With *in_step* both are called item by item, so control items have their place among the others, and a missing item
-    has a number.
+    With *in_step* both are called item by item: control items have their place, and a missing item has a number.
     """
 
     def __init__(self, port: str, compare: Callable[[Any, Any], bool] | None, *, in_step: bool) -> None:

@@ -48,8 +48,6 @@ LEAVING = 3.0
 class Follower(ThreadDriver):
     """Runs one component behind another, on copies of its items, in a thread of its own; it may take its place.
 
-    *compared* takes the outputs of both; with *copies*, items that may be altered are copied.
-
     Attributes:
         lost: The reason why it cannot follow any more; it does nothing then.
         items, held: The number of items that it has processed; seconds for which the leader had to wait.

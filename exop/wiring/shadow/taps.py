@@ -23,10 +23,7 @@ Left: TypeAlias = Callable[[int, str, Any, bool], object]
 
 
 class Call(NamedTuple):
-    """One call of a slet: item number, port, item, error, seconds, number of items.
-
-    `control`: a control item on its way through the component, whether its slet sees it or not.
-    """
+    """One call of a slet, or the way of a `control` item through its component, whether the slet sees it or not."""
 
     item: int
     port: PortSpec
@@ -157,10 +154,7 @@ class LeaderTap(Tap):
 
 
 class FollowerTap(Tap):
-    """Records error and seconds of the call that the follower was handed, and drops its outputs.
-
-    *left* takes the outputs; `None` if they are not needed.
-    """
+    """Records error and seconds of the call that the follower was handed; *left*, if given, takes its outputs."""
 
     def __init__(self, follower: Component, left: Left | None) -> None:
         self._follower = follower
