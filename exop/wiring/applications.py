@@ -218,8 +218,9 @@ class Applications:
         self.checkpoints.last(deployment, timeout, removed=True)
         problem: StateError | None = None
         with self._turn:
-            if self.deployed.pop(application, None) is None:  # another thread removes it, too
+            if self.deployed.get(application) is not deployment:  # another thread removes it, too
                 return deployment.wait(timeout)
+            del self.deployed[application]
             try:
                 if self.store is not None:
                     self.store.forget(application)

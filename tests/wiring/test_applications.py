@@ -107,3 +107,22 @@ def test_a_platform_that_is_closed_as_soon_as_an_application_runs_takes_no_check
         platform.apply(app.build())
         assert platform.applications() == []
         assert not applications.checkpoints.takers
+
+
+def test_a_removal_that_is_overtaken_leaves_the_next_application_of_that_name() -> None:
+    """Another thread has removed the one that it was to remove, and what runs by then stays."""
+    with Platform(control=False) as platform:
+        platform.apply(_three_numbers())
+        checkpoints = platform._applications.checkpoints
+        last = checkpoints.last
+
+        def overtaken(*given: Any, **named: Any) -> None:
+            with mock.patch.object(checkpoints, "last", last):
+                assert platform.remove("numbers")
+                platform.apply(_three_numbers())
+            last(*given, **named)
+
+        with mock.patch.object(checkpoints, "last", overtaken):
+            assert platform.remove("numbers")
+        assert platform.applications() == ["numbers"]
+        assert platform.wait("numbers", PATIENCE)
