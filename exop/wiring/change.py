@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial, wraps
-from typing import Final
 
 from exop.errors import PlanError
 from exop.model.handover import new_version
@@ -46,7 +45,7 @@ from exop.wiring.successors import Leavers, Successors, report
 
 
 class Phase(StrEnum):
-    """The state of a change."""
+    """The phases of a change that is made, in their order; and that of one that is undone."""
 
     NEW = "new"
     PREPARED = "prepared"
@@ -54,10 +53,6 @@ class Phase(StrEnum):
     HELD = "held"
     COMMITTED = "committed"
     ABORTED = "aborted"
-
-
-#: The phases of a change that is made, in their order.
-_COURSE: Final = (Phase.NEW, Phase.PREPARED, Phase.STAGED, Phase.HELD, Phase.COMMITTED)
 
 
 def _leads(start: Phase, end: Phase) -> Callable[[Callable[[Change], None]], Callable[[Change], None]]:
@@ -161,7 +156,7 @@ class Change:
         with self._turn:
             if self.phase is Phase.ABORTED:
                 raise PlanError(f"the change of {self.name} was given up: {self.error}") from self.error
-            if _COURSE.index(self.phase) >= _COURSE.index(end):
+            if [*Phase].index(self.phase) >= [*Phase].index(end):
                 return
             if self.phase is not start:
                 raise PlanError(f"the change of {self.name} is {self.phase}, and not {start} as this step requires")

@@ -152,7 +152,7 @@ class WiringController:
         No item moves before the returned function is called, so binding the former connections undoes everything.
         """
         seeds = _find_seeds(deployment, region.circuit)
-        region = region.chosen(deployment, seeds.places())
+        region = region.chosen(deployment, {*seeds.planted, *seeds.merged, *(place for _, place in seeds.moved)})
         queues = Compiler(deployment, region, self.sharing).compile()
         self._replace_queues(deployment, region, queues)
         deployment.reasons = region.after.layout.inserted
@@ -252,10 +252,6 @@ class Seeds:
     merged: dict[str, ControlMerge] = field(default_factory=dict)
     ended: dict[str, list[str]] = field(default_factory=dict)
     moved: list[tuple[QueueChannel, str]] = field(default_factory=list)
-
-    def places(self) -> set[str]:
-        """The places that need a queue for them."""
-        return {*self.planted, *self.merged, *(place for _, place in self.moved)}
 
     def plant(self, queues: dict[str, Buffered], merges: dict[str, ControlMerge]) -> None:
         """Put everything in its place: what is moved comes first."""
