@@ -82,8 +82,8 @@ class Drain:
             places += [(edge_key(name, join), [join]) for join in removed]
             yield from ((inserted[place], joins) for place, joins in places if place in inserted)
         for component in self.old:  # what it has taken is not in the queue any more
-            if component.node.name not in after.nodes:
-                for join in (join for _, join in before.inputs(component) if join.port.pulled):
+            if (vertex := before.nodes.get(component.node.name)) is not None and component.node.name not in after.nodes:
+                for join in (join for _, join in vertex.inputs if join.port.pulled):
                     port = component.pulled[join.port.name]
                     if port.queue is not None:
                         yield port.queue, [join]
