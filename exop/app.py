@@ -10,7 +10,7 @@ from exop.errors import MeshError, UnknownName
 from exop.model.checks import check, check_join
 from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.notebook import picture_of, size
-from exop.model.signature import OUT
+from exop.model.ports import OUT, own_channel
 from exop.model.slet import spec_of
 from exop.model.spec import DEAD, POLICIES, Policy, SletSpec
 from exop.runtime.catalog import Catalog, known_slets
@@ -190,6 +190,7 @@ class Application:
                 platform.remove(self.name)
 
     def _add(self, name: str, spec: SletSpec, care: Care, given: dict[str, Any], host: str | None) -> ChannelRef:
+        spec = spec.asked(name, given)
         care, given = care.without(spec, given)
         if isinstance(care.dead_letters, (ChannelRef, str)):
             spec, given = spec.setting_aside(True), {**given, DEAD: care.dead_letters}
@@ -207,7 +208,7 @@ class Application:
         fresh = []
         for port in spec.outputs:
             if port.name not in ports:
-                ports[port.name] = name if port.name == OUT else f"{name}.{port.name}"
+                ports[port.name] = own_channel(name, port.name)
                 if ports[port.name] in self._mesh.channels:
                     raise MeshError(f"{self.name} has a channel {ports[port.name]!r} already; call the node otherwise")
                 fresh.append(ChannelSpec(ports[port.name]))
@@ -225,6 +226,11 @@ class Application:
             return given.name
         place = f"{node}.{port}"
         if isinstance(given, ChannelRef) and not given.name:
+            source = self._mesh.nodes.get(given.node) if given.application == self.name else None
+            outputs = ", ".join(source.outputs()) if source is not None else ""
+            if outputs:
+                cure = f"app.output({given.node!r}, PORT) gives the channel of one of its outputs ({outputs})"
+                raise MeshError(f"{place}: {given.node} has no output {OUT!r}; {cure}")
             raise MeshError(f"{place}: {given.node} is a sink, it has no output to connect to")
         if isinstance(given, ChannelRef):
             raise MeshError(f"{place}: the channel {given.name!r} belongs to the application {given.application!r}")

@@ -83,7 +83,13 @@ def line_for(node: Node, when: str, settings: Mapping[str, Any]) -> Line:
     if not settings:
         raise MeshError(f"{node.name}: nothing is to change when {when}; name a setting, {node.name}(…, NAME=VALUE)")
     condition = read_condition(when, node_names(node.name, node.slet))
-    complete = node.with_settings(settings).settings
+    after = node.with_settings(settings)
+    if after.slet.ports.keys() != node.slet.ports.keys():
+        raise MeshError(
+            f"{node.name}: with these settings {node.slet.name} has other ports, which cannot come or go at a point in "
+            f"the stream; configure it without `when`"
+        )
+    complete = after.settings
     return Line(condition.text, {name: complete[name] for name in settings})
 
 
@@ -93,6 +99,7 @@ def inherited(node: Node, spec: SletSpec) -> tuple[Line, ...]:
     for line in node.pending:
         try:
             known = {name: value for name, value in node.set_settings().items() if name in spec.settings}
+            known = spec.configured(node.name, known)
             kept.append(line_for(replace(node, slet=spec, settings=known), line.when, line.settings))
         except (MeshError, UnknownName, SettingError):
             continue

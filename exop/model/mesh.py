@@ -14,6 +14,7 @@ from exop.model.entries import Entries
 from exop.model.lines import Line, inherited
 from exop.model.memento import Memento
 from exop.model.notebook import Pictured
+from exop.model.ports import PortType, own_channel
 from exop.model.setting_edits import Settings
 from exop.model.slet import spec_of
 from exop.model.spec import DEAD, Policy, SletSpec, unfit_bounds
@@ -67,7 +68,8 @@ class Node:
 
     `settings` are complete; `given` names those that were set explicitly. The others have the slet's defaults, and a
     successor takes its own. A setting that differs from its default counts as given. `pending` are the settings that
-    take effect at a point in the stream, one after the other.
+    take effect at a point in the stream, one after the other. `taken` are the types of the inputs, where the ports of
+    the slet depend on them and they are known; the mesh sets them. `slet` has the ports for these settings and types.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Node:
     memento: Memento | None = None
     pending: tuple[Line, ...] = ()
     given: frozenset[str] = frozenset()
+    taken: Mapping[str, PortType] = field(default_factory=lambda: _NONE)
 
     def __post_init__(self) -> None:
         checked_name("a node", self.name)
@@ -98,6 +101,7 @@ class Node:
                 f"{self.name}: {self.slet.identity} pushes from threads of its own, and cannot push its dead letters "
                 f"into a channel; give a number, dead_letters={self.slet.dead_letters}, and see `exop item list`"
             )
+        object.__setattr__(self, "slet", self.slet.specialised(self.name, self.settings, self.taken))
         known = self.slet.settings
         given = {name for name, value in self.settings.items() if name in known and not known[name].is_default(value)}
         object.__setattr__(self, "given", frozenset(given | (self.given & self.settings.keys())))
@@ -240,23 +244,45 @@ class Mesh(Settings, Pictured):
             UnknownName: no such node, a port that the successor does not have, a setting that it does not know.
             SettingError: a setting does not fit, or a new one has no default.
             SletError: *slet* is none.
+            MeshError: an output that the slet had with its former settings is read, and it has it no more.
         """
         node = self.node(name)
         spec = spec_of(slet).setting_aside(node.slet.sets_aside)
-        for port in node.ports:
+        given = {key: value for key, value in node.set_settings().items() if key in spec.settings} | settings
+        complete = spec.configured(name, given)
+        spec = spec.specialised(name, complete, node.taken)
+        leaves = self.unread(node, spec) if spec.specialises else ()
+        for port in (port for port in node.ports if port not in leaves):
             _known_port(f"{name}: the successor {spec.name}", spec, port)
             if node.slet.ports[port].direction != spec.ports[port].direction:
                 raise MeshError(
                     f"{name}: the port {port!r} leads {node.slet.ports[port].direction}, that of the successor "
                     f"{spec.name} leads {spec.ports[port].direction}; rename one of them"
                 )
-        given = {key: value for key, value in node.set_settings().items() if key in spec.settings} | settings
-        complete = spec.configured(name, given)
         if rebuild not in (None, "log"):
             raise MeshError(f"{name}: a state is not rebuilt from {rebuild!r}; say rebuild='log', or leave it out")
         said: dict[str, Any] = {"lose_state": lose_state, "rebuild": rebuild, "pending": inherited(node, spec)}
         said |= {"memento": None} if lose_state else {}
-        return self._with(replace(node, slet=spec, settings=complete, given=frozenset(given), **said))
+        return self.fitted(node, replace(node, slet=spec, settings=complete, given=frozenset(given), **said))
+
+    def fitted(self, before: Node, after: Node) -> Self:
+        """Put *after* in the place of *before*, where the ports depend on the settings.
+
+        A new output gets a channel of its own; an output that is no more is disconnected.
+
+        Raises:
+            MeshError: a port that is no more is connected to something, or the channel of a new one exists.
+        """
+        if not after.slet.specialises:
+            return self._with(after)
+        gone, known = self.unread(before, after.slet), {**before.slet.ports, **after.ports}
+        own = {port.name: own_channel(before.name, port.name) for port in after.slet.outputs if port.name not in known}
+        for channel in own.values():
+            if channel in self.channels:
+                raise MeshError(f"the mesh {self.name!r} has a channel {channel!r} already; call the port otherwise")
+        ports = {port: to for port, to in after.ports.items() if port not in gone} | own
+        mesh = self.edited(channels={channel: ChannelSpec(channel) for channel in own.values()})
+        return mesh._with(replace(after, ports=ports))._without_orphans(before)
 
     def move(self, name: str, to: str) -> Self:
         """Place a node on another host.
@@ -306,14 +332,30 @@ class Mesh(Settings, Pictured):
     ) -> Self:
         """The mesh with these nodes and channels in the places of those of their names; `None` removes one.
 
-        All edits are made by this. It shares what it does not change, so that a difference is found by identity.
+        All edits are made by this. It shares what it does not change, so that a difference is found by identity. Slets
+        whose ports depend on the types of their inputs get the ports that they have then.
+
+        Raises:
+            MeshError: one of these slets refuses its settings or its inputs.
         """
+        made = self.edited_alone(nodes, channels, **fields)
+        return cast("Self", made.retyped()) if made.special else made
+
+    def edited_alone(
+        self,
+        nodes: Mapping[str, Node | None] = _NONE,
+        channels: Mapping[str, ChannelSpec | None] = _NONE,
+        **fields: Any,
+    ) -> Self:
+        """As `edited`; the ports of the other nodes stay as they are."""
         after = cast("Entries[Node]", self.nodes).edited(nodes)
         made = replace(
             self, nodes=after, channels=cast("Entries[ChannelSpec]", self.channels).edited(channels), **fields
         )
         if "_ends" in self.__dict__:
             made.__dict__["_ends"] = self._ends.after(made.nodes, {name: self.nodes.get(name) for name in nodes})
+        found = {name for name, node in nodes.items() if node is not None and node.slet.specialises}
+        made.__dict__["special"] = self.special.difference(nodes).union(found)
         return made
 
     @cached_property

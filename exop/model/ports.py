@@ -6,13 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, Generic, Literal, TypeVar, Union
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union
 
 from exop.model.items import Batch, EndOfStream, Punctuation
 from exop.model.types.description import Type, type_name, type_of
 from exop.model.types.fitting import columns_unfit, unfit
 
 T = TypeVar("T")
+#: The output port by which the results of a slet leave.
+OUT: Final = "out"
 In = TypeVar("In", contravariant=True)
 
 Form = Literal["item", "batch", "columns"]
@@ -105,6 +107,11 @@ class PortSpec:
     type: PortType
     method: str | None = None
     pulled: bool = False
+
+
+def own_channel(node: str, port: str) -> str:
+    """The name of the channel that an output gets where none is given."""
+    return node if port == OUT else f"{node}.{port}"
 
 
 def port_type(annotation: Any) -> PortType:

@@ -1,17 +1,23 @@
-"""The edits of a mesh that change settings, at once or at a point in the stream, and states."""
+"""The edits of a mesh that change settings, with the ports that depend on them, and states."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from exop.errors import MeshError
 from exop.model.condition import read_condition
 from exop.model.lines import Line, channel_names, line_for
 from exop.model.memento import Memento, check_memento
+from exop.model.ports import PortType
 
 if TYPE_CHECKING:
-    from exop.model.mesh import Mesh
+    from exop.model.mesh import Mesh, Node
+    from exop.model.spec import SletSpec
+
+#: The kinds of channels whose consumers take what is pushed, of the same type.
+_PASSING: Final = ("direct", "queue", "log")
 
 
 class Settings:
@@ -28,6 +34,7 @@ class Settings:
             UnknownName: no such node, or no such setting.
             SettingError: a value does not fit.
             ConditionError: *when* is no condition on the node's items.
+            MeshError: a port that the slet has no more with these settings is connected to something.
         """
         mesh = cast("Mesh", self)
         if name not in mesh.nodes and name in mesh.channels:
@@ -37,7 +44,7 @@ class Settings:
             raise MeshError(f"{name} is a slet, which has no open windows; configure the window channel before it")
         if when is not None:
             return mesh.edited({name: replace(node, pending=(*node.pending, line_for(node, when, settings)))})
-        return mesh.edited({name: replace(node.with_settings(settings), pending=())})
+        return mesh.fitted(node, replace(node.with_settings(settings), pending=()))
 
     def configure_channel(
         self, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any
@@ -73,3 +80,55 @@ class Settings:
         node = mesh.node(name)
         check_memento(f"{mesh.name}.{name}", node.slet, memento)
         return mesh.edited({name: replace(node, memento=memento.copied())})
+
+    def unread(self, before: Node, spec: SletSpec) -> tuple[str, ...]:
+        """Return the connected ports of a node that *spec* lacks: outputs that nothing reads.
+
+        Raises:
+            MeshError: one of them is an input, or is read.
+        """
+        gone = tuple(port for port in before.ports if port not in spec.ports)
+        for port in gone:
+            channel, cure = before.ports[port], "remove what it feeds, or connect it elsewhere, first"
+            readers = ", ".join(f"{node.name}.{end}" for node, end in cast("Mesh", self).consumers(channel))
+            ends = f"feeds {readers} through {channel!r}" if readers else ""
+            if before.slet.ports[port].direction == "in":
+                ends, cure = f"takes from the channel {channel!r}", f"remove {before.name}, and add it again"
+            if ends:
+                known = ", ".join(spec.ports)
+                raise MeshError(
+                    f"{before.name}.{port} {ends}, and with the new settings {spec.name} has no such port "
+                    f"(it has {known}); {cure}"
+                )
+        return gone
+
+    def carried(self, channel: str) -> PortType | None:
+        """The type that the consumers of a channel take; `None` where it is not known."""
+        mesh = cast("Mesh", self)
+        pushed = [node.slet.ports[port].type for node, port in mesh.producers(channel)]
+        known = bool(pushed) and channel in mesh.channels and mesh.channels[channel].kind in _PASSING
+        return pushed[0] if known and all(one == pushed[0] for one in pushed) else None
+
+    @cached_property
+    def special(self) -> frozenset[str]:
+        """The nodes whose ports depend on their settings and inputs; an edit hands them on."""
+        return frozenset(name for name, node in cast("Mesh", self).nodes.items() if node.slet.specialises)
+
+    def retyped(self) -> Mesh:
+        """The mesh with the ports that its slets have with the types that their inputs take.
+
+        Raises:
+            MeshError: a slet refuses them, or the types along a cycle never settle.
+        """
+        mesh = cast("Mesh", self)
+        for _ in range(len(mesh.special) + 1):
+            nodes: dict[str, Node | None] = {}
+            for node in (mesh.nodes[name] for name in sorted(mesh.special)):
+                types = {port: found for port, to in node.inputs().items() if (found := mesh.carried(to)) is not None}
+                if types != node.taken:
+                    nodes[node.name] = replace(node, taken=types)
+            if not nodes:
+                return mesh
+            mesh = mesh.edited_alone(nodes)
+        names = ", ".join(nodes)
+        raise MeshError(f"the types of {names} depend on each other along a cycle, and never settle; declare one")

@@ -23,13 +23,11 @@ from exop.model.annotations import (
 )
 from exop.model.memento import Memento
 from exop.model.methods import join_outputs, read_fields, read_methods
-from exop.model.ports import InputPort, OutputPort, PortSpec
+from exop.model.ports import OUT, InputPort, OutputPort, PortSpec
 from exop.model.spec import Result, Setting, SletSpec
 
 __all__ = ["OUT", "read_class", "read_function", "read_settings"]
 
-#: The output port by which the results of a slet leave.
-OUT: Final = "out"
 #: Names that `Application.add` reserves: no port and no setting may have them.
 _TAKEN: Final = {OUT: "by the output port of the results", "on_error": "by the policy for items that fail"}
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Self, TypeVar, dataclass_transform, overload
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar, dataclass_transform, overload
 
 from exop.errors import SletError
 from exop.model.memento import as_dataclass
+from exop.model.ports import OutputPort, PortType
 from exop.model.signature import read_class, read_function
 from exop.model.spec import DEAD_LETTERS, POLICIES, Policy, SletSpec, unfit_bounds
 from exop.model.tie import Committed
 
 F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound=Callable[..., Any])
+Specialised: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, PortType]], SletSpec]
 
 
 @overload
@@ -28,8 +30,11 @@ def slet(
     timeout: float | None = None,
     dead_letters: int = DEAD_LETTERS,
     effects: bool | None = None,
+    specialised: Specialised | None = None,
 ) -> Callable[[F], F]: ...
-def slet(function: F | None = None, *, name: str | None = None, **care: Any) -> F | Callable[[F], F]:
+def slet(
+    function: F | None = None, *, name: str | None = None, specialised: Specialised | None = None, **care: Any
+) -> F | Callable[[F], F]:
     """Make a function a slet; it stays the function it was.
 
     The positional parameter is the input port, a parameter typed as a `Memento` the state, keyword-only parameters
@@ -44,6 +49,8 @@ def slet(function: F | None = None, *, name: str | None = None, **care: Any) -> 
             second try of an item starts from a copy of the memento of before it; `effects`, it acts on something
             outside of the mesh (a file, a service), so that two of it must not run side by side. Sources and sinks do,
             unless they say `effects=False`; others do not, unless they say `effects=True`.
+        specialised: A function of the complete settings and of the types of the inputs, by port, as far as they are
+            known. It returns the specification with the ports that the slet has with them (`SletSpec.with_outputs`).
 
     Raises:
         SletError: the signature is no slet; the message tells what to write instead.
@@ -54,6 +61,8 @@ def slet(function: F | None = None, *, name: str | None = None, **care: Any) -> 
         _check_care(spec.name, care)
         spec = replace(spec, name=name or spec.name, **care)
         plain.__slet__ = spec  # type: ignore[attr-defined]
+        if specialised is not None:
+            plain.specialised = specialised  # type: ignore[attr-defined]
         return plain
 
     return mark if function is None else mark(function)
@@ -74,6 +83,9 @@ class Slet:
     class with `__iter__` is driven by the platform: an α-slet, or a slet that pulls its inputs. `__enter__` opens (and
     returns only when the slet is ready), `__exit__` closes.
 
+    A class with a class method `specialised(settings, inputs)` has ports that depend on its settings and on its inputs;
+    it pushes by `self.outputs[name]`.
+
     Class keywords: `own_driver=True` (pushes from threads of its own), and all those of `@slet`.
     A subclass inherits them, all but the name.
     """
@@ -86,6 +98,8 @@ class Slet:
     heavy_opening: ClassVar[bool] = False
     #: A change of settings opens a new instance, which takes the place of the old one: they cannot be set in place.
     reopens: ClassVar[bool] = False
+    #: The output ports by name; set where the class has a `specialised`.
+    outputs: ClassVar[Mapping[str, OutputPort[Any]]]
     __slet__: ClassVar[SletSpec | None] = None
     __slet_options__: ClassVar[Mapping[str, Any]] = {}
 

@@ -9,11 +9,12 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final, Literal
 
-from exop.errors import MeshError, UnknownName
+from exop.errors import MeshError, SletError, UnknownName
 from exop.model.items import DeadLetter
 from exop.model.memento import Memento
-from exop.model.ports import PortSpec, PortType
+from exop.model.ports import PortSpec, PortType, port_type
 from exop.model.settings import Setting, configured
+from exop.shown import RAISED, described
 
 __all__ = ["DEAD_LETTERS", "POLICIES", "Policy", "Result", "Role", "Setting", "SletSpec", "configured"]
 
@@ -25,6 +26,8 @@ DEAD_LETTERS = 1000
 #: The output port by which dead letters leave, if the node connects it.
 DEAD: Final = "dead_letters"
 _DEAD_PORT: Final = PortSpec(DEAD, "out", PortType(DeadLetter))
+#: Arguments of `Application.add` beside ports and the settings of the slet.
+_CARE = ("on_error", "timeout", "dead_letters")
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ class SletSpec:
     effects: bool | None = None
     plugin: str | None = None
     sets_aside: bool = False
+    _asked: Any = field(default=None, repr=False)
 
     @property
     def has_effects(self) -> bool:
@@ -119,6 +123,57 @@ class SletSpec:
             return self
         outputs = (*self.outputs, _DEAD_PORT) if wanted else self.outputs[:-1]
         return replace(self, outputs=outputs, sets_aside=wanted)
+
+    @property
+    def specialises(self) -> bool:
+        """Whether the ports depend on the settings and on the inputs."""
+        return callable(getattr(self.factory, "specialised", None))
+
+    def specialised(self, place: str, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
+        """Return the slet with the ports that it has with complete *settings*, and with these types of *inputs*.
+
+        An input whose type is not known is missing in *inputs*. *place* is named in errors.
+
+        Raises:
+            SettingError, ConditionError: the slet refuses a setting.
+            SletError: its `specialised` raises something else, or returns no ports that a slet can have.
+        """
+        if not self.specialises or self._asked == (settings, inputs):
+            return self
+        slet, what = f"{place} ({self.identity})", "slet with these settings"
+        try:
+            made = self.factory.specialised(settings, inputs)  # type: ignore[attr-defined]
+        except RAISED as error:
+            if isinstance(error, MeshError) and "place" in error.facts:
+                inner = ".".join(filter(None, (place, error.facts["place"])))
+                raise type(error)(**{**error.facts, "place": inner}) from None
+            problem, cure = f"specialised raised {described(error)}", "correct the settings, or its `specialised`"
+            raise SletError(slet=slet, what=what, problem=problem, cure=cure) from error
+        if unfit := _unfit_ports(made, self.settings):
+            raise SletError(slet=slet, what=what, problem=unfit, cure="choose other names, or correct `specialised`")
+        outputs = (*made.outputs, _DEAD_PORT) if self.sets_aside else made.outputs
+        ports = {"inputs": made.inputs, "outputs": outputs, "results": made.results}
+        return replace(self, **ports, _asked=(settings, inputs))
+
+    def asked(self, place: str, given: Mapping[str, Any]) -> SletSpec:
+        """Return the slet with the ports that it has with the settings among *given* ports and settings.
+
+        Raises:
+            SettingError: a value that does not fit its type, or a required one that is missing.
+            ConditionError, SletError: as `specialised`.
+        """
+        if not self.specialises:
+            return self
+        own = {name: value for name, value in given.items() if name in self.settings}
+        return self.specialised(place, self.configured(place, own), {})
+
+    def with_outputs(self, types: Mapping[str, Any]) -> SletSpec:
+        """The same slet with these output ports, given by name and type; others that it has stay."""
+        found = {port.name: port for port in self.outputs}
+        for name, carried in types.items():
+            known = carried if isinstance(carried, PortType) else port_type(carried)
+            found[name] = PortSpec(name, "out", known)
+        return replace(self, outputs=tuple(found.values()))
 
     def described(self) -> dict[str, Any]:
         """Return ports, settings, memento and a fingerprint of the code as plain data, which a platform without the
@@ -184,6 +239,21 @@ class SletSpec:
         """The same code under the same name and policies is the same slet, however often it was read."""
         care = self.on_error, self.timeout, self.dead_letters
         return self.factory, self.name, self.plugin, self.atomic, self.sets_aside, care
+
+
+def _unfit_ports(made: Any, settings: Mapping[str, Setting]) -> str | None:
+    """Return why what `specialised` returned is no slet with ports; `None` if it is one."""
+    if not isinstance(made, SletSpec):
+        return f"specialised returned {type(made).__name__}, not a SletSpec"
+    names = [port.name for port in (*made.inputs, *made.outputs)]
+    for name in names:
+        if not name.isidentifier():
+            return f"{name!r} is no name for a port: use letters, digits and '_', and begin with a letter"
+        if name in settings or name in _CARE:
+            return f"a port cannot be called {name!r}, which is a setting"
+        if names.count(name) > 1:
+            return f"two ports are called {name!r}"
+    return None
 
 
 def unfit_bounds(timeout: object, dead_letters: object) -> str | None:

@@ -11,7 +11,7 @@ import msgspec
 from exop.errors import MeshError, SettingError, UnknownName
 from exop.model.marks import MARKS
 from exop.model.mesh import ChannelSpec, Mesh, Node
-from exop.model.signature import OUT
+from exop.model.ports import own_channel
 from exop.model.spec import DEAD, SletSpec
 from exop.runtime.catalog import Catalog
 from exop.runtime.channel import channel_settings
@@ -164,6 +164,8 @@ class Add(Edit, frozen=True, tag="add"):
     def on(self, mesh: Mesh, known: Catalog) -> Mesh:
         """The mesh with one more node; outputs that are not given get a channel of their own."""
         spec = _slet(self.slet, known).setting_aside(DEAD in self.given)
+        with _telling(spec):
+            spec = spec.asked(self.node, self.given)
         if self.node in mesh.nodes:
             raise MeshError(f"{mesh.name} has a node {self.node!r} already; choose another name, or replace it")
         ports = {port: self.given[port] for port in spec.ports if port in self.given}
@@ -173,7 +175,7 @@ class Add(Edit, frozen=True, tag="add"):
                 raise MeshError(
                     f"{self.node}.{port.name} is connected to nothing; give {port.name}=CHANNEL: {channels}"
                 )
-        fresh = {one.name: self.node if one.name == OUT else f"{self.node}.{one.name}" for one in spec.outputs}
+        fresh = {one.name: own_channel(self.node, one.name) for one in spec.outputs}
         fresh = {port: channel for port, channel in fresh.items() if port not in ports}
         for channel in fresh.values():
             if channel in mesh.channels:

@@ -6,6 +6,7 @@ import itertools
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
 
@@ -124,6 +125,8 @@ class Component(Living):
         self.state = spec.state[1]() if spec.state else None
         if spec.is_class:
             self.instance = spec.factory(**self.node.private_settings(), **self._injected())
+            if spec.specialises:
+                self.instance.outputs = MappingProxyType(self.outputs)
 
     def _source_driver(self, name: str) -> SourceDriver:
         """Make the driver of a slet that is iterated."""

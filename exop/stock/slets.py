@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
+from exop.errors import SettingError
+from exop.model.condition import Condition, Names, read_condition
 from exop.model.items import EndOfStream
 from exop.model.memento import Memento
-from exop.model.slet import Slet, input_port, slet
+from exop.model.ports import OutputPort, PortType
+from exop.model.slet import Slet, input_port, slet, spec_of
+from exop.model.spec import SletSpec
 from exop.stock.files import Position, read_csv, read_lines
 from exop.stock.logs import read_log
 from exop.stock.parquet import WriteParquet
@@ -35,6 +39,48 @@ def pass_on(item: Any) -> Any:
 def show(item: Any) -> None:
     """Print every item on a line of its own."""
     print(item, flush=True)  # noqa: T201 (that is what it is for)
+
+
+class Split(Slet, name="split"):
+    """Let each item leave by the ports whose conditions hold for it; where none holds, by `rest`.
+
+    Args:
+        conditions: A condition on the item for each output port, `{"fast": "item.speed > 60"}`.
+    """
+
+    reopens: ClassVar[bool] = True
+    conditions: dict[str, str]
+    rest: OutputPort[Any]
+
+    @classmethod
+    def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
+        """An output for each condition; the items leave as they come."""
+        taken = inputs.get("item", PortType())
+        for port, text in settings["conditions"].items():
+            _condition(port, text, taken)
+        leaving = PortType(dict if taken.form == "columns" else taken.item)
+        return spec_of(cls).with_outputs({"rest": leaving} | dict.fromkeys(settings["conditions"], leaving))
+
+    def __enter__(self) -> Self:
+        self._tests = [
+            (_condition(port, text, PortType()).test({}), self.outputs[port].push)
+            for port, text in self.conditions.items()
+        ]
+        return self
+
+    @input_port
+    def item(self, item: Any) -> None:
+        """Take one item."""
+        ways = [push for holds, push in self._tests if holds(item)] or [self.rest.push]
+        for push in ways:
+            push(item)
+
+
+def _condition(port: str, text: str, item: PortType) -> Condition:
+    if port == "rest":
+        problem = "'rest' is the port of the items for which no condition holds; choose another name"
+        raise SettingError(place="", setting="conditions", problem=problem)
+    return read_condition(text, Names(f"conditions.{port}", {"item": item}, punctuation=False))
 
 
 class Written(Memento):
@@ -95,4 +141,16 @@ class WriteLines(Slet, name="write_lines"):
         os.fsync(self._file.fileno())
 
 
-STOCK = (count_up, read_lines, read_csv, read_log, pass_on, show, *WATERMARKS, WriteLines, WriteSqlite, WriteParquet)
+STOCK = (
+    count_up,
+    read_lines,
+    read_csv,
+    read_log,
+    pass_on,
+    show,
+    Split,
+    *WATERMARKS,
+    WriteLines,
+    WriteSqlite,
+    WriteParquet,
+)

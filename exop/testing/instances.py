@@ -47,6 +47,7 @@ def entered(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) -> I
 
 
 def _instance(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) -> Any:
+    spec = spec.asked(spec.name, given)
     fields: dict[str, Any] = {port.name: CollectingOutput() for port in spec.outputs}
     for port in spec.inputs:
         if port.pulled:
@@ -57,4 +58,7 @@ def _instance(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) ->
         fields[spec.tie] = Tie({port.name: port.type.form for port in spec.inputs})
     settings = spec.configured(spec.name, {name: value for name, value in given.items() if name not in fields})
     declared = getattr(spec.factory, "__dataclass_fields__", fields)
-    return spec.factory(**settings, **{name: value for name, value in fields.items() if name in declared})
+    instance = spec.factory(**settings, **{name: value for name, value in fields.items() if name in declared})
+    if spec.specialises:
+        instance.outputs = {port.name: fields[port.name] for port in spec.outputs}
+    return instance

@@ -246,11 +246,11 @@ def _steps(old: Node, new: Node) -> list[Step]:
         same = f"{new.slet.identity} with {'an empty' if new.lose_state and new.memento is None else 'another'} state"
         text = same if old.slet == new.slet else f"{old.slet.identity} → {new.slet.identity}"
         return [Step("replace", new.name, text, old, new, state)]
-    steps = []
-    if dict(old.settings) != dict(new.settings):
-        if getattr(new.slet.factory, "reopens", False):
+    steps, ports = [], _other_ports(old, new)
+    if ports or dict(old.settings) != dict(new.settings):
+        if ports or getattr(new.slet.factory, "reopens", False):
             state = hand_over(old, new, lose_state=new.lose_state)
-            return [Step("replace", new.name, "by itself", old, new, state)]
+            return [Step("replace", new.name, f"by itself{ports}", old, new, state)]
         spec = new.slet
         if spec.iterated and not spec.is_class and not spec.inputs and spec.state is None:
             raise PlanError(
@@ -273,6 +273,18 @@ def _steps(old: Node, new: Node) -> list[Step]:
         steps.append(Step("suspend" if new.suspended else "resume", new.name, new.slet.identity, old, new))
     text = f"on_error={new.policy}, timeout={new.patience or 'none'}, dead_letters={new.letters}"
     return steps or [Step("adjust", new.name, "what is set" if old.given != new.given else text, old, new)]
+
+
+def _other_ports(old: Node, new: Node) -> str:
+    """Describe the ports that come, go, or take another form with the settings and inputs of a slet."""
+    if not new.slet.specialises:
+        return ""
+    before, after = ({name: (one.direction, one.type.form) for name, one in of.slet.ports.items()} for of in (old, new))
+    come = ", ".join(name for name in after if name not in before)
+    gone = ", ".join(name for name in before if name not in after)
+    other = ", ".join(name for name in after if name in before and before[name] != after[name])
+    parts = (come and f"with the port {come}", gone and f"without {gone}", other and f"in another form: {other}")
+    return "".join(f", {part}" for part in parts if part)
 
 
 def _armed(old: Node | ChannelSpec, new: Node | ChannelSpec) -> str:

@@ -308,3 +308,15 @@ def test_bad_proofs(capsys: pytest.CaptureFixture[str]) -> None:
         ("--divert", "path", "--shadow", "1s"): "write NAME=VALUE",
     }.items():
         assert said in told(capsys, "replace", "line.tag", "line:twin", *arguments, code=2), arguments
+
+
+def test_a_slet_whose_ports_its_settings_name(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`add` connects them by name; `configure` plans those that come and go, and refuses to drop one that is read."""
+    told(capsys, "add", "line.split", "stock:split", "item=tag", 'conditions={odd = "item > 5"}')
+    told(capsys, "add", "line.shown", "stock:pass_on", "item=split.odd")
+    text = told(capsys, "configure", "line.split", 'conditions={odd = "item > 5", low = "item < 2"}', "--dry-run")
+    assert "replace split: by itself, with the port low" in text
+    text = told(capsys, "configure", "line.split", "conditions={}", code=2)
+    assert "split.odd feeds shown.item through 'split.odd'" in text
+    text = told(capsys, "add", "line.more", "stock:split", "item=tag", 'conditions={rest = "item > 5"}', code=2)
+    assert "more: the setting 'conditions' does not fit: 'rest' is the port" in text

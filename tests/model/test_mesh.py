@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Iterator
+from types import GenericAlias
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exop import Mesh, slet
-from exop.errors import MeshError, SettingError, SletError, UnknownName
+from exop import Application, Mesh, slet
+from exop.errors import ConditionError, MeshError, SettingError, SletError, UnknownName, WiringError
+from exop.model.checks import check
+from exop.model.diff import difference
 from exop.model.lines import fired
 from exop.model.mesh import ChannelSpec, Node
+from exop.model.ports import PortType
 from exop.model.slet import spec_of
+from exop.runtime.channels import BUILT_IN
+from exop.stock.slets import Split, count_up
+from exop.wiring.plan import make_plan
 from tests.model.meshes import SLETS, line, meshes, node
 
 
@@ -244,3 +253,114 @@ def test_any_edit_of_any_mesh_leaves_it_sound(mesh, data):
     for channel in {*mesh.channels, *edited.channels}:
         assert edited.producers(channel) == anew.producers(channel)
         assert edited.consumers(channel) == anew.consumers(channel)
+
+
+def split(**conditions: str) -> Mesh:
+    """A mesh with a split of numbers, whose port `big` is read."""
+    app = Application("splitting")
+    numbers = app.add("numbers", count_up, to=5)
+    app.add("split", Split, item=numbers, conditions={"big": "item > 3", **conditions})
+    app.add("sink", SLETS["console"], item=app.output("split", "big"))
+    return app.build()
+
+
+def test_ports_follow_the_settings():
+    """With other settings an output comes, with a channel of its own, or goes, with its channel."""
+    mesh = split(small="item < 2")
+    assert dict(mesh.node("split").ports) == {
+        "item": "numbers",
+        "rest": "split.rest",
+        "big": "split.big",
+        "small": "split.small",
+    }
+    for other in (
+        mesh.configure("split", conditions={"big": "item > 3", "odd": "item % 2 == 1"}),
+        mesh.replace("split", Split, conditions={"big": "item > 3", "odd": "item % 2 == 1"}),
+    ):
+        assert set(other.channels) == {"numbers", "split.rest", "split.big", "split.odd"}
+        assert other.node("split").outputs() == {"rest": "split.rest", "big": "split.big", "odd": "split.odd"}
+        (step,) = make_plan(mesh, other).steps
+        assert (step.verb, step.text) == ("replace", "by itself, with the port odd, without small")
+    taken = mesh.rewire("sink", item=ChannelSpec("split.odd"))
+    with pytest.raises(MeshError, match=r"has a channel 'split\.odd' already; call the port otherwise"):
+        taken.configure("split", conditions={"odd": "item > 3"})
+
+
+def test_a_port_that_is_read_does_not_go():
+    """The error names the port, what it feeds, the ports that there would be, and the cure."""
+    text = (
+        "split.big feeds sink.item through 'split.big', and with the new settings split has no such port "
+        "(it has item, rest, high); remove what it feeds, or connect it elsewhere, first"
+    )
+    for edit in (Mesh.configure, lambda mesh, name, **given: mesh.replace(name, Split, **given)):
+        with pytest.raises(MeshError, match=re.escape(text)):
+            edit(split(), "split", conditions={"high": "item > 3"})
+        assert "split.big" not in edit(split().remove("sink"), "split", conditions={"high": "item > 3"}).channels
+
+
+def test_ports_do_not_change_at_a_point_in_the_stream():
+    """A pending line changes settings alone."""
+    with pytest.raises(MeshError, match="has other ports, which cannot come or go at a point in the stream"):
+        split().configure("split", when="item > 2", conditions={})
+
+
+def test_types_follow_the_inputs():
+    """Every edit upstream gives a split the types of what it takes now; so does reading a file."""
+    mesh = split()
+    assert mesh.node("split").slet.ports["big"].type.item is int
+    known = {node.slet.identity: node.slet for node in mesh.nodes.values()}
+    read = Mesh.from_toml(mesh.to_toml(), {**known, "exop.stock.slets:split": spec_of(Split)})
+    assert read == mesh
+    assert read.node("split").slet.ports == mesh.node("split").slet.ports
+    text = mesh.replace("numbers", words_of)
+    assert text.node("split").slet.ports["big"].type.item is str
+    with pytest.raises(WiringError, match=r"split\.big cannot feed sink\.item"):
+        check(text, {kind.kind: kind for kind in BUILT_IN}, difference(mesh, text))
+    assert mesh.remove("numbers").node("split").slet.ports["big"].type == PortType()
+    with pytest.raises(ConditionError, match=r"^split\.conditions\.big: \w+ has no field 'speed'"):
+        cars().configure("split", conditions={"big": "item.speed > 1"})
+
+
+@slet
+def words_of() -> Iterator[str]:
+    """Emit a word."""
+    yield "word"
+
+
+@dataclasses.dataclass
+class Car:
+    """An item with a field."""
+
+    name: str
+
+
+@slet
+def parked() -> Iterator[Car]:
+    """Emit a car."""
+    yield Car("a")
+
+
+def cars() -> Mesh:
+    """A split of cars."""
+    app = Application("cars")
+    app.add("split", Split, item=app.add("parked", parked), conditions={})
+    return app.build()
+
+
+def nested(settings, inputs):
+    """Lets the output carry lists of what the input takes."""
+    types = {"out": GenericAlias(list, (inputs["item"].item,))} if inputs else {}
+    return spec_of(nest).with_outputs(types)
+
+
+@slet(specialised=nested)
+def nest(item: object) -> object:
+    """Put each item into a list."""
+    return [item]
+
+
+def test_types_that_grow_along_a_cycle_are_refused():
+    """Each round gives another type: the error names the nodes."""
+    mesh = Mesh("loop", {}, {"back": ChannelSpec("back", "queue")})
+    with pytest.raises(MeshError, match="the types of nest depend on each other along a cycle, and never settle"):
+        mesh.add(Node("nest", spec_of(nest), {}, {"item": "back", "out": "back"}))

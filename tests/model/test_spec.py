@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 from exop import slet
-from exop.errors import SettingError, UnknownName
+from exop.errors import ConditionError, MeshError, SettingError, SletError, UnknownName
+from exop.model.ports import PortSpec, PortType
 from exop.model.signature import read_function
 from exop.model.slet import spec_of
 from exop.model.spec import SletSpec
@@ -64,3 +65,72 @@ def test_a_specification_is_its_own():
     """`spec_of` takes a specification, too: what a plugin has made by hand."""
     assert spec_of(SPEC) is SPEC
     assert isinstance(SPEC, SletSpec)
+
+
+def doubling(settings, inputs):
+    """Lets the output carry what the input takes."""
+    return spec_of(generic).with_outputs({"out": inputs.get("item", PortType())})
+
+
+@slet(specialised=doubling)
+def generic(item: object, *, times: int = 1) -> object:
+    """Pass on."""
+    return item
+
+
+def test_ports_come_from_settings_and_inputs():
+    """`specialised` is asked with both; name, plugin and policies stay, and the same question is asked once."""
+    asked = []
+
+    def ports(settings, inputs):
+        asked.append((dict(settings), dict(inputs)))
+        return doubling(settings, inputs)
+
+    spec = dataclasses.replace(spec_of(generic), plugin="mine", on_error="skip")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generic, "specialised", ports)
+        found = spec.specialised("node", {"times": 1}, {"item": PortType(int)})
+        assert found.specialised("node", {"times": 1}, {"item": PortType(int)}) is found
+    assert asked == [({"times": 1}, {"item": PortType(int)})]
+    assert found.outputs == (PortSpec("out", "out", PortType(int)),)
+    assert (found.identity, found.on_error) == ("mine:generic", "skip")
+    assert SPEC.specialised("node", {"window": 1}, {}) is SPEC
+
+
+@pytest.mark.parametrize(
+    ("outputs", "problem"),
+    [
+        (["a b"], "'a b' is no name for a port"),
+        (["times"], "a port cannot be called 'times', which is a setting"),
+        (["on_error"], "a port cannot be called 'on_error', which is a setting"),
+        (["item"], "two ports are called 'item'"),
+    ],
+)
+def test_ports_that_no_slet_can_have_are_refused(outputs, problem, monkeypatch):
+    """The error names the node, the slet and the port."""
+    made = spec_of(generic).with_outputs(dict.fromkeys(outputs, int))
+    monkeypatch.setattr(generic, "specialised", lambda settings, inputs: made)
+    with pytest.raises(SletError, match=problem) as caught:
+        spec_of(generic).asked("node", {})
+    assert str(caught.value).startswith(f"node ({__name__}:generic) is no slet with these settings: ")
+
+
+def test_what_specialised_raises_names_the_node(monkeypatch):
+    """An error of the model keeps its class and gets the node as its place; any other is a `SletError`."""
+    condition = {"condition": "item >", "position": 6, "problem": "no expression"}
+    for error, kind, text in (
+        (SettingError(place="", setting="times", problem="it is odd"), SettingError, "node: the setting 'times' does"),
+        (ConditionError(place="times", **condition), ConditionError, "node.times: no expression"),
+        (MeshError("no such thing"), SletError, "specialised raised MeshError: no such thing"),
+        (ValueError("odd"), SletError, "specialised raised ValueError: odd"),
+    ):
+
+        def refuse(settings, inputs, error=error):
+            raise error
+
+        monkeypatch.setattr(generic, "specialised", refuse)
+        with pytest.raises(kind, match=text):
+            spec_of(generic).asked("node", {})
+    monkeypatch.setattr(generic, "specialised", lambda settings, inputs: None)
+    with pytest.raises(SletError, match="specialised returned NoneType, not a SletSpec"):
+        spec_of(generic).asked("node", {})
