@@ -254,13 +254,13 @@ class Changes:
         node, name, given = self.chance.choice(nodes), f"letters{self.number}", self.made.notes.given
         kind = self.chance.choice(("direct", "queue"))
         self.trace[-1] += f" {name} of {node}"
-        last: dict[str, int] = defaultdict(lambda: -1)
+        last: dict[str, int] = defaultdict(lambda: -1)  # by port: the same item may come to two
 
         @slet
         def reader(letter: DeadLetter) -> None:
             given[f"{letter.node}.dead_letters"] += 1
             if isinstance(letter.item, dict):
-                place, number = letter.item["from"], letter.item["seq"]
+                place, number = f"{letter.port} {letter.item['from']}", letter.item["seq"]
                 assert last[place] < number, f"{number} of {place} comes behind {last[place]}"
                 last[place] = number
 
