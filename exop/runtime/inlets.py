@@ -134,6 +134,15 @@ class Inlets:
                 if givers != {runner}:
                     runner.prompt()
 
+    def put_in_order(self, depth: Callable[[str], float], driver: Driver) -> None:
+        """Order the work of *driver*, which is parked: what is farther downstream left its source earlier."""
+        with self._lock:
+            found = sorted(self._of(driver), key=lambda work: depth(work.entry.place), reverse=True)
+            for inlet in self._run_by(driver):
+                inlet.items.clear()
+            for work in found:
+                self._inlet(driver, work).items.append(replace(work, stamp=next(self._behind)))
+
     def exchange(
         self, concerned: Callable[[str], bool], drivers: Collection[Driver], change: Callable[[Any], Any]
     ) -> None:

@@ -336,7 +336,7 @@ class Change:
         for component in old:
             successor = self._successors.made.get(component.node.name)
             if successor is not None and component.node.name not in self.beside.ready:  # they have had all of it
-                take_over(component, successor, inlets)
+                take_over(component, successor, inlets, self.wiring.current(self.deployment))
         for one in self.beside.ready.values():  # the punctuations that neither slet has sent
             to = one.component.to
             inlets.post(Work(to[port], "control", mark) for port, mark in one.owed() if port in to)

@@ -25,7 +25,7 @@ from exop.runtime.pause import Pause
 from exop.runtime.ports import DrivenOutput
 from exop.shown import RAISED, described
 from exop.wiring.circuit import Join, before_key, channel_at, edge_key, port_at
-from exop.wiring.region import Region
+from exop.wiring.region import Region, Wiring, depth
 
 
 @dataclass
@@ -268,11 +268,18 @@ def put_out(component: Component) -> list[Work]:
     ]
 
 
-def take_over(component: Component, successor: Component, inlets: Inlets) -> None:
-    """Give the input with which a slet has not dealt to its successor, before anything else.
+def take_over(component: Component, successor: Component, inlets: Inlets, wiring: Wiring) -> None:
+    """Give the input with which a slet has not dealt to its successor, behind its output and before further input.
 
     This is what a port has pulled, where that of the successor does not pull, or what an engine has not put out.
     """
+    _give_input(component, successor, inlets)
+    if component.driver is not None and successor.driver is None and successor.pusher is not None:
+        # One driver has both now: the output that was posted, and the input.
+        inlets.put_in_order(partial(depth, wiring.circuit, wiring.layout), successor.pusher)
+
+
+def _give_input(component: Component, successor: Component, inlets: Inlets) -> None:
     for port in successor.spec.inputs:
         if port.name in component.pulled and not port.pulled:
             entry, pulled = anchor(successor, port), component.pulled[port.name]

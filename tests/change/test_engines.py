@@ -114,6 +114,19 @@ def test_to_a_native_twin_and_back_under_load():
     assert len(WORLD.seen) > 1000
 
 
+def test_output_that_waits_goes_before_what_the_successor_makes():
+    """The sink is suspended: results of a batch wait before it, and the engine has not begun with the next batch."""
+    with Platform() as platform:
+        mesh = platform.apply(app(Doubled).build())
+        mesh = platform.apply(mesh.suspend("see"))
+        tie = platform.deployment("a").components["engine"].tie
+        WORLD.limit = 100
+        eventually(lambda: tie is not None and tie.arrived("number") == 110)
+        mesh = platform.apply(mesh.replace("engine", doubled_here), timeout=2)
+        platform.apply(mesh.resume("see"))
+        ends(platform, [2 * number for number in range(1, 101)])
+
+
 def test_what_a_broken_engine_has_not_put_out_goes_to_its_successor():
     """It had 40 numbers, broke at the 25th, and had put out none of that batch."""
     WORLD.limit = 40
