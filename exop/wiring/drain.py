@@ -221,7 +221,11 @@ def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) ->
             entered = one is not None and one.spec.ports[port.rpartition(".")[2]].direction == "in"
             lost = entered and one is not None and not one.helpless
             now = after.nodes[node].component.spec.ports.get(port.rpartition(".")[2]) if node in after.nodes else None
-            lost = lost or (now is not None and now.pulled)  # it takes from its queue
+            if now is not None and now.pulled:  # it takes from its queue
+                raise PlanError(
+                    f"an item waits in front of {work.entry.place}, and the successor of {node} pulls its items from a "
+                    f"queue; repair or resume {node} first, in a change of its own, and replace it then"
+                )
         if lost:
             raise PlanError(
                 f"an item is on its way to {work.entry.place}, which would be removed, and cannot go on "

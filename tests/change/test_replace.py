@@ -584,3 +584,24 @@ def test_what_a_slet_has_pulled_and_not_dealt_with_goes_on_when_its_successor_do
     platform.end("app")
     finish(platform, "app")
     whole(seen)
+
+
+def test_a_slet_before_which_an_item_waits_is_not_replaced_by_one_that_pulls(platform):
+    """The item waits where a call would take it: the refusal says so, and what to do."""
+
+    @slet
+    def pulling(x: InputPort[int]) -> Iterator[int]:
+        yield from x
+
+    seen: list[int] = []
+    platform.apply(chain("app", endless, plain, writing(seen)).build())
+    names = [*platform.mesh("app").nodes]
+    changed(platform, "app", lambda mesh: mesh.suspend(names[1]))
+    eventually(lambda: platform.deployment("app").inlets.at(f"{names[1]}.x"), "an item that waits")
+    with pytest.raises(PlanError, match="successor of .* pulls its items from a queue; repair or resume"):
+        changed(platform, "app", lambda mesh: mesh.resume(names[1]).replace(names[1], pulling))
+    changed(platform, "app", lambda mesh: mesh.resume(names[1]))
+    changed(platform, "app", lambda mesh: mesh.replace(names[1], pulling))
+    platform.end("app")
+    finish(platform, "app")
+    whole(seen)
