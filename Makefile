@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # The long campaigns of seeded cases; each of them has a short form in the tests.
-CAMPAIGNS := $(basename $(notdir $(wildcard $(addprefix bench/,damage.py interrupts.py exceptions.py mementos.py))))
+CAMPAIGNS := $(basename $(notdir $(wildcard $(addprefix bench/,damage.py event_time.py interrupts.py exceptions.py mementos.py))))
 RUNS      ?= 1000
 RECORDS   := .campaigns
 
