@@ -89,20 +89,22 @@ def _awaited(circuit: Circuit, join: Join) -> list[str] | None:
 
 def tell_unpunctuated(application: str, circuit: Circuit) -> None:
     """Let the windows by time follow the items of producers from which no punctuations come, with a warning."""
-    for name, channel in circuit.channels.items():
-        if isinstance(channel, WindowChannel):
-            before, channel.unpunctuated = channel.unpunctuated, frozenset(unpunctuated(circuit, name))
-            if timed_by(channel) is not None and channel.unpunctuated - before:
-                logger("exop.wiring").warning(_lack(channel, channel.unpunctuated), application=application)
+    for name, channel in _windows(circuit):
+        before, channel.unpunctuated = channel.unpunctuated, frozenset(unpunctuated(circuit, name))
+        if timed_by(channel) is not None and channel.unpunctuated - before:
+            logger("exop.wiring").warning(_lack(channel, channel.unpunctuated), application=application)
 
 
 def lacking(circuit: Circuit) -> Iterator[str]:
     """Describe each window by time to which no punctuations come from a producer, and the cure."""
-    for name, channel in circuit.channels.items():
-        if isinstance(channel, WindowChannel) and timed_by(channel) is not None:
-            producers = unpunctuated(circuit, name)
-            if producers:
-                yield _lack(channel, producers)
+    for name, channel in _windows(circuit):
+        if timed_by(channel) is not None and (producers := unpunctuated(circuit, name)):
+            yield _lack(channel, producers)
+
+
+def _windows(circuit: Circuit) -> Iterator[tuple[str, WindowChannel]]:
+    channels = ((name, circuit.channels[name]) for name in circuit.windows)
+    return ((name, channel) for name, channel in channels if isinstance(channel, WindowChannel))
 
 
 def _lack(channel: WindowChannel, producers: Iterable[str]) -> str:

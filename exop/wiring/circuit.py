@@ -17,6 +17,7 @@ from exop.model.ports import PortSpec
 from exop.model.properties import CONNECTED_TO, INSTANCE
 from exop.registry import ServiceReference
 from exop.runtime.channel import Channel
+from exop.runtime.channels.window import WindowChannel
 from exop.runtime.component import Component
 from exop.runtime.manager import LivePort
 
@@ -70,13 +71,17 @@ class Vertex:
 
 @dataclass(frozen=True)
 class Circuit:
-    """The ports at each channel, and the channels of each component, by name; `ranks` is the last rank of one."""
+    """The ports at each channel, and the channels of each component, by name.
+
+    `ranks` is the last rank of a component; `windows` are the names of the channels that are windows.
+    """
 
     channels: Entries[Channel] = field(default_factory=lambda: Entries({}))
     producers: Entries[list[Join]] = field(default_factory=lambda: Entries({}))
     consumers: Entries[list[Join]] = field(default_factory=lambda: Entries({}))
     nodes: Entries[Vertex] = field(default_factory=lambda: Entries({}))
     ranks: int = 0
+    windows: tuple[str, ...] = ()
 
     def patched(
         self,
@@ -115,6 +120,10 @@ class Circuit:
             self.consumers.edited(consumers | gone),
             self.nodes.edited(nodes),
             ranks,
+            (
+                *(name for name in self.windows if name not in gone and name not in channels),
+                *(name for name, one in channels.items() if isinstance(one, WindowChannel)),
+            ),
         )
 
     def only(self, nodes: Iterable[str], channels: Iterable[str]) -> Circuit:
@@ -125,6 +134,7 @@ class Circuit:
             Entries({name: self.producers[name] for name in channels}),
             Entries({name: self.consumers[name] for name in channels}),
             Entries({node: self.nodes[node] for node in nodes if node in self.nodes}),
+            windows=tuple(name for name in self.windows if name in channels),
         )
 
     def part(self, places: Collection[str]) -> Circuit:

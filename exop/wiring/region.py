@@ -220,8 +220,8 @@ def _queue(deployment: Deployment, name: str) -> Buffered:
 def inform(deployment: Deployment, region: Region) -> None:
     """Set the drivers of components, and the rank and the listeners of drivers."""
     circuit, layout = region.after.circuit, region.after.layout
-    for node in {*region.nodes, *region.moved} & circuit.nodes.keys():
-        component = circuit.nodes[node].component
+    for vertex in filter(None, map(circuit.nodes.get, {*region.nodes, *region.moved})):
+        component, node = vertex.component, vertex.component.node.name
         component.pusher = _first(deployment, layout.runs.get(node, ()))
         component.runner = component.driver or component.pusher
     for kind, name in (*region.ranked, *(("source", node) for node in region.nodes)):
