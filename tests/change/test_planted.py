@@ -218,8 +218,8 @@ def test_a_planted_mistake_is_caught(monkeypatch: pytest.MonkeyPatch, plant: Cal
 
 
 def caught(platform: Platform, seed: int, *, more: bool) -> bool:
-    """The checks found something wrong, or a thread did not leave."""
+    """The checks found something wrong, a thread did not leave, or a place was not where the change looked for it."""
     try:
         return bool(test_any_change.run(platform, "any", random.Random(seed), more=more))
-    except AssertionError:
+    except (AssertionError, KeyError):
         return True
