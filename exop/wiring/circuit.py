@@ -148,14 +148,14 @@ class Circuit:
         return [one for one in places if one in self.nodes], [name for name in names if name in self.channels]
 
     def queues(self, place: str) -> Iterator[str]:
-        """Where queues can stand directly in front of a node or channel (`channel:name`); and a channel's own."""
+        """Yield the places for queues directly in front of a node or channel (`channel:name`), and a channel's own."""
         if place in self.nodes:
             yield from (edge_key(name, join) for name, join in self.nodes[place].inputs)
         elif (name := place.removeprefix(CHANNEL)) in self.channels:
             yield from (name, before_key(name))
 
     def around(self, place: str, cuts: Container[str]) -> Iterator[str]:
-        """What direct calls connect with a node or channel (`channel:name`) if queues stand at the *cuts*."""
+        """Yield what direct calls connect with a node or channel (`channel:name`) if queues stand at the *cuts*."""
         vertex, name = self.nodes.get(place), place.removeprefix(CHANNEL)
         if vertex is not None:
             pushed = (one for one, _ in vertex.outputs if not (self.channels[one].buffered or before_key(one) in cuts))

@@ -1,4 +1,4 @@
-"""What a change binds anew, and the drivers that stand still for it; all others go on."""
+"""The region of a change: the places that it binds anew, and the drivers that stand still; all others run on."""
 
 from __future__ import annotations
 
