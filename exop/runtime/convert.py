@@ -96,7 +96,11 @@ def _batch(items: list[Any], port: PortType) -> Any:
     import pyarrow as pa
 
     try:
-        found = pa.RecordBatch.from_pylist([as_row(item) for item in items], schema=port.schema)
+        rows = [as_row(item) for item in items]
+        found = pa.RecordBatch.from_pylist(rows, schema=port.schema)
+        for name, kind in () if port.schema is None else zip(port.schema.names, port.schema.types, strict=True):
+            if pa.types.is_integer(kind) and any(type(row.get(name)) is float for row in rows):
+                pa.array([row.get(name) for row in rows]).cast(kind)  # pyarrow would have cut 1.5 to 1 silently
     except (pa.ArrowException, TypeError) as problem:
         raise WiringError(f"the items do not fit the columns of the port: {problem}") from problem
     classes = {type(item) for item in items}

@@ -112,6 +112,14 @@ def test_what_does_not_fit_the_schema_is_refused():
         to_columns([{"x": "many"}], PortType(pa.RecordBatch, "columns", schema))
 
 
+def test_a_fraction_is_not_cut_to_an_integer():
+    """A column of integers takes 2.0 and refuses 1.5."""
+    port = PortType(pa.RecordBatch, "columns", pa.schema({"x": pa.int64()}))
+    assert to_columns([{"x": 2.0}, {"x": None}], port).to_pylist() == [{"x": 2}, {"x": None}]
+    with pytest.raises(WiringError, match="1.5"):
+        to_columns([{"x": 1}, {"x": 1.5}], port)
+
+
 def test_weight_and_cut_of_both_forms():
     """A batch counts as its items, and can be cut."""
     assert (weight([1, 2, 3]), weight(COLUMNS)) == (3, 2)
