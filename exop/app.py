@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from exop.errors import MeshError, UnknownName
 from exop.model.checks import check, check_join
 from exop.model.mesh import ChannelSpec, Mesh, Node
-from exop.model.notebook import picture_of, size
 from exop.model.ports import OUT, own_channel
 from exop.model.slet import spec_of
 from exop.model.spec import DEAD, POLICIES, Policy, SletSpec
+from exop.pictures.notebook import picture_of, size
 from exop.runtime.catalog import Catalog, known_slets
 from exop.runtime.channel import channel_settings
 from exop.runtime.channels import BUILT_IN

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Self
 from exop.errors import ComponentFailed, ExopError, PlanError, PluginError, StateError, UnknownName
 from exop.hooks import Plugins
 from exop.model.mesh import Mesh
-from exop.model.notebook import Figures
 from exop.model.properties import HOST, KIND, NAME
 from exop.model.spec import SletSpec
+from exop.pictures.notebook import Figures
 from exop.registry import ServiceRegistry
 from exop.requests import Requests
 from exop.runtime.catalog import Catalog

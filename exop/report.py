@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from exop.model.notebook import Figures
+from exop.pictures.notebook import Figures
 
 
 @dataclass(frozen=True)

@@ -85,8 +85,8 @@ def checked(app: str, parameters: tuple[str, ...], params: Params, load: Load, *
     """
     from exop.cli.building import build
     from exop.cli.loading import find_target, known_plugins
-    from exop.model.picture import Picture
     from exop.model.resolve import resolved
+    from exop.pictures.picture import Picture
     from exop.wiring.notes import preview
 
     catalog = known_plugins(load)

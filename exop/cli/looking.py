@@ -23,7 +23,7 @@ from exop.cli.troubles import (
 from exop.shown import clean
 
 if TYPE_CHECKING:
-    from exop.model.picture import Picture as Drawing
+    from exop.pictures.picture import Picture as Drawing
 
 
 def ps(*, json: Json = False) -> int:
@@ -103,7 +103,7 @@ def mesh(
 
 def _running(app: str, where: Where, *, toml: bool) -> Drawing | str:
     """The picture, or the topology, of an application that runs."""
-    from exop.model.picture import Picture as Drawn
+    from exop.pictures.picture import Picture as Drawn
 
     with find_application(app, where) as found:
         if toml:
@@ -115,8 +115,8 @@ def _not_running(app: str, parameters: tuple[str, ...], params: Params, load: Lo
     """The picture, or the topology, of an application that would run."""
     from exop.cli.building import build
     from exop.cli.loading import find_target, known_plugins
-    from exop.model.picture import Picture as Drawn
     from exop.model.resolve import resolved
+    from exop.pictures.picture import Picture as Drawn
     from exop.wiring.notes import preview
 
     catalog = known_plugins(load)

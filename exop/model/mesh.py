@@ -13,11 +13,11 @@ from exop.model.ends import Ends
 from exop.model.entries import Entries
 from exop.model.lines import Line, inherited
 from exop.model.memento import Memento
-from exop.model.notebook import Pictured
 from exop.model.ports import PortType, own_channel
 from exop.model.setting_edits import Settings
 from exop.model.slet import spec_of
 from exop.model.spec import DEAD, Policy, SletSpec, unfit_bounds
+from exop.pictures.notebook import Pictured
 
 DIRECT = "direct"
 

@@ -11,10 +11,10 @@ from exop.errors import PlanError
 from exop.model.marks import marks_of, without_marks
 from exop.model.memento import Memento
 from exop.model.mesh import Mesh
-from exop.model.notebook import as_text, picture_of
 from exop.model.resolve import resolved
 from exop.model.shadow import Shadow, as_shadow
 from exop.model.types.convert import written
+from exop.pictures.notebook import as_text, picture_of
 from exop.runtime.catalog import known_slets
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from exop.hooks import Plugins
 from exop.model.marks import without_marks
 from exop.model.memento import Memento
 from exop.model.mesh import Mesh
-from exop.model.notebook import Figures
+from exop.pictures.notebook import Figures
 from exop.remoting.bundles_client import RemoteBundles
 from exop.remoting.client import ControlClient
 from exop.remoting.finding import find_platforms

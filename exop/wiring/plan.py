@@ -12,9 +12,9 @@ from exop.errors import PlanError, SettingError
 from exop.model.diff import Difference, SettingChange, difference, setting_changes
 from exop.model.handover import HandOver, field_changes, hand_over
 from exop.model.mesh import ChannelSpec, Mesh, Node
-from exop.model.notebook import as_text, picture_of
 from exop.model.shadow import Shadow, as_shadow
 from exop.model.slet import Slet
+from exop.pictures.notebook import as_text, picture_of
 from exop.runtime.interrupts import uninterrupted
 from exop.runtime.opening import opens
 from exop.runtime.pause import PATIENCE

@@ -3,7 +3,7 @@
 import pytest
 
 from exop.app import Application
-from exop.model.picture import Picture, Shown
+from exop.pictures.picture import Picture, Shown
 from exop.stock.slets import count_up, pass_on, show
 
 

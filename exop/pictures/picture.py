@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from exop.model.mesh import DIRECT, Mesh
-
 Format = Literal["mermaid", "dot", "svg"]
 
 #: By role: the letter of the paper, the brackets of Mermaid, the shape of DOT, the colour.
@@ -56,7 +54,7 @@ class Picture:
     inserted: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
-    def of_mesh(mesh: Mesh, inserted: Mapping[str, str] | None = None) -> Picture:
+    def of_mesh(mesh: Any, inserted: Mapping[str, str] | None = None) -> Picture:
         """The picture of a mesh, whether it runs or not."""
         nodes = {
             name: Shown(str(node.slet.role), node.slet.identity, node.inputs(), node.outputs())
@@ -78,7 +76,7 @@ class Picture:
 
     def drawn(self) -> list[str]:
         """The channels that are drawn as things of their own: those that keep something, and where several meet."""
-        return [name for name, kind in self.channels.items() if kind != DIRECT or len(self._producers(name)) > 1]
+        return [name for name, kind in self.channels.items() if kind != "direct" or len(self._producers(name)) > 1]
 
     def links(self) -> Iterator[Link]:
         """All arrows: straight from slet to slet where the channel between them is not drawn."""
@@ -115,7 +113,7 @@ class Picture:
     def draw(self, form: Format) -> str:
         """The picture as text of another program, or as SVG."""
         if form == "svg":
-            from exop.model.svg import to_svg
+            from exop.pictures.svg import to_svg
 
             return to_svg(self)
         return to_mermaid(self) if form == "mermaid" else to_dot(self)

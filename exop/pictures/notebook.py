@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from exop.shown import clean
-
-if TYPE_CHECKING:
-    from exop.model.mesh import Mesh
 
 #: The figures of a node that a table shows, by heading; times rest on samples, and are marked `~`.
 _COUNTS: Final = {"in": "items_in", "out": "items_out", "errors": "errors", "busy s": "busy_s"}
@@ -20,24 +17,24 @@ _CELL: Final = "text-align:right;font-variant-numeric:tabular-nums"
 class Pictured:
     """A mesh in a notebook: a picture, and one line where there is no room for it."""
 
-    def __repr__(self: Mesh) -> str:  # type: ignore[misc]
+    def __repr__(self: Any) -> str:
         revision = f" rev {self.revision}" if self.revision else ""
         return f"<Mesh {self.name}{revision}: {size(self)}>"
 
-    def _repr_svg_(self: Mesh) -> str:  # type: ignore[misc]
+    def _repr_svg_(self: Any) -> str:
         return picture_of(self)
 
 
-def picture_of(mesh: Mesh, marked: Collection[str] = ()) -> str:
+def picture_of(mesh: Any, marked: Collection[str] = ()) -> str:
     """The picture of a mesh as SVG; the nodes that are *marked* stand out."""
     # Imported lazily: a mesh that is not displayed needs none of this.
-    from exop.model.picture import Picture
-    from exop.model.svg import to_svg
+    from exop.pictures.picture import Picture
+    from exop.pictures.svg import to_svg
 
     return to_svg(Picture.of_mesh(mesh), marked)
 
 
-def size(mesh: Mesh) -> str:
+def size(mesh: Any) -> str:
     """Describe the number of slets and channels."""
     parts = [(len(mesh.nodes), "slet"), (len(mesh.channels), "channel")]
     return ", ".join(f"{number} {word}{'' if number == 1 else 's'}" for number, word in parts)

@@ -10,7 +10,7 @@ from html import escape
 from itertools import pairwise
 from typing import Final
 
-from exop.model.picture import CHANNEL, ROLES, Link, Picture
+from exop.pictures.picture import CHANNEL, ROLES, Link, Picture
 from exop.shown import clean
 
 #: Sizes in pixels: of a box and of the free space around it, and how much room a passing arrow takes.
