@@ -25,7 +25,6 @@ LONGEST_FUNCTION = 45
 #: Where outside libraries may be imported; a folder stands for all that is in it.
 CONFINED = {
     "cyclopts": ("cli",),
-    "lark": ("model/filter_text.py",),
     "msgpack": ("remoting", "model/encoding.py", "model/decoding.py", "model/depth.py"),
     "msgspec": ("remoting", "model/types/convert.py"),
     "numpy": ("model/columns.py", "stock/watermark.py"),
@@ -43,7 +42,6 @@ CONFINED = {
 #: What `import exop` must not pay for, and what building and running an application must not pay for.
 HEAVY = {
     "cyclopts",
-    "lark",
     "matplotlib",
     "msgpack",
     "msgspec",

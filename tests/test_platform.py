@@ -393,7 +393,7 @@ def test_importing_exop_imports_none_of_the_heavy_libraries():
     """`import exop` and its public names cost next to nothing."""
     code = (
         "import sys, exop; exop.Application, exop.Platform, exop.slet, exop.Mesh\n"
-        "heavy = {'pyarrow', 'numpy', 'rpyc', 'structlog', 'lark', 'rich', 'cyclopts', 'pyspark', 'pandas', 'sqlite3',"
+        "heavy = {'pyarrow', 'numpy', 'rpyc', 'structlog', 'rich', 'cyclopts', 'pyspark', 'pandas', 'sqlite3',"
         " 'tomlkit'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
@@ -416,7 +416,7 @@ def test_an_embedded_platform_runs_without_the_heavy_libraries(tmp_path):
         "app.add('sink', pass_on, item=app.add('numbers', count_up, to=3))\n"
         "with Platform(plugins=Bare()) as platform:\n"
         "    app.run(platform)\n"
-        "heavy = {'pyarrow', 'numpy', 'rpyc', 'lark', 'rich', 'cyclopts', 'pyspark', 'pandas', 'sqlite3', 'tomlkit'}\n"
+        "heavy = {'pyarrow', 'numpy', 'rpyc', 'rich', 'cyclopts', 'pyspark', 'pandas', 'sqlite3', 'tomlkit'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -17,7 +17,7 @@ from exop.runtime.interpreter import check_lock
 #: The oldest Python, as in `requires-python`.
 OLDEST_PYTHON: Final = (3, 11)
 #: Packages that ExoP needs, and those that some applications need with the extra that brings them.
-NEEDED: Final = ("pluggy", "msgspec", "msgpack", "rpyc", "structlog", "lark", "tomlkit", "rich", "cyclopts")
+NEEDED: Final = ("pluggy", "msgspec", "msgpack", "rpyc", "structlog", "tomlkit", "rich", "cyclopts")
 OPTIONAL: Final = {
     "pyarrow": "pip install 'exop[columns]'",
     "numpy": "pip install 'exop[columns]'",

@@ -6,8 +6,10 @@ r"""Filters over service properties: LDAP-style text (RFC 4515) as values that m
     >>> str(where({"role": "pi", "node": "a(b)"}))
     '(&(role=pi)(node=a\\28b\\29))'
 
-Names are compared exactly. In text every value is text; the type of the property decides how it is compared (see
-`matching`). `(&)` fits everything and `(|)` nothing (RFC 4526). Extensible matches (`:=`) are not supported.
+Names are compared exactly. In text every value is text, and the type of the *property* decides how it is compared: a
+number as a number, a truth value as one, text as text. A property with several values fits when any of them does; one
+that is absent, or of another type than the text reads as, does not. `(&)` fits everything and `(|)` nothing (RFC 4526).
+Extensible matches (`:=`) are not supported.
 """
 
 from __future__ import annotations
@@ -15,16 +17,16 @@ from __future__ import annotations
 import operator
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, NoReturn, TypeAlias
 
 from exop.errors import FilterSyntaxError
-from exop.model import matching
-from exop.model.matching import Test
-from exop.model.properties import Scalar
+from exop.model.properties import NAN, Scalar, number_of, text_of
 
+#: Decides whether properties fit.
+Test: TypeAlias = Callable[[Mapping[str, Any]], bool]
 #: Alternatives, of which a service that fits has at least one, as (property, index key).
 Term: TypeAlias = tuple[tuple[str, Scalar], ...]
 
@@ -32,13 +34,17 @@ Term: TypeAlias = tuple[tuple[str, Scalar], ...]
 NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.;-]*"
 _NAME: Final = re.compile(NAME)
 _SPECIAL: Final = re.compile(r"[\\*()\x00]")
+_OPEN, _CLOSE = re.compile(r"\s*\(\s*"), re.compile(r"\s*\)\s*")
+_CONNECTIVE, _SIGN = re.compile(r"[&|]\s*|!"), re.compile(r"[~<>]?=")
+_VALUE: Final = re.compile(r"([^()\\\x00]|\\[0-9A-Fa-f]{2})+")
+_ESCAPED: Final = re.compile(r"(?:\\[0-9A-Fa-f]{2})+")
+#: How deep a filter may nest; text from outside must not exhaust the interpreter's stack.
+DEEPEST: Final = 64
+_TRUTHS: Final = {"true": True, "false": False}
 
 
 class Filter(ABC):
-    """A condition on properties: immutable, comparable, safe to share.
-
-    Filters combine with `&`, `|` and `~`.
-    """
+    """A condition on properties: immutable, comparable, safe to share. Filters combine with `&`, `|` and `~`."""
 
     def match(self, properties: Mapping[str, Any]) -> bool:
         """Tell whether *properties* fit."""
@@ -51,10 +57,7 @@ class Filter(ABC):
 
     @cached_property
     def terms(self) -> tuple[Term, ...]:
-        """The equalities without which nothing fits: a registry looks one of them up in its index.
-
-        Necessary, not sufficient: what the index gives is still matched.
-        """
+        """The equalities without which nothing fits: a registry looks one up in its index."""
         return self._terms()
 
     @abstractmethod
@@ -75,37 +78,45 @@ class Filter(ABC):
 
 
 @dataclass(frozen=True)
-class And(Filter):
-    """Fits when every part does: `(&(role=pi)(node=jams))`."""
-
+class _Joined(Filter):
     parts: tuple[Filter, ...]
+    sign: ClassVar[str]
 
     def __str__(self) -> str:
-        return f"(&{''.join(map(str, self.parts))})"
+        return f"({self.sign}{''.join(map(str, self.parts))})"
 
     def _compile(self) -> Test:
-        return matching.every(tuple(part.test for part in self.parts))
+        tests, ends = tuple(part.test for part in self.parts), self.sign == "|"
+        if len(tests) == 2 and not ends:  # the usual number
+            first, second = tests
+            return lambda properties: first(properties) and second(properties)
+
+        def test(properties: Mapping[str, Any]) -> bool:
+            for each in tests:
+                if each(properties) is ends:
+                    return ends
+            return not ends
+
+        return test
+
+
+class And(_Joined):
+    """Fits when every part does: `(&(role=pi)(node=jams))`."""
+
+    sign = "&"
 
     def _terms(self) -> tuple[Term, ...]:
         return tuple(term for part in self.parts for term in part.terms)
 
 
-@dataclass(frozen=True)
-class Or(Filter):
+class Or(_Joined):
     """Fits when at least one part does: `(|(role=alpha)(role=omega))`."""
 
-    parts: tuple[Filter, ...]
-
-    def __str__(self) -> str:
-        return f"(|{''.join(map(str, self.parts))})"
-
-    def _compile(self) -> Test:
-        return matching.some(tuple(part.test for part in self.parts))
+    sign = "|"
 
     def _terms(self) -> tuple[Term, ...]:
-        if not all(part.terms for part in self.parts):
-            return ()
-        return (tuple(alternative for part in self.parts for alternative in part.terms[0]),)
+        known = all(part.terms for part in self.parts)
+        return (tuple(one for part in self.parts for one in part.terms[0]),) if known else ()
 
 
 @dataclass(frozen=True)
@@ -118,19 +129,29 @@ class Not(Filter):
         return f"(!{self.part})"
 
     def _compile(self) -> Test:
-        return matching.opposite(self.part.test)
+        test = self.part.test
+        return lambda properties: not test(properties)
 
 
 @dataclass(frozen=True)
-class Comparison(Filter):
+class _Named(Filter):
+    name: str
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            problem = f"{self.name!r} cannot name a property in a filter: letters, digits and _ . ; - can"
+            raise FilterSyntaxError(filter=f"({self.name}=…)", position=1, problem=problem)
+
+
+@dataclass(frozen=True)
+class Comparison(_Named):
     """A property and the text it is compared with; the base of the comparisons."""
 
-    name: str
     value: str
     sign: ClassVar[str]
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        super().__post_init__()
         if not isinstance(self.value, str):
             problem = f"{self.name} is compared with {self.value!r}: a filter holds text; use where() for other values"
             raise FilterSyntaxError(filter=f"({self.name}={self.value})", position=len(self.name) + 2, problem=problem)
@@ -145,10 +166,29 @@ class Equal(Comparison):
     sign = "="
 
     def _compile(self) -> Test:
-        return matching.equal(self.name, self.value)
+        # Written out, because nearly every term is one.
+        name, text, one = self.name, self.value, _same(self.value)
+        plain = number_of(text) is NAN and text.lower() not in _TRUTHS
+
+        def test(properties: Mapping[str, Any]) -> bool:
+            value = properties.get(name)
+            if value.__class__ is str:
+                return bool(value == text)
+            if value is None:
+                return False
+            if isinstance(value, (tuple, list)):
+                return text in value if plain else any(map(one, value))
+            return one(value)
+
+        return test
 
     def _terms(self) -> tuple[Term, ...]:
-        return (tuple((self.name, key) for key in matching.index_keys(self.value)),)
+        # All keys under which an index may keep a value that equals the text.
+        keys: list[Scalar] = [self.value]
+        number, lower = number_of(self.value), self.value.lower()
+        keys += [] if number is NAN else [number]
+        keys += [lower] if lower in _TRUTHS and lower != self.value else []
+        return (tuple((self.name, key) for key in keys),)
 
 
 class Approx(Comparison):
@@ -157,55 +197,61 @@ class Approx(Comparison):
     sign = "~="
 
     def _compile(self) -> Test:
-        return matching.approximately(self.name, self.value)
+        def squash(text: str) -> str:
+            return "".join(text.casefold().split())
+
+        same, squashed = _same(self.value), squash(self.value)
+        return _any_value(self.name, lambda one: squash(one) == squashed if isinstance(one, str) else same(one))
 
 
-class AtLeast(Comparison):
-    """The same or more: `(service.ranking>=5)`."""
-
-    sign = ">="
+class _Ordered(Comparison):
+    holds: ClassVar[Callable[[Any, Any], bool]]
 
     def _compile(self) -> Test:
-        return matching.ordered(self.name, self.value, operator.ge)
+        text, number, holds = self.value, number_of(self.value), type(self).holds
+
+        def one(value: Any) -> bool:
+            if isinstance(value, str):
+                return holds(value, text)
+            return isinstance(value, (int, float)) and not isinstance(value, bool) and holds(value, number)
+
+        return _any_value(self.name, one)
 
 
-class AtMost(Comparison):
+class AtLeast(_Ordered):
+    """The same or more: `(service.ranking>=5)`. Truth values have no order."""
+
+    sign, holds = ">=", operator.ge
+
+
+class AtMost(_Ordered):
     """The same or less: `(capacity<=1000)`."""
 
-    sign = "<="
-
-    def _compile(self) -> Test:
-        return matching.ordered(self.name, self.value, operator.le)
+    sign, holds = "<=", operator.le
 
 
-@dataclass(frozen=True)
-class Present(Filter):
+class Present(_Named):
     """The property is there: `(connected-to=*)`."""
-
-    name: str
-
-    def __post_init__(self) -> None:
-        _check_name(self.name)
 
     def __str__(self) -> str:
         return f"({self.name}=*)"
 
     def _compile(self) -> Test:
-        return matching.present(self.name)
+        name = self.name
+        return lambda properties: name in properties
 
 
 @dataclass(frozen=True)
-class Substring(Filter):
+class Substring(_Named):
     """Text with gaps: `(name=seg-*-out)` is `Substring("name", ("seg-", "-out"))`.
 
     `parts` is the text between the stars; the first and the last are empty where the value begins or ends with one.
     """
 
-    name: str
     parts: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        super().__post_init__()
         if len(self.parts) < 2 or not any(self.parts) or not all(self.parts[1:-1]):
             problem = f"{self.parts!r} do not stand around stars: two or more, not all empty, none empty between stars"
             raise FilterSyntaxError(filter=f"({self.name}=…)", position=len(self.name) + 2, problem=problem)
@@ -214,11 +260,59 @@ class Substring(Filter):
         return f"({self.name}={'*'.join(map(escape, self.parts))})"
 
     def _compile(self) -> Test:
-        return matching.substring(self.name, self.parts)
+        first, *middle, last = self.parts
+
+        def one(value: Any) -> bool:
+            if not (isinstance(value, str) and value.startswith(first) and value.endswith(last)):
+                return False
+            position, end = len(first), len(value) - len(last)
+            for part in middle:  # the earliest place is always the best one: linear, where a pattern would go back
+                found = value.find(part, position, end)
+                if found < 0:
+                    return False
+                position = found + len(part)
+            return position <= end
+
+        return _any_value(self.name, one)
 
 
 #: Fits everything.
 ANYTHING: Final = And(())
+
+
+def as_filter(given: Filter | str | None) -> Filter:
+    """A filter from what callers pass: a filter, its text, or nothing for everything."""
+    return parse(given) if isinstance(given, str) else ANYTHING if given is None else given
+
+
+def where(properties: Mapping[str, Scalar]) -> Filter:
+    """A filter that asks for all of *properties*: `where({"kind": "slet", "node": "jams"})`."""
+    parts = tuple(Equal(name, text_of(value)) for name, value in properties.items())
+    return parts[0] if len(parts) == 1 else And(parts)
+
+
+def escape(value: str) -> str:
+    r"""Write a value so that it can stand in a filter: `a*b` becomes `a\2ab`."""
+    return _SPECIAL.sub(lambda found: f"\\{ord(found[0]):02x}", value)
+
+
+def _same(text: str) -> Callable[[Any], bool]:
+    number, truth = number_of(text), _TRUTHS.get(text.lower())
+
+    def one(value: Any) -> bool:
+        if isinstance(value, str):
+            return value == text
+        return value is truth if isinstance(value, bool) else bool(value == number)
+
+    return one
+
+
+def _any_value(name: str, one: Callable[[Any], bool]) -> Test:
+    def test(properties: Mapping[str, Any]) -> bool:
+        value = properties.get(name)
+        return any(map(one, value)) if isinstance(value, (tuple, list)) else one(value)
+
+    return test
 
 
 @lru_cache(maxsize=4096)
@@ -228,31 +322,79 @@ def parse(text: str) -> Filter:
     Raises:
         FilterSyntaxError: *text* is no filter; the error points at the place.
     """
-    # lark is only loaded for a filter that comes as text: a platform that builds its filters by where() starts without
-    from exop.model.filter_text import read
-
-    return read(text)
-
-
-def as_filter(given: Filter | str | None) -> Filter:
-    """A filter from what callers pass: a filter, its text, or nothing for everything."""
-    if isinstance(given, str):
-        return parse(given)
-    return ANYTHING if given is None else given
+    reader, depth = _Reader(text), 0
+    for found in re.finditer(r"[()]", text):
+        depth += 1 if found[0] == "(" else -1
+        if depth > DEEPEST:
+            reader.fail(found.start(), f"a filter nests at most {DEEPEST} deep")
+    read = reader.condition()
+    if reader.at < len(text):
+        reader.expect("the end")
+    return read
 
 
-def where(properties: Mapping[str, Scalar]) -> Filter:
-    """A filter that asks for all of *properties*: `where({"kind": "slet", "node": "jams"})`."""
-    parts = tuple(Equal(name, matching.text_of(value)) for name, value in properties.items())
-    return parts[0] if len(parts) == 1 else And(parts)
+class _Reader:
+    """Reads a text from left to right. Within a value white space belongs to the value."""
 
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
 
-def escape(value: str) -> str:
-    r"""Write a value so that it can stand in a filter: `a*b` becomes `a\2ab`."""
-    return _SPECIAL.sub(lambda found: f"\\{ord(found[0]):02x}", value)
+    def condition(self) -> Filter:
+        """Read what stands in parentheses."""
+        if self._take(_OPEN) is None:
+            self.expect("a parenthesis (")
+        sign = self._take(_CONNECTIVE)
+        if sign is None:
+            read = self._comparison()
+        elif sign[0] == "!":
+            read = Not(self.condition())
+        else:
+            parts = []
+            while _OPEN.match(self.text, self.at):
+                parts.append(self.condition())
+            read = (And if sign[0] == "&" else Or)(tuple(parts))
+        if self._take(_CLOSE) is None:
+            before = ["a parenthesis ("] if isinstance(read, _Joined) else []
+            self.expect(*before, "a parenthesis )", *(["a value"] if getattr(read, "value", None) == "" else []))
+        return read
 
+    def _comparison(self) -> Filter:
+        name = self._take(_NAME) or self.expect("&", "|", "!", "the name of a property")
+        sign = self._take(_SIGN) or self.expect("one of = ~= >= <=")
+        start, value = self.at, self._take(_VALUE) or ""
+        star = value.find("*")
+        if sign != "=":
+            if star >= 0:
+                self.fail(start + star, f"{sign} compares with one value: write a star as \\2a")
+            kind = {one.sign: one for one in (Approx, AtLeast, AtMost)}[sign]
+            return kind(name, self._unescaped(value, start))
+        if star < 0:
+            return Equal(name, self._unescaped(value, start))
+        first, *middle, last = (self._unescaped(part, start) for part in value.split("*"))
+        parts = (first, *filter(None, middle), last)
+        return Substring(name, parts) if any(parts) else Present(name)
 
-def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name):
-        problem = f"{name!r} cannot name a property in a filter: letters, digits and _ . ; - can"
-        raise FilterSyntaxError(filter=f"({name}=…)", position=1, problem=problem)
+    def _unescaped(self, value: str, start: int) -> str:
+        r"""Turn `\c3\a9` into the letter of these bytes in UTF-8."""
+        try:
+            return _ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace("\\", "")).decode(), value)
+        except UnicodeDecodeError:
+            self.fail(start + value.index("\\"), "these escapes are not the UTF-8 bytes of a character")
+
+    def _take(self, pattern: re.Pattern[str]) -> str | None:
+        if found := pattern.match(self.text, self.at):
+            self.at = found.end()
+        return found and found[0]
+
+    def expect(self, *wanted: str) -> NoReturn:
+        """Say what was expected at the place where reading stopped."""
+        here = self.text[self.at : self.at + 1]
+        problem = f"expected {' or '.join(wanted)}, found {repr(here) if here else 'the end'}"
+        if here and here in "(\\" and re.search(r"=[^()]*$", self.text[: self.at]):
+            problem += r"; in a value, write ( ) * \ as \28 \29 \2a \5c"
+        self.fail(self.at, problem)
+
+    def fail(self, position: int, problem: str) -> NoReturn:
+        """Refuse the text."""
+        raise FilterSyntaxError(filter=self.text, position=position, problem=f"no filter: {problem}")

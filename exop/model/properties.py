@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
@@ -61,6 +62,9 @@ ORIGIN: Final = "origin"
 #: The version of what a component comes from.
 VERSION: Final = "version"
 
+#: The number of a text that reads as none: equal to nothing and ordered with nothing.
+NAN: Final = float("nan")
+_NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]?inf", re.ASCII)
 _SCALARS: Final = frozenset({str, int, float, bool})
 
 
@@ -97,3 +101,22 @@ def _plain(name: str, value: object) -> Scalar:
         "or lists of them: register the value's text, or leave it in the service",
         property=name,
     )
+
+
+def text_of(value: Scalar) -> str:
+    """The text that stands for *value* in a filter."""
+    if isinstance(value, str):
+        return str.__str__(value)  # a member of a StrEnum, too, stands for its text
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return int.__repr__(value) if isinstance(value, int) else float.__repr__(value)
+
+
+def number_of(text: str) -> int | float:
+    """The number that *text* reads as; `NAN` where it reads as none."""
+    if not _NUMBER.fullmatch(text):
+        return NAN
+    try:
+        return int(text)
+    except ValueError:  # a fraction, or more digits than Python reads
+        return float(text)

@@ -11,8 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from exop.errors import RegistryError, ServiceGone
 from exop.model.filter import Term
-from exop.model.matching import index_key
-from exop.model.properties import INTERFACE, RANKING, SERVICE_ID, Scalar, Value
+from exop.model.properties import INTERFACE, RANKING, SERVICE_ID, Scalar, Value, text_of
 
 #: Identifiers stay below this; see `order_of`.
 _IDS: Final = 1 << 40
@@ -260,3 +259,8 @@ def keys_of(value: Value) -> Iterable[Scalar]:
     if isinstance(value, tuple):
         return value if len(value) == 1 and value[0].__class__ is str else {index_key(element) for element in value}
     return (index_key(value),)
+
+
+def index_key(value: Scalar) -> Scalar:
+    """The key under which an index keeps *value*; truth values by their text, because `True == 1`."""
+    return text_of(value) if value is True or value is False else value

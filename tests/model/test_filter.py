@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import doctest
 import enum
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +13,7 @@ from exop.errors import FilterSyntaxError
 from exop.model import filter as filters
 from exop.model.filter import (
     ANYTHING,
+    DEEPEST,
     And,
     Approx,
     AtLeast,
@@ -27,10 +26,9 @@ from exop.model.filter import (
     Substring,
     as_filter,
     parse,
+    text_of,
     where,
 )
-from exop.model.filter_text import DEEPEST
-from exop.model.matching import text_of
 
 names = st.from_regex(filters.NAME, fullmatch=True)
 values = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -255,14 +253,6 @@ def test_filters_are_values():
     assert len({Equal("a", "x"), Equal("a", "x"), Approx("a", "x")}) == 2
     with pytest.raises(AttributeError):
         Equal("a", "x").name = "b"  # type: ignore[misc]
-
-
-def test_the_grammar_is_loaded_for_text_only():
-    """A program that builds its filters from code never imports lark."""
-    program = (
-        "import sys; from exop.model.filter import where; where({'a': 1}).match({}); sys.exit('lark' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_examples_of_the_documentation_run():
