@@ -15,7 +15,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 from zoneinfo import ZoneInfo, available_timezones
@@ -24,8 +24,8 @@ import msgpack
 
 from exop.errors import StoredStateError
 from exop.model import columns
-from exop.model.depth import DEPTH, TooDeep
-from exop.model.encoding import MARK, SIGN, Tag, check_nesting
+from exop.model.depth import DEPTH, TooDeep, deep_place
+from exop.model.encoding import MARK, SIGN, Tag, check_nesting, flat, unpacker
 from exop.model.items import Batch, Window
 from exop.model.named import Declared, class_named, factory_named
 from exop.model.types.description import is_named_tuple
@@ -62,11 +62,12 @@ def decode(data: bytes, *, levels: int = DEPTH, declared: Declared | None = None
 
 
 def _read_moment(kind: Any, content: list[Any]) -> Any:
-    plain, fold, how, zone = content
+    """A moment of its text, or with fold and zone; the JSON of older releases does not say how the zone is given."""
+    plain, fold, *how, zone = content if len(content) > 1 else (*content, 0, None)
     found = kind.fromisoformat(plain).replace(fold=fold)
-    if how == "zone":
-        return found.replace(tzinfo=zone_named(zone))
-    return found.replace(tzinfo=timezone(timedelta(microseconds=zone))) if how == "offset" else found
+    if how == ["offset"]:
+        return found.replace(tzinfo=timezone(timedelta(microseconds=zone)))
+    return found if zone is None else found.replace(tzinfo=zone_named(zone))
 
 
 def zone_named(name: str) -> ZoneInfo:
@@ -92,15 +93,11 @@ class _Mark:
     __slots__ = ("read",)
 
     def __init__(self, tag: Tag) -> None:
-        self.read = _READERS[tag]
+        self.read = READERS[tag]
 
 
 class _Old(Exception):
     """The data holds an extension of an older release."""
-
-
-class _Table(list[Any]):
-    """Keys and values in turn, which are to become a dict."""
 
 
 class _Reader:
@@ -126,7 +123,10 @@ class _Reader:
             hooks = {"ext_hook": _mark, "list_hook": lists, "object_pairs_hook": self._tables}
             return msgpack.unpackb(data, strict_map_key=False, raw=False, **hooks)
         except _Old:
-            return self._read_old(data, levels)
+            found = self._unpacked(data, partial(self._old, levels))
+            if deep_place(found, levels) is not None:
+                raise TooDeep(levels) from None
+            return found
 
     def _listed(self, found: list[Any]) -> Any:
         if found and type(found[0]) is _Mark:
@@ -153,35 +153,29 @@ class _Reader:
         entries = iter(flat)
         return self.watched(zip(entries, entries, strict=True))
 
-    def _read_old(self, data: bytes, levels: int) -> Any:
-        """Read what older releases wrote, where an extension holds bytes that may hold extensions in turn.
+    def _old(self, levels: int, code: int, data: bytes) -> Any:
+        """Read what older releases wrote, where an extension holds packed data, with extensions in turn."""
+        if levels <= 0:
+            raise TooDeep
+        tag = Tag(code)
+        content: list[Any] = [data]
+        if tag not in (Tag.INT, Tag.RECORD_BATCH, Tag.TABLE):
+            check_nesting(data)
+            found: Any = self._unpacked(data, partial(self._old, levels - 1))
+            content = found if type(found) is list else flat(found) if type(found) is dict else [found]
+            if tag in (Tag.DEQUE, Tag.DATACLASS, Tag.NAMEDTUPLE, Tag.DEFAULTDICT):
+                content = [content[0], *(flat(content[1]) if type(content[1]) is dict else content[1])]
+        made = READERS[tag](content, self)
+        return made if self.declared is None else self._counted(made)
 
-        The levels are opened from the outside in, and what they hold is made from the inside out.
-        """
-        root = [_opened(data)]
-        found: list[tuple[list[Any], int, Tag | None]] = []
-        level, depth = [root], -1
-        while level:
-            depth += 1
-            if depth > levels:
-                raise TooDeep(levels)
-            below: list[list[Any]] = []
-            for holder in level:
-                for n, one in enumerate(holder):
-                    if type(one) is msgpack.ExtType:
-                        found.append((holder, n, Tag(one.code)))
-                        holder[n] = _old_content(*one)
-                    elif type(one) is _Table:
-                        found.append((holder, n, None))
-                    elif type(one) is not list:
-                        continue
-                    below.append(holder[n])
-            level = below
-        for holder, n, tag in reversed(found):
-            content = holder[n]
-            made = dict(self.table(content)) if tag is None else _READERS[tag](content, self)
-            holder[n] = self._counted(made) if self.declared is not None else made
-        return root[0]
+    def _unpacked(self, data: bytes, extension: Callable[[int, bytes], Any]) -> Any:
+        # Its stack is not that of the thread: extensions of older releases are read one inside of the other.
+        reading = unpacker(ext_hook=extension, list_hook=self._lists, object_pairs_hook=self._tables)
+        reading.feed(data)
+        found = reading.unpack()
+        if reading.tell() != len(data):
+            raise ValueError("more follows")
+        return found
 
 
 def _mark(code: int, data: bytes) -> _Mark:
@@ -191,27 +185,6 @@ def _mark(code: int, data: bytes) -> _Mark:
         raise _Old
     problem = f"it holds a value of the kind {code}, which this release does not know"
     raise StoredStateError(what="a stored value", problem=problem, cure="use the release that wrote it")
-
-
-def _opened(data: bytes) -> Any:
-    """One layer of what an older release wrote; dicts are lists as yet, because their keys may be extensions."""
-    check_nesting(data)
-    return msgpack.unpackb(
-        data,
-        strict_map_key=False,
-        raw=False,
-        object_pairs_hook=lambda pairs: _Table(one for pair in pairs for one in pair),
-    )
-
-
-def _old_content(code: int, data: bytes) -> list[Any]:
-    """The content of an extension as it stands in a marked list today."""
-    if code in (Tag.INT, Tag.RECORD_BATCH, Tag.TABLE):
-        return [data]
-    content = _opened(data)
-    if code in (Tag.DEQUE, Tag.DATACLASS, Tag.NAMEDTUPLE, Tag.DEFAULTDICT):
-        return [content[0], *content[1]]
-    return list(content) if isinstance(content, list) else [content]
 
 
 def watched(entries: Iterable[Any]) -> Iterator[Any]:
@@ -262,7 +235,7 @@ def _read_default_dict(content: list[Any], reader: _Reader) -> Any:
     return defaultdict(made, reader.table(content[1:]))
 
 
-def _only(make: Callable[[Any], Any]) -> Callable[[list[Any], _Reader], Any]:
+def _only(make: Callable[[Any], Any]) -> Callable[[list[Any], Any], Any]:
     def read(content: list[Any], reader: _Reader) -> Any:
         (one,) = content
         return make(one)
@@ -270,7 +243,8 @@ def _only(make: Callable[[Any], Any]) -> Callable[[list[Any], _Reader], Any]:
     return read
 
 
-_READERS: Final[dict[Tag, Callable[[list[Any], _Reader], Any]]] = {
+#: What makes a value of its parts; given the reader, for its classes and its bounds.
+READERS: Final[dict[Tag, Callable[[list[Any], Any], Any]]] = {
     Tag.TUPLE: lambda v, _: tuple(v),
     Tag.SET: lambda v, reader: set(reader.watched(v)),
     Tag.FROZENSET: lambda v, reader: frozenset(reader.watched(v)),

@@ -130,7 +130,7 @@ def check_nesting(data: bytes, levels: int = DEPTH) -> None:
     # msgpack's own bound is a larger one: levels around the data take up the difference. The data is taken in parts,
     # because it would be copied.
     around, parts = [b"\x91" * (_own_bound() - levels)], io.BytesIO(data)
-    passing = _unpacker(SimpleNamespace(read=lambda size: around.pop() if around else parts.read(size)))
+    passing = unpacker(SimpleNamespace(read=lambda size: around.pop() if around else parts.read(size)))
     try:
         passing.skip()
     except msgpack.StackError:
@@ -142,7 +142,7 @@ def _own_bound() -> int:
     """The levels that msgpack itself skips; the number differs between its releases."""
     bound = 2 * (DEPTH + AROUND)
     while True:
-        passing = _unpacker()
+        passing = unpacker()
         passing.feed(b"\x91" * (bound + 1) + b"\xc0")
         try:
             passing.skip()
@@ -151,9 +151,10 @@ def _own_bound() -> int:
         bound += 1
 
 
-def _unpacker(file: Any = None) -> Any:
-    # The longest list and table that there can be: the length is looked at by who decodes.
-    return msgpack.Unpacker(file, read_size=_READ, max_buffer_size=0, max_array_len=2**32 - 1, max_map_len=2**32 - 1)
+def unpacker(file: Any = None, **hooks: Any) -> Any:
+    """An unpacker for data of any size, with the longest lists and tables that there can be."""
+    most = {"max_buffer_size": 0, "max_array_len": 2**32 - 1, "max_map_len": 2**32 - 1}
+    return msgpack.Unpacker(file, read_size=_READ, strict_map_key=False, raw=False, **most, **hooks)
 
 
 #: Packers that are free: one is used by one thread at a time, and not again by what it calls.
@@ -170,7 +171,7 @@ def _free_packer() -> Any:
 def _extended(value: Any) -> list[Any]:
     """Pack a value for which msgpack has no form as a marked list; its parts are packed by the same packer."""
     kind = type(value)
-    writer = _WRITERS.get(kind)
+    writer = WRITERS.get(kind)
     if writer is not None:
         tag, content = writer
         return [_MARKED[tag], *content(value)]
@@ -179,9 +180,9 @@ def _extended(value: Any) -> list[Any]:
         name = value.name if value.name in kind.__members__ else value.value
         return [_MARKED[Tag.ENUM], name_of(kind), name]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [_MARKED[Tag.DATACLASS], name_of(kind), *_flat(fields_of(value))]
+        return [_MARKED[Tag.DATACLASS], name_of(kind), *flat(fields_of(value))]
     if isinstance(value, tuple) and hasattr(kind, "_fields"):
-        return [_MARKED[Tag.NAMEDTUPLE], name_of(kind), *_flat(dict(zip(kind._fields, value, strict=True)))]
+        return [_MARKED[Tag.NAMEDTUPLE], name_of(kind), *flat(dict(zip(kind._fields, value, strict=True)))]
     if isinstance(value, PurePath):
         return [_MARKED[Tag.PATH], str(value)]
     column = columns.write(value)
@@ -194,7 +195,7 @@ def _extended(value: Any) -> list[Any]:
     )
 
 
-def _flat(table: Mapping[Any, Any]) -> list[Any]:
+def flat(table: Mapping[Any, Any]) -> list[Any]:
     """Keys and values in turn: a table in a marked list costs no level of its own."""
     return [one for pair in table.items() for one in pair]
 
@@ -217,7 +218,7 @@ def _moment(value: datetime | time) -> list[Any]:
     raise NotStorable(value=f"a moment of {type(zone).__name__}", problem="its time zone has no name", cure=cure)
 
 
-_WRITERS: Final[dict[type, tuple[Tag, Callable[[Any], Iterable[Any]]]]] = {
+WRITERS: Final[dict[type, tuple[Tag, Callable[[Any], Iterable[Any]]]]] = {
     tuple: (Tag.TUPLE, iter),
     set: (Tag.SET, iter),
     frozenset: (Tag.FROZENSET, iter),
@@ -229,9 +230,9 @@ _WRITERS: Final[dict[type, tuple[Tag, Callable[[Any], Iterable[Any]]]]] = {
     time: (Tag.TIME, _moment),
     timedelta: (Tag.TIMEDELTA, lambda v: [v.days, v.seconds, v.microseconds]),
     complex: (Tag.COMPLEX, lambda v: [v.real, v.imag]),
-    defaultdict: (Tag.DEFAULTDICT, lambda v: [v.default_factory and name_of(v.default_factory), *_flat(v)]),
-    OrderedDict: (Tag.ORDERED, _flat),
-    Counter: (Tag.COUNTER, _flat),
+    defaultdict: (Tag.DEFAULTDICT, lambda v: [v.default_factory and name_of(v.default_factory), *flat(v)]),
+    OrderedDict: (Tag.ORDERED, flat),
+    Counter: (Tag.COUNTER, flat),
     Batch: (Tag.BATCH, iter),
     Window: (Tag.WINDOW, iter),
     uuid.UUID: (Tag.UUID, lambda v: [str(v)]),

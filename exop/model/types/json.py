@@ -2,7 +2,8 @@
 
 A value of the type that its annotation declares needs no tag: a `dict[int, list[float]]` is written `{"5": [1.0]}`, a
 `datetime` as its text. Any other value has one: `{"$tuple": [1, 2]}`, `{"$dict": [[1, "a"]]}` for keys that are no
-text. Arrays and tables of Arrow are shown, and no more: they have no JSON from which they could be made again.
+text. The tags are those of the encoding, and what stands behind them are the same parts. Arrays and tables of Arrow are
+shown, and no more: they have no JSON from which they could be made again.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ import enum
 import math
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time
 from decimal import Decimal
-from pathlib import Path, PurePath
-from typing import Any, Final, NamedTuple, NoReturn
+from pathlib import PurePath
+from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from exop.errors import StoredStateError
-from exop.model.decoding import watched, zone_named
+from exop.model.decoding import READERS, watched
 from exop.model.depth import TooDeep, deep_place
+from exop.model.encoding import WRITERS, Tag
+from exop.model.items import Batch, Window
 from exop.model.memento import Memento, check_fields
 from exop.model.named import Declared, class_named, factory_named, name_of
 from exop.model.types.description import ANY, Type, is_named_tuple, type_of
@@ -31,6 +34,37 @@ _PLAIN: Final = (type(None), bool, int, str)
 #: A value that always has its tag.
 _TAGGED: Final = object()
 _CURE: Final = "correct it and import it again"
+_ROWS: Final[Mapping[str, Any]] = {f"${one.__name__}": one for one in (list, tuple, set, frozenset, deque)}
+_TABLES: Final[Mapping[str, Any]] = {"$dict": dict, "$ordered": OrderedDict, "$counter": Counter, "$defaultdict": None}
+#: The tags by class; those of records, enumerations and paths are found by `_tag_of`.
+_TAGS: Final[Mapping[Any, str]] = {
+    **{kind: f"${tag.name.lower()}" for kind, (tag, _) in WRITERS.items() if kind not in (int, Batch, Window)},
+    float: "$float",
+    list: "$list",
+    dict: "$dict",
+    bytes: "$bytes",
+    bytearray: "$bytes",
+}
+#: Those that a text stands for, where the annotation names the class.
+_TEXTS: Final = (Decimal, UUID, date, datetime, time)
+
+
+def _tag_of(kind: Any) -> str | None:
+    """The tag of the values of a class; `None`: they are only shown."""
+    if kind in _TAGS or not isinstance(kind, type):
+        return _TAGS.get(kind)
+    for tag, fits in _KINDS.items():
+        if fits(kind):
+            return tag
+    return None
+
+
+_KINDS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "$enum": lambda kind: issubclass(kind, enum.Enum),
+    "$dataclass": dataclasses.is_dataclass,
+    "$namedtuple": is_named_tuple,
+    "$path": lambda kind: issubclass(kind, PurePath),
+}
 
 
 def written(memento: Memento) -> tuple[dict[str, Any], list[str]]:
@@ -76,20 +110,34 @@ class _Writer:
         kind, wanted = type(value), declared.sole
         if kind in _PLAIN or (kind is float and math.isfinite(value)):
             return value
-        codec = _codec_of(kind)
-        if codec is None or (isinstance(value, enum.Enum) and value.name not in kind.__members__):
+        tag = _tag_of(kind)
+        if tag is None or (tag == "$enum" and value.name not in kind.__members__):
             return self._shown(value, path)
-        told = wanted.cls is kind or (codec is _PATH and wanted.kind == "scalar" and issubclass(wanted.cls, PurePath))
-        content, bare = codec.write(self, value, wanted if told else ANY, path)
+        told = wanted.cls is kind or (tag == "$path" and wanted.kind == "scalar" and issubclass(wanted.cls, PurePath))
+        content, bare = self._parts(tag, value, wanted if told else ANY, path)
         untagged = told or (kind in (list, dict) and wanted is ANY)
-        return bare if untagged and bare is not _TAGGED else {codec.tag: content}
+        return bare if untagged and bare is not _TAGGED else {tag: content}
 
-    def rows(self, value: Iterable[Any], wanted: Type, path: str) -> list[Any]:
-        rows = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else list(value)
-        pairs = zip(rows, wanted.elements(len(rows)), strict=True)
-        return [self.write(one, kind, f"{path}[{n}]") for n, (one, kind) in enumerate(pairs)]
+    def _parts(self, tag: str, value: Any, wanted: Type, path: str) -> tuple[Any, Any]:
+        """Return what stands behind the tag, and the form without a tag, or `_TAGGED`."""
+        if tag in _ROWS:
+            rows = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else list(value)
+            pairs = zip(rows, wanted.elements(len(rows)), strict=True)
+            found = [self.write(one, kind, f"{path}[{n}]") for n, (one, kind) in enumerate(pairs)]
+            if tag == "$deque":
+                return [value.maxlen, found], found if value.maxlen is None else _TAGGED
+            return found, found
+        if tag == "$defaultdict":
+            made = value.default_factory
+            return [made and name_of(made), self._table(value, wanted, path)[0]], _TAGGED
+        if tag in _TABLES:
+            return self._table(value, wanted, path)
+        if tag in ("$dataclass", "$namedtuple"):
+            fields = self.fields(value, path)
+            return [name_of(type(value)), fields], _TAGGED if _like_a_tag(fields) else fields
+        return _leaf(tag, value)
 
-    def table(self, value: Mapping[Any, Any], wanted: Type, path: str) -> tuple[Any, Any]:
+    def _table(self, value: Mapping[Any, Any], wanted: Type, path: str) -> tuple[Any, Any]:
         """Write a table: as a JSON table if its keys have a text, else as pairs, which always have a tag."""
         keys, values = wanted.entry
         entries = [(key, self.write(one, values, f"{path}[{key!r:.60}]")) for key, one in value.items()]
@@ -100,16 +148,28 @@ class _Writer:
         found = {text: one for text, (_, one) in zip(texts, entries, strict=True)}
         return found, found
 
-    def record(self, value: Any, wanted: Type, path: str) -> tuple[Any, Any]:
-        fields = self.fields(value, path)
-        return [name_of(type(value)), fields], _TAGGED if _like_a_tag(fields) else fields
-
     def _shown(self, value: Any, path: str) -> dict[str, str]:
         self.opaque.append(path)
         shape = getattr(value, "shape", None)
         size = f" {shape}" if shape else ""
         text = " ".join(repr(value).split())
         return {"$shown": f"{type(value).__module__.partition('.')[0]} {type(value).__name__}{size}: {text:.200}"}
+
+
+def _leaf(tag: str, value: Any) -> tuple[Any, Any]:
+    """The parts of a value that holds no others, and its text where that says all."""
+    if tag == "$float":
+        return repr(value), _TAGGED
+    if tag == "$bytes":
+        return base64.b64encode(value).decode(), _TAGGED
+    if tag == "$enum":
+        return [name_of(type(value)), value.name], value.name
+    if tag == "$path":
+        return str(value), str(value)
+    if tag in ("$datetime", "$time") and not value.fold and getattr(value.tzinfo, "key", None) is None:
+        return value.isoformat(), value.isoformat()
+    parts = list(WRITERS[type(value)][1](value))
+    return (parts[0], parts[0]) if len(parts) == 1 else (parts, _TAGGED)
 
 
 def _like_a_tag(keys: Iterable[Any]) -> bool:
@@ -126,11 +186,16 @@ def _key(key: Any, wanted: Type) -> str | None:
         return None
     if kind in (int, float, bool):
         return repr(key).lower() if kind is bool else repr(key)
-    codec = _codec_of(kind)
-    if codec is None or codec.parse is None or (isinstance(key, enum.Enum) and key.name not in kind.__members__):
+    tag = _tag_of(kind)
+    if not _is_text(kind, tag) or (tag == "$enum" and key.name not in kind.__members__):
         return None
-    bare = codec.write(_Writer(), key, wanted, "")[1]
+    bare = _leaf(str(tag), key)[1]
     return bare if isinstance(bare, str) else None
+
+
+def _is_text(kind: Any, tag: str | None) -> bool:
+    """Whether a value of the class can be made of its text."""
+    return kind in _TEXTS or tag in ("$path", "$enum")
 
 
 class _Reader:
@@ -143,56 +208,50 @@ class _Reader:
     def fields(self, given: Any, wanted: Type, path: str) -> dict[str, Any]:
         """Read the values of the fields of a dataclass or named tuple."""
         if not isinstance(given, Mapping):
-            self.wrong(path, given, "a table of fields")
+            self._wrong(path, given, "a table of fields")
         known = wanted.fields
         for name in given:
             if name not in known:
-                self.fail(f"{path or wanted} has no field {name!r}; it has {', '.join(known)}")
-        return {name: self.value(one, known[name].type, f"{path}.{name}".lstrip(".")) for name, one in given.items()}
+                self._fail(f"{path or wanted} has no field {name!r}; it has {', '.join(known)}")
+        return {name: self._value(one, known[name].type, f"{path}.{name}".lstrip(".")) for name, one in given.items()}
 
-    def value(self, given: Any, declared: Type, path: str) -> Any:
+    def _value(self, given: Any, declared: Type, path: str) -> Any:
         """Read one value that stands at *path*, where *declared* is the type that its annotation says."""
         wanted = declared.sole
+        if isinstance(given, dict) and _like_a_tag(given):
+            return self._tagged(given, wanted, path)
         if isinstance(given, dict):
-            return self._tagged(given, wanted, path) if _like_a_tag(given) else self._table(given, wanted, path)
+            if wanted.kind == "record" and not wanted.is_row:
+                return self._record(wanted, given, path)
+            made = wanted.cls if wanted.cls in (OrderedDict, Counter) else dict
+            return made(self._table(given, wanted, path))
         if isinstance(given, list):
             made = wanted.cls if wanted.cls in (tuple, set, frozenset, deque) else list
-            return self.gathered(made, self.rows(given, wanted, path), path)
+            return self._gathered(made, self._rows(given, wanted, path), path)
         return self._text(given, wanted, path) if isinstance(given, str) else given
 
     def _text(self, given: str, wanted: Type, path: str) -> Any:
-        codec = _codec_of(wanted.cls) if wanted.cls is not None else None
-        if codec is None or codec.parse is None:
+        tag = _tag_of(wanted.cls)
+        if not _is_text(wanted.cls, tag):
             return given
         try:
-            return codec.parse(wanted.cls, given)
+            return wanted.cls.__members__[given] if tag == "$enum" else _made(str(tag), given)
         except (ValueError, KeyError, ArithmeticError):
-            self.wrong(path, given, wanted.name)
+            self._wrong(path, given, wanted.name)
 
-    def _table(self, given: dict[str, Any], wanted: Type, path: str) -> Any:
-        if wanted.kind == "record" and not wanted.is_row:
-            return self.record(wanted, given, path)
-        made = wanted.cls if wanted.cls in (OrderedDict, Counter) else dict
-        return made(self.table(given, wanted, path))
-
-    def table(self, given: Any, wanted: Type, path: str) -> dict[Any, Any]:
+    def _table(self, given: Any, wanted: Type, path: str) -> dict[Any, Any]:
         """Read a table, or the pairs of one whose keys are no text."""
         keys, values = wanted.entry
         if isinstance(given, dict):
-            entries = [
-                (self._key(key, keys.sole, path), self.value(one, values, f"{path}[{key!r:.60}]"))
-                for key, one in given.items()
-            ]
+            named: Any = ((self._key(key, keys.sole, path), key, one) for key, one in given.items())
         elif isinstance(given, list) and all(isinstance(one, list) and len(one) == 2 for one in given):
-            entries = [
-                (self.value(key, keys, f"{path}: the key {key!r:.60}"), self.value(one, values, f"{path}[{key!r:.60}]"))
-                for key, one in given
-            ]
+            named = ((self._value(key, keys, f"{path}: the key {key!r:.60}"), key, one) for key, one in given)
         else:
-            self.wrong(path, given, "a table, or a list of pairs")
-        found: dict[Any, Any] = self.gathered(dict, entries, path)
+            self._wrong(path, given, "a table, or a list of pairs")
+        entries = [(key, self._value(one, values, f"{path}[{text!r:.60}]")) for key, text, one in named]
+        found: dict[Any, Any] = self._gathered(dict, entries, path)
         if len(found) != len(given):
-            self.fail(f"{path} has two keys that are the same {keys.sole}")
+            self._fail(f"{path} has two keys that are the same {keys.sole}")
         return found
 
     def _key(self, given: str, wanted: Type, path: str) -> Any:
@@ -203,196 +262,79 @@ class _Reader:
             if wanted.cls in (int, float):
                 return wanted.cls(given)
         except (KeyError, ValueError):
-            self.wrong(where, given, wanted.name)
+            self._wrong(where, given, wanted.name)
         return self._text(given, wanted, where)
 
-    def rows(self, given: Any, wanted: Type, path: str) -> list[Any]:
+    def _rows(self, given: Any, wanted: Type, path: str) -> list[Any]:
         """Read the elements of a list."""
         if not isinstance(given, list):
-            self.wrong(path, given, "a list")
+            self._wrong(path, given, "a list")
         pairs = zip(given, wanted.elements(len(given)), strict=True)
-        return [self.value(one, kind, f"{path}[{n}]") for n, (one, kind) in enumerate(pairs)]
+        return [self._value(one, kind, f"{path}[{n}]") for n, (one, kind) in enumerate(pairs)]
 
-    def gathered(self, made: Callable[[Any], Any], entries: Iterable[Any], path: str) -> Any:
+    def _gathered(self, made: Callable[[Any], Any], entries: Iterable[Any], path: str) -> Any:
         """Make a collection; keys that were made to collide, or cannot be keys, are refused."""
         try:
             return made(watched(entries))
         except (ValueError, TypeError) as problem:
-            self.fail(f"{path}: {problem}")
+            self._fail(f"{path}: {problem}")
 
-    def record(self, wanted: Type, given: Any, path: str) -> Any:
+    def _record(self, wanted: Type, given: Any, path: str) -> Any:
         """Read a dataclass or a named tuple."""
         kind, values = wanted.cls, self.fields(given, wanted, path)
         if dataclasses.is_dataclass(kind):
             try:
                 return filled(kind, values, defaults=self.declared.names(kind))
             except StoredStateError as problem:
-                self.fail(f"{path}: {problem.problem}")
+                self._fail(f"{path}: {problem.problem}")
         missing = [
             name for name, one in wanted.fields.items() if one.required and not one.type.nullable and name not in values
         ]
         if missing:
-            self.fail(f"{path} lacks {', '.join(missing)}")
+            self._fail(f"{path} lacks {', '.join(missing)}")
         return filled_tuple(kind, values)
 
     def _tagged(self, given: dict[str, Any], wanted: Type, path: str) -> Any:
         ((tag, content),) = given.items()
-        codec = _TAGS.get(tag)
-        if codec is None:
+        if tag not in _KINDS and tag not in _TAGS.values():
             shown = "it was only shown, and has no JSON; export it as msgpack"
-            self.fail(f"{path}: {shown if tag == '$shown' else f'there is no tag {tag}'}")
+            self._fail(f"{path}: {shown if tag == '$shown' else f'there is no tag {tag}'}")
         try:
-            return codec.read(self, content, wanted if _codec_of(wanted.cls or object) is codec else ANY, path)
+            return self._behind(tag, content, wanted if _tag_of(wanted.cls) == tag else ANY, path)
         except StoredStateError:
             raise
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
-            self.wrong(path, content, f"what stands behind {tag}")
+            self._wrong(path, content, f"what stands behind {tag}")
 
-    def wrong(self, path: str, given: Any, wanted: str) -> NoReturn:
+    def _behind(self, tag: str, content: Any, wanted: Type, path: str) -> Any:
+        """Read what stands behind a tag."""
+        if tag == "$deque":
+            return deque(self._rows(content[1], wanted, path), content[0])
+        if tag in _ROWS:
+            return self._gathered(_ROWS[tag], self._rows(content, wanted, path), path)
+        if tag == "$defaultdict":
+            made, table = content
+            return defaultdict(made and factory_named(made, self.declared), self._table(table, wanted, path))
+        if tag in _TABLES:
+            return _TABLES[tag](self._table(content, wanted, path))
+        if tag in ("$dataclass", "$namedtuple"):
+            kind = class_named(content[0], "record", _KINDS[tag], self.declared)
+            return self._record(type_of(kind), content[1], path)
+        if tag == "$enum":
+            return class_named(content[0], "enum", _KINDS[tag], self.declared).__members__[content[1]]
+        if tag == "$bytes":
+            return (wanted.cls or bytes)(base64.b64decode(content, validate=True))
+        return float(content) if tag == "$float" else _made(tag, content)
+
+    def _wrong(self, path: str, given: Any, wanted: str) -> NoReturn:
         """Refuse a value that is none of the *wanted*."""
-        self.fail(f"{path} is {given!r:.80}, not {wanted}")
+        self._fail(f"{path} is {given!r:.80}, not {wanted}")
 
-    def fail(self, problem: str) -> NoReturn:
+    def _fail(self, problem: str) -> NoReturn:
         """Refuse the file."""
         raise StoredStateError(what=self._place, problem=problem, cure=_CURE)
 
 
-class _Codec(NamedTuple):
-    """The JSON of one kind of values.
-
-    Attributes:
-        write: Gives the content that stands behind the tag, and the form without a tag, or `_TAGGED`.
-        parse: Makes a value of the class out of its text, where the annotation names the class.
-    """
-
-    tag: str
-    write: Callable[[_Writer, Any, Type, str], tuple[Any, Any]]
-    read: Callable[[_Reader, Any, Type, str], Any]
-    parse: Callable[[Any, str], Any] | None = None
-
-
-def _text(tag: str, text: Callable[[Any], str], parse: Callable[[Any, str], Any]) -> Callable[[type], _Codec]:
-    """The codec of values that are their text."""
-
-    def codec(made: type) -> _Codec:
-        return _Codec(
-            tag, lambda _, value, *__: (text(value),) * 2, lambda _, content, *__: parse(made, content), parse
-        )
-
-    return codec
-
-
-def _rows(tag: str, made: Callable[[Any], Any]) -> _Codec:
-    def read_rows(reader: _Reader, content: Any, wanted: Type, path: str) -> Any:
-        return reader.gathered(made, reader.rows(content, wanted, path), path)
-
-    return _Codec(tag, lambda writer, *given: (writer.rows(*given),) * 2, read_rows)
-
-
-def _table(tag: str, made: Callable[[Any], Any]) -> _Codec:
-    return _Codec(tag, _Writer.table, lambda reader, *given: made(reader.table(*given)))
-
-
-def _moment(tag: str, kind: Any) -> _Codec:
-    """The codec of moments: with the name of their zone and their fold where the text does not say them."""
-
-    def write(_: _Writer, value: Any, *__: Any) -> tuple[Any, Any]:
-        zone = (value.tzinfo is not None and getattr(value.tzinfo, "key", None)) or None
-        if zone is None and not value.fold:
-            return (value.isoformat(),) * 2
-        return [value.replace(tzinfo=None, fold=0).isoformat(), value.fold, zone], _TAGGED
-
-    def read_moment(_: _Reader, content: Any, *__: Any) -> Any:
-        if isinstance(content, str):
-            return kind.fromisoformat(content)
-        plain, fold, zone = content
-        return kind.fromisoformat(plain).replace(fold=fold, tzinfo=zone_named(zone) if zone else None)
-
-    return _Codec(tag, write, read_moment, lambda made, text: made.fromisoformat(text))
-
-
-def _parts(tag: str, parts: Callable[[Any], Any], made: Callable[..., Any]) -> _Codec:
-    """The codec of values that always have a tag."""
-    return _Codec(tag, lambda _, value, *__: (parts(value), _TAGGED), lambda _, content, *__: made(content))
-
-
-def _record(tag: str, fits: Callable[[Any], bool]) -> _Codec:
-    def read_record(reader: _Reader, content: Any, _: Type, path: str) -> Any:
-        kind = class_named(content[0], "record", fits, reader.declared)
-        return reader.record(type_of(kind), content[1], path)
-
-    return _Codec(tag, _Writer.record, read_record)
-
-
-def _write_deque(writer: _Writer, value: deque[Any], wanted: Type, path: str) -> tuple[Any, Any]:
-    rows = writer.rows(value, wanted, path)
-    return [value.maxlen, rows], rows if value.maxlen is None else _TAGGED
-
-
-def _write_default_dict(writer: _Writer, value: defaultdict[Any, Any], wanted: Type, path: str) -> tuple[Any, Any]:
-    made = value.default_factory
-    return [made and name_of(made), writer.table(value, wanted, path)[0]], _TAGGED
-
-
-def _read_default_dict(reader: _Reader, content: Any, wanted: Type, path: str) -> Any:
-    made, table = content
-    return defaultdict(made and factory_named(made, reader.declared), reader.table(table, wanted, path))
-
-
-def _read_enum(reader: _Reader, content: Any, *_: Any) -> Any:
-    found = class_named(content[0], "enum", lambda one: issubclass(one, enum.Enum), reader.declared)
-    return found.__members__[content[1]]
-
-
-_DATACLASS: Final = _record("$dataclass", dataclasses.is_dataclass)
-_NAMED_TUPLE: Final = _record("$namedtuple", is_named_tuple)
-_PATH: Final = _text("$path", str, lambda _, text: Path(text))(Path)
-_ENUM: Final = _Codec(
-    "$enum",
-    lambda _, value, *__: ([name_of(type(value)), value.name], value.name),
-    _read_enum,
-    lambda kind, text: kind.__members__[text],
-)
-_BYTES: Final = _Codec(
-    "$bytes",
-    lambda _, value, *__: (base64.b64encode(value).decode(), _TAGGED),
-    lambda _, content, wanted, __: (wanted.cls or bytes)(base64.b64decode(content, validate=True)),
-)
-_CODECS: Final[dict[type, _Codec]] = {
-    float: _parts("$float", repr, float),
-    list: _rows("$list", list),
-    tuple: _rows("$tuple", tuple),
-    set: _rows("$set", set),
-    frozenset: _rows("$frozenset", frozenset),
-    deque: _Codec(
-        "$deque", _write_deque, lambda reader, content, *given: deque(reader.rows(content[1], *given), content[0])
-    ),
-    dict: _table("$dict", dict),
-    OrderedDict: _table("$ordered", OrderedDict),
-    Counter: _table("$counter", Counter),
-    defaultdict: _Codec("$defaultdict", _write_default_dict, _read_default_dict),
-    Decimal: _text("$decimal", str, lambda made, text: made(text))(Decimal),
-    UUID: _text("$uuid", str, lambda made, text: made(text))(UUID),
-    date: _text("$date", date.isoformat, lambda made, text: made.fromisoformat(text))(date),
-    datetime: _moment("$datetime", datetime),
-    time: _moment("$time", time),
-    timedelta: _parts("$timedelta", lambda v: [v.days, v.seconds, v.microseconds], lambda parts: timedelta(*parts)),
-    complex: _parts("$complex", lambda v: [v.real, v.imag], lambda parts: complex(*parts)),
-    bytes: _BYTES,
-    bytearray: _BYTES,
-}
-_TAGS: Final = {codec.tag: codec for codec in (*_CODECS.values(), _DATACLASS, _NAMED_TUPLE, _PATH, _ENUM)}
-
-
-def _codec_of(kind: type) -> _Codec | None:
-    """The codec of the values of a class; `None`: they are only shown."""
-    known = _CODECS.get(kind)
-    if known is not None or not isinstance(kind, type):
-        return known
-    if issubclass(kind, enum.Enum):
-        return _ENUM
-    if dataclasses.is_dataclass(kind):
-        return _DATACLASS
-    if is_named_tuple(kind):
-        return _NAMED_TUPLE
-    return _PATH if issubclass(kind, PurePath) else None
+def _made(tag: str, content: Any) -> Any:
+    """A value that holds no others, out of its parts."""
+    return READERS[Tag[tag[1:].upper()]](content if isinstance(content, list) else [content], None)
