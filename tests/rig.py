@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from exop import Application, slet
+from exop import Application, Slet, input_port, slet
 from exop.model.lifecycle import Event
 from exop.model.mesh import Mesh
 from exop.registry import ServiceRegistry
@@ -56,6 +56,20 @@ def source_of(items: Any) -> Any:
 def same(item: Any) -> Any:
     """Pass every item on."""
     return item
+
+
+class Two(Slet):
+    """Two ports, one output."""
+
+    @input_port
+    def left(self, item: Any) -> Any:
+        """Pass on."""
+        return item
+
+    @input_port
+    def right(self, item: Any) -> Any:
+        """Pass on."""
+        return item
 
 
 class Gate:

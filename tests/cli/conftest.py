@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from exop import logs
+from exop import Platform, logs
+from exop.cli import main
+from tests.cli.line import PACKAGE
+from tests.cli.shell import eventually, lines
 
 COUNTING = '''
 """Counts, halves, writes."""
@@ -96,3 +99,17 @@ def counting(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "__init__.py").write_text(COUNTING)
     return folder
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Iterator[Path]:
+    """An application on a platform that is reached over its socket; the file that it writes."""
+    folder = tmp_path / "line"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(PACKAGE)
+    output = tmp_path / "out"
+    with Platform(name="served", control=True) as platform:
+        platform.load(folder)
+        assert main(["apply", str(folder), f"output={output}"]) == 0
+        eventually(lambda: len(lines(output)) > 5)
+        yield output

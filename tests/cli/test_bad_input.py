@@ -104,11 +104,6 @@ def test_python_file(line: str, said: str, tmp_path: Path, capsys: pytest.Captur
     assert told[1] == f"  at {file}:{len(PYTHON.splitlines()) + 1}"
 
 
-def test_missing_application(capsys: pytest.CaptureFixture[str]) -> None:
-    """A file that does not exist is named."""
-    assert "nothing.py does not exist" in refused(capsys, "run", "nothing.py")
-
-
 def test_missing_file_of_a_slet(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A file that a slet cannot open is a mistake too: the slet and the file are named."""
     topology.write_text(GOOD.replace('path = "out"', 'path = "nowhere/out"'))

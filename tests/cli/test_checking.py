@@ -10,7 +10,6 @@ import pytest
 from exop.cli import health, main
 from exop.cli.building import build
 from exop.cli.checking import analysed
-from exop.cli.health import Finding
 from exop.cli.loading import find_target, known_plugins
 from exop.errors import ExopError
 from exop.hooks import Plugins
@@ -170,11 +169,6 @@ def test_doctor_distrusts_a_run_directory(tmp_path: Path, capsys: pytest.Capture
     found = findings(capsys)
     assert found["run directory"]["verdict"] == "broken"
     assert "XDG_RUNTIME_DIR" in found["run directory"]["cure"]
-
-
-def test_findings_are_plain() -> None:
-    """A finding is the same as data."""
-    assert Finding("a", "b").as_data() == {"subject": "a", "fact": "b", "verdict": "ok", "cure": ""}
 
 
 DEEP = '''

@@ -2,30 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from exop import Platform
 from exop.cli import main
-from tests.cli.line import PACKAGE
 from tests.cli.shell import applications, eventually, facts, lines
-
-
-@pytest.fixture
-def line(tmp_path: Path) -> Iterator[Path]:
-    """An application on a platform that is reached over its socket; the file that it writes."""
-    folder = tmp_path / "line"
-    folder.mkdir()
-    (folder / "__init__.py").write_text(PACKAGE)
-    output = tmp_path / "out"
-    with Platform(name="served", control=True) as platform:
-        platform.load(folder)
-        assert main(["apply", str(folder), f"output={output}"]) == 0
-        eventually(lambda: len(lines(output)) > 5)
-        yield output
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
@@ -262,20 +245,6 @@ def test_no_platform(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     """Without a platform the edit is refused, after what is wrong with the line itself."""
     assert "no platform is running" in told(capsys, "replace", "line.tag", "line:shout", code=2)
     assert "write NAME=VALUE" in told(capsys, "configure", "line.tag", "label", code=2)
-
-
-def test_a_change_is_proven_first(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With --shadow the successor runs beside the old slet; one that does the same takes over, another does not."""
-    dry = told(capsys, "plan", "replace", "line.tag", "line:twin", "--shadow", "20items")
-    assert "shadow tag: beside the old one, on the same items, for 20 items, within 60 s" in dry
-    err = told(capsys, "replace", "line.tag", "line:shout", "--shadow", "20items,30s", code=1)
-    assert "tag was not replaced" in err
-    assert facts("describe", "line.tag")["slet"] == "line:tag"
-    text = told(capsys, "replace", "line.tag", "line:twin", "--shadow", "20items", "--keep", "60s")
-    assert "revision 2 runs" in text
-    assert facts("describe", "line.tag")["slet"] == "line:twin"
-    found = numbers(line)
-    assert found == list(range(1, len(found) + 1))
 
 
 def test_a_state_is_made_out_of_a_log(line: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

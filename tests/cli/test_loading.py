@@ -7,7 +7,7 @@ import pytest
 from exop.cli.building import build
 from exop.cli.loading import find_target, known_plugins
 from exop.errors import BuilderError, ExopError, PluginError, UnknownName
-from exop.model.mesh import Mesh
+from tests.cli.test_building import mesh_of
 
 READY = """
 from exop import Application
@@ -47,12 +47,6 @@ settings = {to = 3}
 slet = "stock:show"
 ports = {item = "numbers"}
 """
-
-
-def mesh_of(app: object, *parameters: str) -> Mesh:
-    """Build what APP names."""
-    catalog = known_plugins()
-    return build(find_target(str(app), catalog), parameters, catalog)
 
 
 def test_package_folder(counting: Path) -> None:

@@ -7,9 +7,7 @@ import pytest
 
 from exop.cli import main
 from tests.cli.shell import applications, eventually, exop_process, facts, lines, running
-from tests.cli.test_editing import as_json, line, told
-
-__all__ = ["line"]
+from tests.cli.test_editing import as_json, told
 
 
 def test_export_edit_import(line: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

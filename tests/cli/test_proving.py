@@ -4,47 +4,8 @@ import re
 import signal
 from pathlib import Path
 
-import pytest
-
-from exop import Platform
 from exop.cli.proving import Proof
-from exop.errors import BuilderError, PlanError
-from tests.cli.line import PACKAGE
 from tests.cli.shell import eventually, exop, facts, lines, running
-
-TWINS = '''
-
-@slet
-def tag_too(item: int, seen: Seen, *, label: str = "a", limit: int = 0) -> str:
-    """The same by other code."""
-    seen.count = seen.count + 1
-    return f"{label} {item} {seen.count}"
-
-
-@slet
-def tag_wrong(item: int, seen: Seen, *, label: str = "a", limit: int = 0) -> str:
-    """The same with a mistake."""
-    seen.count += 1
-    return f"{label} {item} {seen.count + (seen.count % 10 == 0)}"
-
-
-'''
-
-
-@pytest.fixture
-def line(tmp_path: Path):
-    """An application on a platform that is reached over its socket; the file that it writes."""
-    folder = tmp_path / "line"
-    folder.mkdir()
-    package = PACKAGE.replace("return [numbers, tag,", "return [tag_too, tag_wrong, numbers, tag,")
-    (folder / "__init__.py").write_text(package + TWINS)
-    output = tmp_path / "out"
-    with Platform(name="served", control=True) as platform:
-        platform.load(folder)
-        done = exop("apply", folder, f"output={output}")
-        assert done.returncode == 0, done.stderr
-        eventually(lambda: len(lines(output)) > 5)
-        yield output
 
 
 def counted(path: Path) -> None:
@@ -56,14 +17,14 @@ def counted(path: Path) -> None:
 
 def test_prove_keep_and_roll_back(line: Path) -> None:
     """The plan shows the shadow; an equal one takes over, a different one is refused, and the old one comes back."""
-    wrong = exop("replace", "line.tag", "line:tag_wrong", "--shadow", "50items")
+    wrong = exop("replace", "line.tag", "line:shout", "--shadow", "50items")
     assert wrong.returncode == 1
     assert "shadow tag: beside the old one, on the same items, for 50 items, within 60 s" in wrong.stdout
     assert "tag was not replaced: a difference; the old one runs on" in wrong.stderr
     assert "tag, out" not in wrong.stderr
     assert facts("describe", "line.tag")["slet"] == "line:tag"
 
-    done = exop("replace", "line.tag", "line:tag_too", "--shadow", "20items", "--keep", "60s")
+    done = exop("replace", "line.tag", "line:twin", "--shadow", "20items", "--keep", "60s")
     assert done.returncode == 0, done.stderr
     assert re.search(r"shadow tag: equal on 2\d items, 2\d outputs compared in ", done.stdout)
     assert "line: revision 2 runs; the stream stood still for " in done.stdout
@@ -84,7 +45,7 @@ def test_prove_keep_and_roll_back(line: Path) -> None:
 
 def test_ctrl_c_leaves_the_old_one(line: Path) -> None:
     """Whoever gives up waiting gives up the proof: the old slet stays, and others may change the application."""
-    with running("replace", "line.tag", "line:tag_too", "--shadow", "1000000items,600s") as waiting:
+    with running("replace", "line.tag", "line:twin", "--shadow", "1000000items,600s") as waiting:
         eventually(lambda: facts("describe", "line").get("shadow", {}).get("tag", {}).get("items"))
         refused = exop("suspend", "line.tag")
         assert refused.returncode == 1
@@ -101,7 +62,7 @@ def test_ctrl_c_leaves_the_old_one(line: Path) -> None:
 def test_a_proof_is_given_up_from_elsewhere(line: Path) -> None:
     """`rollback --abandon` gives up the proof that another terminal waits for; the refusal names it."""
     assert exop("rollback", "--abandon", "line").returncode == 2
-    with running("replace", "line.tag", "line:tag_too", "--shadow", "1000000items,600s") as waiting:
+    with running("replace", "line.tag", "line:twin", "--shadow", "1000000items,600s") as waiting:
         eventually(lambda: facts("describe", "line").get("shadow", {}).get("tag", {}).get("items"))
         assert "`exop rollback --abandon line`" in exop("suspend", "line.tag").stderr
         assert "exop rollback --abandon line" in exop("rollback", "--abandon", "line.tag").stderr
@@ -111,16 +72,10 @@ def test_a_proof_is_given_up_from_elsewhere(line: Path) -> None:
     assert facts("describe", "line.tag")["slet"] == "line:tag"
 
 
-def test_what_is_written_wrongly() -> None:
-    """Each option says how it is written."""
+def test_what_is_asked_of_a_proof() -> None:
+    """The options become the plain data that a platform is sent."""
     found = Proof(shadow="5items,2s", divert=("path=x",), keep="60s").as_data()
     assert found is not None
     assert (found["items"], found["seconds"], found["divert"], found["keep"]) == (5, 2.0, {"path": "x"}, 60.0)
     assert not found["allow_no_output"]
     assert Proof().as_data() is None
-    with pytest.raises(PlanError, match="write 30s, 1000items"):
-        Proof(shadow="soon").as_data()
-    with pytest.raises(BuilderError, match="it goes with --shadow"):
-        Proof(divert=("path=x",)).as_data()
-    with pytest.raises(BuilderError, match="write 60s"):
-        Proof(keep="long").as_data()

@@ -60,16 +60,6 @@ def test_quiet(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-def test_json_report(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`--json` prints one object with the outcome, the totals and every figure."""
-    assert main(["run", str(counting), "to=10", "output=out", "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["outcome"] == "finished"
-    assert (report["application"], report["items"], report["errors"]) == ("counting", 10, 0)
-    assert report["nodes"]["sink"]["metrics"]["items_in"] == 10
-    assert set(report["channels"]) == {"numbers", "half"}
-
-
 def test_the_report_has_one_shape(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`app.run()` returns what `exop run --json` prints: the same keys, at every depth.
 
@@ -81,6 +71,9 @@ def test_the_report_has_one_shape(counting: Path, capsys: pytest.CaptureFixture[
 
     assert main(["run", str(counting), "to=10", "output=out", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
+    assert printed["outcome"] == "finished"
+    assert (printed["application"], printed["items"], printed["errors"]) == ("counting", 10, 0)
+    assert set(printed["channels"]) == {"numbers", "half"}
     catalog = known_plugins([counting])
     made = find_target("counting", catalog).builder()(to=10, output=Path("out")).run()
     assert list(made) == list(printed)
@@ -91,23 +84,16 @@ def test_the_report_has_one_shape(counting: Path, capsys: pytest.CaptureFixture[
         assert node["metrics"].items() <= node.items()
 
 
-def test_json_is_alone_on_stdout(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """With `--json` what slets, and processes that they start, print goes to stderr."""
+def test_stdout_belongs_to_slets_or_to_the_report(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """What slets, and processes that they start, print stands alone on stdout; with `--json` it goes to stderr."""
     (tmp_path / "talking.py").write_text(TALKING)
+    assert main(["run", "talking.py"]) == 0
+    printed = {line.rstrip("012 ") for line in capfd.readouterr().out.splitlines()}
+    assert printed == {"said by a slet", "said by a child"}
     assert main(["run", "talking.py", "--json"]) == 0
     out, err = capfd.readouterr()
     assert json.loads(out)["application"] == "talking"
     assert err.count("said by a slet") == err.count("said by a child") == 2
-
-
-def test_stdout_belongs_to_slets(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Without `--json` what slets print is all that stands on stdout."""
-    (tmp_path / "talking.py").write_text(TALKING)
-    assert main(["run", "talking.py"]) == 0
-    assert {line.rstrip("012 ") for line in capfd.readouterr().out.splitlines()} == {
-        "said by a slet",
-        "said by a child",
-    }
 
 
 def test_a_failure_stops(counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,25 +108,21 @@ def test_a_failure_stops(counting: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert lines(tmp_path / "out") == ["0.5", "1.0"]
 
 
-def test_a_failure_in_the_report(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`--json` reports a failure as data, and stderr still has the line."""
-    assert main(["run", str(counting), "to=5", "output=out", "missing=not-there", "--json"]) == 1
+def test_a_failure_as_data(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--json` reports a failure; with `--log-format json` every line on stderr is an object, the summary too."""
+    command = ["run", str(counting), "to=5", "output=out", "missing=x"]
+    assert main([*command, "--json"]) == 1
     out, err = capsys.readouterr()
     report = json.loads(out)
     assert report["outcome"] == "failed"
     assert report["error"]["nodes"]["half"]["item"] == "3"
     assert "ValueError" in report["error"]["nodes"]["half"]["traceback"]
     assert "exop: half failed" in err
-
-
-def test_everything_said_is_json(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With `--log-format json` every line on stderr is an object: the failure, the summary, the error."""
-    assert main(["run", str(counting), "to=5", "output=out", "missing=x", "--log-format", "json"]) == 1
+    assert main([*command, "--log-format", "json"]) == 1
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [line["level"] for line in lines] == ["error", "info", "error"]
     assert (lines[0]["node"], lines[0]["item"]) == ("half", "3")
-    assert lines[1]["outcome"] == "failed"
-    assert lines[2]["error"] == "ComponentFailed"
+    assert (lines[1]["outcome"], lines[2]["error"]) == ("failed", "ComponentFailed")
 
 
 def test_a_run_that_leaves_dead_letters_ends_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

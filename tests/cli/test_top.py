@@ -17,9 +17,7 @@ from exop.cli import main
 from exop.cli.rates import Rates
 from exop.cli.topview import HEAD, Screen, as_text, title
 from tests.cli.shell import COMMAND, applications, eventually, facts, running
-from tests.cli.test_editing import line, told
-
-__all__ = ["line"]
+from tests.cli.test_editing import told
 
 
 def node(role: str, came: int, went: int, busy: float, **more: Any) -> dict[str, Any]:

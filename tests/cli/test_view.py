@@ -10,7 +10,7 @@ from rich.console import Console
 
 from exop.cli.figures import Figures, own_lines, waiting
 from exop.cli.text import columns, number, pause, seconds
-from exop.cli.view import Live, Log, Quiet, choose_view, print_summary
+from exop.cli.view import Live, Log, choose_view, print_summary
 from exop.logs import set_up
 from exop.report import Totals
 
@@ -141,24 +141,6 @@ def test_log_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert "half." not in running
 
 
-def test_log_lines_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """With `--log-format json` every line is an object."""
-    set_up(form="json")
-    choose_view(quiet=False).running(status(2.0, 1000))
-    line = json.loads(capsys.readouterr().err)
-    assert (line["event"], line["items"], line["logger"], line["level"]) == ("running", 1000, "exop.run", "info")
-    assert (line["half.type0/answers"], line["sink.late"]) == (1200, 0)
-
-
-def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:
-    """A quiet run shows nothing."""
-    view = choose_view(quiet=True)
-    assert isinstance(view, Quiet)
-    view.running(status(1, 1))
-    view.close()
-    assert capsys.readouterr() == ("", "")
-
-
 def test_summary(capsys: pytest.CaptureFixture[str]) -> None:
     """The last word has the outcome, the totals, and the rates of the whole run."""
     print_summary({"outcome": "drained", "status": status(2.0, 1000)})
@@ -167,12 +149,15 @@ def test_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert "half type0: answers 1,200  late 0" in err
 
 
-def test_summary_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """With `--log-format json` the last word is a log line with the totals, too."""
+def test_log_lines_and_summary_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """With `--log-format json` every line is an object, also the last one with the totals."""
     set_up(form="json")
+    choose_view(quiet=False).running(status(2.0, 1000))
     print_summary({"outcome": "finished", "status": status(2.0, 1000)})
-    line = json.loads(capsys.readouterr().err)
-    assert (line["outcome"], line["items"], line["errors"], line["sink.written"]) == ("finished", 1000, 2, 5)
+    line, last = map(json.loads, capsys.readouterr().err.splitlines())
+    assert (line["event"], line["items"], line["logger"], line["level"]) == ("running", 1000, "exop.run", "info")
+    assert (line["half.type0/answers"], line["sink.late"]) == (1200, 0)
+    assert (last["outcome"], last["items"], last["errors"], last["sink.written"]) == ("finished", 1000, 2, 5)
 
 
 def test_columns() -> None:

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from exop import Application, Platform, connect
 from exop.remoting import ControlClient, ControlServer, operations
+from exop.remoting.platform import RemotePlatform
+from exop.stock.slets import count_up, pass_on
 from tests.remoting.desk import Desk
 from tests.remoting.target import SHORT, Target
 
@@ -45,3 +48,15 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """A platform in a process of its own, of which the memory can be watched."""
     with Target.start(sys.executable, tmp_path_factory.mktemp("target") / "control.sock") as target:
         yield target
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Iterator[RemotePlatform]:
+    """A platform with an application of stock slets, seen over its socket."""
+    app = Application("numbers")
+    passed = app.add("pass", pass_on, item=app.add("numbers", count_up))
+    app.add("sink", "stock:write_lines", item=passed, path=tmp_path / "out")
+    with Platform(state=tmp_path / "state", name="there") as platform:
+        platform.apply(app.build())
+        with connect(tmp_path / "state") as remote:
+            yield remote

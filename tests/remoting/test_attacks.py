@@ -320,20 +320,16 @@ def test_pipelining_is_not_queued(target: Target) -> None:
         assert sent < 100_000
 
 
-def test_dropped_mid_reply(target: Target) -> None:
-    """Peers that hang up while their reply is under way leave nothing behind."""
+@pytest.mark.parametrize("under_way", ["request", "reply"])
+def test_dropped_in_the_middle(target: Target, under_way: str) -> None:
+    """Peers that hang up in the middle of a request, or of its reply, leave nothing behind."""
     for _ in range(20):
         with RawPeer(target.path) as peer:
-            peer.ask("fill", msgpack.packb({"size": 4_000_000}))
-            peer.sock.recv(1000)
-    assert wait_until(target.is_quiet)
-
-
-def test_dropped_mid_request(target: Target) -> None:
-    """Peers that hang up in the middle of a request leave nothing behind."""
-    for _ in range(20):
-        with RawPeer(target.path) as peer:
-            peer.send(HEADER.pack(1_000_000, 0) + bytes(50_000))
+            if under_way == "request":
+                peer.send(HEADER.pack(1_000_000, 0) + bytes(50_000))
+            else:
+                peer.ask("fill", msgpack.packb({"size": 4_000_000}))
+                peer.sock.recv(1000)
     assert wait_until(target.is_quiet)
 
 

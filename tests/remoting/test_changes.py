@@ -1,13 +1,11 @@
 """Plans and changes of a platform in another process: what crosses, and what is refused."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from exop import Application, Platform, connect, slet
 from exop.errors import (
-    ComponentFailed,
     MementoError,
     MeshError,
     PlanError,
@@ -27,18 +25,6 @@ from exop.runtime.catalog import Catalog, in_use
 from exop.stock.slets import count_up, pass_on, show
 from exop.wiring.plan import Plan
 from tests.rig import eventually
-
-
-@pytest.fixture
-def remote(tmp_path: Path) -> Iterator[RemotePlatform]:
-    """A platform with an application of stock slets, seen over its socket."""
-    app = Application("numbers")
-    passed = app.add("pass", pass_on, item=app.add("numbers", count_up))
-    app.add("sink", "stock:write_lines", item=passed, path=tmp_path / "out")
-    with Platform(state=tmp_path / "state", name="there") as platform:
-        platform.apply(app.build())
-        with connect(tmp_path / "state") as remote:
-            yield remote
 
 
 def test_plan_and_apply(remote: RemotePlatform) -> None:
@@ -234,15 +220,6 @@ def test_edits_as_text(remote: RemotePlatform) -> None:
     with pytest.raises(SettingError, match="'step' does not fit") as caught:
         remote.plan_edits("numbers", [{"edit": "configure", "node": "numbers", "settings": {"step": "five"}}])
     assert "the settings of stock:count_up: " in caught.value.__notes__[0]
-
-
-def test_a_change_that_fails_there(remote: RemotePlatform) -> None:
-    """What could not be opened is told, and the old mesh runs on."""
-    given = {"item": "pass", "path": "/nowhere/at/all"}
-    plan = remote.plan_edits("numbers", [{"edit": "add", "node": "more", "slet": "stock:write_lines", "given": given}])
-    with pytest.raises(ComponentFailed, match="more failed while opening"):
-        plan.carry_out()
-    assert remote.mesh("numbers").revision == 1
 
 
 def test_the_shelf_is_bounded() -> None:

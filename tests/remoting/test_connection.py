@@ -1,14 +1,10 @@
 """The profile stands on sub-classing: what it overrides must be there to override."""
 
-import re
-from pathlib import Path
-
 import pytest
 from rpyc.core.channel import Channel
 from rpyc.core.protocol import Connection
 from rpyc.core.stream import SocketStream
 
-import exop
 from exop.remoting.connection import HardConnection
 from exop.remoting.frames import BoundedChannel, DeadlineStream
 
@@ -30,12 +26,6 @@ def test_overrides_exist(ours: type, theirs: type) -> None:
     assert {name for name in overrides if not hasattr(theirs, name)} == set()
 
 
-def test_only_one_handler() -> None:
-    """Of rpyc's twenty requests none is left, and one of ours is added."""
-    assert set(HardConnection._request_handlers()) == {100}
-    assert 100 not in Connection._request_handlers()
-
-
 def test_boxes_bytes_only() -> None:
     """Nothing but the one form is ever packed, so that no reference to an object can leave."""
     connection = HardConnection.__new__(HardConnection)
@@ -48,14 +38,3 @@ def test_boxes_bytes_only() -> None:
     for package in ((4, ("builtins.bytes", 1, 2)), (3, ("x", 1, 2)), (2, ())):
         with pytest.raises(ValueError, match="only values"):
             connection._unbox(package)
-
-
-def test_rpyc_stays_here() -> None:
-    """No other part of ExoP imports rpyc."""
-    root = Path(exop.__file__).parent
-    users = {
-        path.relative_to(root).parts[0]
-        for path in root.rglob("*.py")
-        if re.search(r"^\s*(import|from) rpyc", path.read_text(), re.MULTILINE)
-    }
-    assert users == {"remoting"}

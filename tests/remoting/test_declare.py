@@ -1,9 +1,8 @@
 """An operation is a small typed function; a mistake is told at the line that makes it."""
 
-import msgspec
 import pytest
 
-from exop.remoting import NoRequest, Page, PageRequest, Request, operation, operations, page
+from exop.remoting import NoRequest, Page, PageRequest, operation, operations, page
 from tests.remoting.desk import Answer, Desk, Words
 
 
@@ -67,18 +66,6 @@ def test_method_mistake_is_told() -> None:
 
     with pytest.raises(TypeError, match=r"Wrong\.loose is no operation"):
         operations(Wrong())
-
-
-def test_requests_are_frozen_and_closed() -> None:
-    """A request cannot be changed, and knows all its fields."""
-
-    class Ask(Request, frozen=True):
-        name: str
-
-    with pytest.raises(AttributeError):
-        Ask(name="a").name = "b"  # type: ignore[misc]
-    with pytest.raises(msgspec.ValidationError, match="unknown field"):
-        msgspec.convert({"name": "a", "other": 1}, Ask)
 
 
 def test_pages_meet() -> None:

@@ -1,32 +1,19 @@
 """The state of a node of a platform in another process: fetched and sent in pieces, checked when it arrives."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from exop import Application, Platform, connect
+from exop import Application, Platform
 from exop.errors import MeshError, MessageTooLarge, PlanError, RequestInvalid, StoredStateError
 from exop.model.named import name_of
 from exop.model.stored import pack
 from exop.remoting import pieces as pieces_module
 from exop.remoting.changes import MOST_HEAVY
 from exop.remoting.mementos_client import as_memento
-from exop.remoting.pieces import LARGEST, PIECE, TOGETHER, Pieces
+from exop.remoting.pieces import LARGEST, MOST, PIECE, TOGETHER, Pieces
 from exop.remoting.platform import RemotePlatform
-from exop.stock.slets import Position, Written, count_up, pass_on
-
-
-@pytest.fixture
-def remote(tmp_path: Path) -> Iterator[RemotePlatform]:
-    """A platform with an application of stock slets, seen over its socket."""
-    app = Application("numbers")
-    passed = app.add("pass", pass_on, item=app.add("numbers", count_up))
-    app.add("sink", "stock:write_lines", item=passed, path=tmp_path / "out")
-    with Platform(state=tmp_path / "state", name="there") as platform:
-        platform.apply(app.build())
-        with connect(tmp_path / "state") as remote:
-            yield remote
+from exop.stock.slets import Position, Written, count_up
 
 
 def test_taken_and_restored(remote: RemotePlatform) -> None:
@@ -124,6 +111,16 @@ def test_what_is_kept_is_bounded() -> None:
     for gone in (others[-1], "", "x"):
         with pytest.raises(PlanError):
             kept.take(gone)
+
+
+def test_empty_wholes_are_bounded() -> None:
+    """A peer that sends nothing, again and again, takes no memory: the oldest makes room."""
+    kept = Pieces()
+    numbers = [kept.put(b"") for _ in range(3 * MOST)]
+    assert kept.take(numbers[-1]) == b""
+    assert kept.take(numbers[-MOST]) == b""
+    with pytest.raises(PlanError, match="keeps nothing under the number"):
+        kept.put(b"", numbers[-MOST - 1])
 
 
 def test_a_class_that_is_not_here(remote: RemotePlatform) -> None:

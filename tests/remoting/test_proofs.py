@@ -8,23 +8,11 @@ import msgspec
 import pytest
 
 from exop import Mesh, Platform, Shadow, connect
-from exop.errors import PlanError, ShadowFailed
+from exop.errors import ShadowFailed
 from exop.remoting.plans import RemotePlan, as_proof
 from exop.remoting.platform import RemotePlatform
 from exop.remoting.proof import Proof
 from tests.cli.line import PACKAGE
-
-TWIN = '''
-@slet
-def twin(item: int, seen: Seen, *, label: str = "a", limit: int = 0) -> str:
-    """The same by other code."""
-    seen.count = seen.count + 1
-    return f"{label} {item} {seen.count}"
-
-
-@hookimpl
-def register_slets():
-    return [twin, '''
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +20,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package with the slets."""
     folder = tmp_path_factory.mktemp("proofs") / "proven_line"
     folder.mkdir()
-    package = PACKAGE.replace("\n@hookimpl\ndef register_slets():\n    return [", TWIN)
-    (folder / "__init__.py").write_text(package.replace("pace: float = 0.002", "pace: float = 0.0005"))
+    (folder / "__init__.py").write_text(PACKAGE.replace("pace: float = 0.002", "pace: float = 0.0005"))
     return folder
 
 
@@ -52,22 +39,6 @@ def replaced(remote: RemotePlatform, slet: str, shadow: Shadow | None = None, ke
     """The plan that puts another slet in the place of `tag`."""
     edits = [{"edit": "replace", "node": "tag", "slet": slet}]
     return remote.plan_edits("line", edits, proof=as_proof(shadow, keep))
-
-
-def test_an_equal_one_takes_over_and_the_old_one_comes_back(remote: RemotePlatform) -> None:
-    """The plan is proven and carried out there; how far it has come is told meanwhile."""
-    plan = replaced(remote, "proven_line:twin", Shadow(items=50), 60)
-    assert "shadow tag: beside the old one, on the same items, for 50 items, within 60 s" in str(plan)
-    changed = plan.carry_out()
-    assert (changed.application, changed.revision) == ("line", 2)
-    status = remote.status("line")
-    assert status["proof"]["tag"]["items"] >= 50
-    assert status["nodes"]["tag"]["slet"] == "proven_line:twin"
-    assert status["kept"]["tag"]["slet"] == "proven_line:tag"
-    assert remote.roll_back("line", "tag").revision == 3
-    assert remote.status("line")["nodes"]["tag"]["slet"] == "proven_line:tag"
-    with pytest.raises(PlanError, match="replace it back instead"):
-        remote.roll_back("line", "tag")
 
 
 def test_a_different_one_is_refused_with_its_report(remote: RemotePlatform) -> None:
@@ -89,19 +60,3 @@ def test_what_is_asked_of_a_proof_crosses() -> None:
     plan = SimpleNamespace(after=Mesh("line"), steps=(), proven=lambda *given: asked.append(given))
     sent.of(plan)  # type: ignore[arg-type]
     assert asked == [(shadow, None)]
-
-
-def test_a_proof_is_given_up(remote: RemotePlatform) -> None:
-    """Whoever is allowed to change the application may give the proof up: the old slet stays."""
-    plan = replaced(remote, "proven_line:twin", Shadow(items=10**6, seconds=600))
-    told = []
-
-    def give_up() -> None:
-        told.append(remote.status("line")["shadow"]["tag"]["items"])
-        assert remote.abandon_proof("line")
-
-    with pytest.raises(PlanError, match="it was given up; nothing was changed"):
-        plan.carry_out(told=give_up)
-    assert told[0] > 0
-    assert not remote.abandon_proof("line")
-    assert remote.status("line")["nodes"]["tag"]["slet"] == "proven_line:tag"

@@ -15,20 +15,6 @@ from exop.wiring.layout import LONGEST_CHAIN
 from tests.rig import PATIENCE, Gate, collector, eventually, parked, same, source_of
 
 
-class Two(Slet):
-    """Two ports, one output."""
-
-    @input_port
-    def left(self, item: Any) -> Any:
-        """Pass on."""
-        return item
-
-    @input_port
-    def right(self, item: Any) -> Any:
-        """Pass on."""
-        return item
-
-
 def noting(threads, name):
     """A slet that notes in which thread it is called."""
 

@@ -5,27 +5,13 @@ from typing import Any
 
 import pytest
 
-from exop import Application, InputPort, Punctuation, Slet, input_port, slet
+from exop import Application, InputPort, Punctuation, slet
 from exop.logs import logger
 from exop.runtime import channel
 from exop.wiring import channels
 from exop.wiring.channels import unpunctuated
 from exop.wiring.notes import made
-from tests.rig import Gate, collector, eventually, same, source_of
-
-
-class Both(Slet):
-    """Two inputs, one output."""
-
-    @input_port
-    def left(self, item: Any) -> Any:
-        """Pass on."""
-        return item
-
-    @input_port
-    def right(self, item: Any) -> Any:
-        """Pass on."""
-        return item
+from tests.rig import Gate, Two, collector, eventually, same, source_of
 
 
 @slet
@@ -75,14 +61,14 @@ def test_punctuations_come_from_outputs_that_name_them_and_pass_slets_to_all_of_
         "plain": (plain, False),
         "loud": (loud, True),
         "same": (app.add("same", same, item=loud), True),
-        "one": (app.add("one", Both, left=loud, right=plain), False),
-        "both": (app.add("both", Both, left=loud, right=loud), True),
+        "one": (app.add("one", Two, left=loud, right=plain), False),
+        "both": (app.add("both", Two, left=loud, right=loud), True),
         "swallowed": (app.add("swallowed", swallowing, item=loud), False),
         "pulled": (app.add("pulled", pulling, item=loud), True),
         "watermark": (app.add("watermark", "stock:watermark", item=plain, time="t"), True),
     }
     back = app.channel("back", kind="queue")
-    turn = app.add("turn", Both, left=loud, right=back)
+    turn = app.add("turn", Two, left=loud, right=back)
     cases["cycle"] = (app.add("cycle", same, item=turn, out=back), False)
     for name, (_, comes) in cases.items():
         window = app.channel(f"w-{name}", kind="window", seconds=1, time="t")

@@ -5,26 +5,12 @@ from typing import Any
 
 import pytest
 
-from exop import Application, EndOfStream, InputPort, Punctuation, Slet, input_port, slet
+from exop import Application, EndOfStream, InputPort, Punctuation, input_port, slet
 from exop.runtime.channels.queue import QueueChannel
 from exop.stock.slets import count_up
 from exop.wiring.compiler import INSERTED_CAPACITY
 from exop.wiring.layout import LONGEST_CHAIN
-from tests.rig import PATIENCE, Gate, collector, eventually, same, source_of
-
-
-class Two(Slet):
-    """Two ports, one output."""
-
-    @input_port
-    def left(self, item: Any) -> Any:
-        """Pass on."""
-        return item
-
-    @input_port
-    def right(self, item: Any) -> Any:
-        """Pass on."""
-        return item
+from tests.rig import PATIENCE, Gate, Two, collector, eventually, source_of
 
 
 def slow_numbers(gate, to=100):
@@ -38,17 +24,6 @@ def slow_numbers(gate, to=100):
             yield number
 
     return numbers
-
-
-def test_direct_connections_are_calls(rig):
-    """A chain of three is fused: the item goes through in the source's thread, and no queue is there."""
-    seen = []
-    app = Application("direct")
-    app.add("sink", collector(seen), item=app.add("same", same, item=app.add("numbers", count_up, to=100)))
-    deployment = rig.run(app)
-    assert seen == list(range(100))
-    assert deployment.inserted == {}
-    assert deployment.workers == {}
 
 
 def test_inserted_queues_are_shown_with_their_reason_and_in_the_registry(rig):
@@ -106,19 +81,6 @@ def test_binding_anew_keeps_what_queues_hold(rig):
         rig.wiring.settle(deployment, timeout=PATIENCE)
     assert deployment.wait(PATIENCE)
     assert seen == list(range(100))
-
-
-def test_a_long_chain_runs(rig):
-    """Longer than Python could call through: split by queues, and the wiring itself needs no deep stack either."""
-    seen = []
-    app = Application("long")
-    at = app.add("numbers", count_up, to=20)
-    for number in range(5 * LONGEST_CHAIN):
-        at = app.add(f"s{number}", same, item=at)
-    app.add("sink", collector(seen), item=at)
-    deployment = rig.run(app)
-    assert seen == list(range(20))
-    assert len(deployment.inserted) == 5
 
 
 def test_the_longest_chain_of_the_deepest_calls_runs(rig):

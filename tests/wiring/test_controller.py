@@ -104,18 +104,6 @@ def test_a_direct_cycle_made_at_run_time_is_refused(rig):
     rig.wiring.settle(deployment, timeout=PATIENCE)
 
 
-def test_applications_do_not_see_each_other(rig):
-    """Two of the same shape and names of channels stay apart."""
-    seen = {"one": [], "other": []}
-    for name in seen:
-        app = Application(name)
-        app.add("sink", collector(seen[name]), item=app.add("numbers", count_up, to=5))
-        rig.deploy(app)
-    for deployment in rig.deployments:
-        assert deployment.wait(PATIENCE)
-    assert seen == {"one": [0, 1, 2, 3, 4], "other": [0, 1, 2, 3, 4]}
-
-
 def test_taken_away_nothing_is_left_in_the_registry(rig):
     """Components, ports, channels and inserted queues are unregistered."""
     before = len(rig.registry)

@@ -7,25 +7,10 @@ from typing import Any
 import pytest
 
 from exop import Application, InputPort, OutputPort, Slet, input_port, slet
-from exop.errors import WiringError
 from exop.stock.slets import count_up
 from exop.wiring.layout import LONGEST_CHAIN, lay_out
 from exop.wiring.region import depth
-from tests.rig import component, same
-
-
-class Two(Slet):
-    """Two ports, one output."""
-
-    @input_port
-    def left(self, item: Any) -> Any:
-        """Pass on."""
-        return item
-
-    @input_port
-    def right(self, item: Any) -> Any:
-        """Pass on."""
-        return item
+from tests.rig import Two, same
 
 
 @slet
@@ -43,33 +28,15 @@ def drivers_of(layout, name):
     return layout.runs[name]
 
 
-def test_a_chain_behind_one_source_needs_no_queue(rig):
-    """Where only one driver comes, nothing is inserted."""
-    app = Application("chain")
+def test_where_one_driver_comes_no_queue_is_needed(rig):
+    """It runs a chain, all consumers of a channel, and branches that meet again, one after the other."""
+    app = Application("one")
     at = app.add("numbers", count_up, to=3)
-    at = app.add("first", same, item=at)
-    app.add("sink", sink, item=at)
+    left, right = app.add("left", same, item=at), app.add("right", same, item=at)
+    app.add("sink", sink, item=app.add("both", Two, left=left, right=right))
     layout = laid_out(rig, app)
     assert layout.inserted == {}
     assert [kind for kind, _ in drivers_of(layout, "sink")] == ["source"]
-
-
-def test_a_fan_out_needs_no_queue(rig):
-    """One driver runs all consumers of a channel."""
-    app = Application("fan-out")
-    at = app.add("numbers", count_up, to=3)
-    for number in range(3):
-        app.add(f"sink{number}", sink, item=at)
-    assert laid_out(rig, app).inserted == {}
-
-
-def test_a_diamond_of_one_driver_needs_no_queue(rig):
-    """Two branches of one driver meet without a queue: they are run one after the other."""
-    app = Application("diamond")
-    at = app.add("numbers", count_up, to=3)
-    left, right = app.add("left", same, item=at), app.add("right", same, item=at)
-    app.add("both", Two, left=left, right=right)
-    assert laid_out(rig, app).inserted == {}
 
 
 def test_where_two_drivers_meet_in_a_slet_its_ports_get_queues_with_one_worker(rig):
@@ -81,16 +48,6 @@ def test_where_two_drivers_meet_in_a_slet_its_ports_get_queues_with_one_worker(r
     assert set(layout.inserted) == {"one -> both.left", "other -> both.right"}
     assert all("several drivers meet in both" in reason for reason in layout.inserted.values())
     assert {"one -> both.left", "other -> both.right"} in layout.groups.values()
-
-
-def test_where_two_drivers_meet_in_a_direct_channel_one_queue_suffices(rig):
-    """A fan-in through a direct channel: the queue stands between the channel and its consumer."""
-    app = Application("fan-in")
-    joined = app.channel("joined")
-    app.add("one", count_up, to=3, out=joined)
-    app.add("other", count_up, to=3, out=joined)
-    app.add("sink", sink, item=joined)
-    assert set(laid_out(rig, app).inserted) == {"joined -> sink.item"}
 
 
 def test_the_queue_stands_where_the_drivers_meet_first(rig):
@@ -130,18 +87,6 @@ def test_a_queue_that_was_asked_for_is_enough(rig):
     assert set(layout.groups.values()) == {frozenset({"joined"})}
 
 
-def test_queues_that_meet_in_one_slet_share_a_worker(rig):
-    """Two queue channels into one slet: one worker drains both."""
-    app = Application("share")
-    one, other = app.channel("q1", kind="queue"), app.channel("q2", kind="queue")
-    app.add("one", count_up, to=3, out=one)
-    app.add("other", count_up, to=3, out=other)
-    app.add("both", Two, left=one, right=other)
-    layout = laid_out(rig, app)
-    assert layout.inserted == {}
-    assert {"q1", "q2"} in layout.groups.values()
-
-
 def test_queues_that_meet_far_downstream_share_a_worker(rig):
     """The meeting may be several slets away."""
     app = Application("far")
@@ -174,24 +119,6 @@ def test_a_queue_and_a_direct_connection_that_meet(rig):
     assert {"q", "other -> both.right"} in layout.groups.values()
 
 
-def looped(name, kind="queue"):
-    """A cycle through a channel of some kind, fed from outside."""
-    app = Application(name)
-    back = app.channel("back", kind=kind)
-    start = app.channel("start", kind="queue")
-    app.add("numbers", count_up, to=3, out=start)
-    forth = app.add("a", Two, left=start, right=back)
-    app.add("b", same, item=forth, out=back)
-    return app
-
-
-def test_a_cycle_through_a_queue_is_laid_out(rig):
-    """A cycle that contains a queue is allowed; what meets in it shares one worker."""
-    layout = laid_out(rig, looped("loop"))
-    assert {"start", "back"} in layout.groups.values()
-    assert [sorted(loop) for loop in layout.loops] == [["a", "b"]]
-
-
 def test_the_queues_of_one_cycle_share_a_worker(rig):
     """Two workers in one cycle would wait for room at each other's full queue for ever: there is only one."""
     app = Application("loop")
@@ -199,27 +126,9 @@ def test_the_queues_of_one_cycle_share_a_worker(rig):
     app.add("numbers", count_up, to=3, out=start)
     app.add("a", Two, left=start, right=back, out=forth)
     app.add("b", same, item=forth, out=back)
-    assert {"start", "forth", "back"} in laid_out(rig, app).groups.values()
-
-
-def test_a_cycle_without_a_queue_is_refused_with_its_path(rig):
-    """Rule 5: a cycle of direct calls would call itself without end."""
-    app = looped("loop", kind="direct")
-    with pytest.raises(WiringError, match=r"the cycle .* contains no queue.*kind='queue'"):
-        app.build()
-
-
-def test_a_cycle_that_connections_made_at_run_time_close_is_refused(rig):
-    """The wiring itself refuses a cycle without a queue, whoever has connected it."""
-    app = Application("loop")
-    start = app.channel("start", kind="queue")
-    app.add("numbers", count_up, to=3, out=start)
-    forth = app.add("a", same, item=start)
-    app.add("b", same, item=forth)
-    circuit = rig.circuit(app)
-    rig.wiring.connect(component(rig, circuit, "a"), "item", "b")
-    with pytest.raises(WiringError, match="contains no queue"):
-        lay_out(rig.wiring.circuit("loop"))
+    layout = laid_out(rig, app)
+    assert {"start", "forth", "back"} in layout.groups.values()
+    assert [sorted(loop) for loop in layout.loops] == [["a", "b"]]
 
 
 def test_long_chains_are_split(rig):
@@ -297,7 +206,10 @@ def test_no_queue_stands_behind_a_window_from_which_its_slet_evicts(rig):
 
 def test_queues_are_ordered_from_upstream_to_downstream(rig):
     """A worker that has several queues can drain the one farthest downstream first."""
-    app = looped("order")
+    app = Application("order")
+    start, back = app.channel("start", kind="queue"), app.channel("back", kind="queue")
+    app.add("numbers", count_up, to=3, out=start)
+    app.add("b", same, item=app.add("a", Two, left=start, right=back), out=back)
     layout = laid_out(rig, app)
     assert layout.rank("start") <= layout.rank("back")
 

@@ -11,21 +11,7 @@ from exop import Application, EndOfStream, InputPort, OutputPort, Slet, input_po
 from exop.runtime.drivers.base import current_driver
 from exop.stock.slets import count_up
 from exop.wiring.loops import EndOfLoop, find_loops
-from tests.rig import PATIENCE, collector, eventually, same, source_of
-
-
-class Two(Slet):
-    """Two ports, one output."""
-
-    @input_port
-    def left(self, item: Any) -> Any:
-        """Pass on."""
-        return item
-
-    @input_port
-    def right(self, item: Any) -> Any:
-        """Pass on."""
-        return item
+from tests.rig import PATIENCE, Two, collector, eventually, same, source_of
 
 
 @slet
