@@ -130,16 +130,18 @@ class SletSpec:
         return callable(getattr(self.factory, "specialised", None))
 
     def specialised(self, place: str, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
-        """Return the slet with the ports that it has with complete *settings*, and with these types of *inputs*.
+        """Return the slet with the ports that it has with *settings*, and with these types of *inputs*.
 
         An input whose type is not known is missing in *inputs*. *place* is named in errors.
 
         Raises:
-            SettingError, ConditionError: the slet refuses a setting.
+            SettingError, ConditionError: the slet refuses a setting, or a required one is missing.
             SletError: its `specialised` raises something else, or returns no ports that a slet can have.
         """
         if not self.specialises or self._asked == (settings, inputs):
             return self
+        if settings.keys() != self.settings.keys():  # of a node that was made by hand
+            settings = self.configured(place, settings)
         slet, what = f"{place} ({self.identity})", "slet with these settings"
         try:
             made = self.factory.specialised(settings, inputs)  # type: ignore[attr-defined]

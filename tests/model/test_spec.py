@@ -8,10 +8,12 @@ import pytest
 
 from exop import slet
 from exop.errors import ConditionError, MeshError, SettingError, SletError, UnknownName
+from exop.model.mesh import Node
 from exop.model.ports import PortSpec, PortType
 from exop.model.signature import read_function
 from exop.model.slet import spec_of
 from exop.model.spec import SletSpec
+from exop.stock.watermark import Watermark
 
 
 @slet
@@ -113,6 +115,14 @@ def test_ports_that_no_slet_can_have_are_refused(outputs, problem, monkeypatch):
     with pytest.raises(SletError, match=problem) as caught:
         spec_of(generic).asked("node", {})
     assert str(caught.value).startswith(f"node ({__name__}:generic) is no slet with these settings: ")
+
+
+def test_the_settings_of_a_node_made_by_hand_are_complete_where_ports_depend_on_them():
+    """A slet need not repeat its defaults; a setting that is missing is told by its name."""
+    timed = Node("timed", spec_of(Watermark), {"time": "t"}, {})
+    assert "late" in timed.slet.ports
+    with pytest.raises(SettingError, match="timed: the setting 'time' does not fit: it has no default: give time: str"):
+        Node("timed", spec_of(Watermark), {}, {})
 
 
 def test_what_specialised_raises_names_the_node(monkeypatch):
