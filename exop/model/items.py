@@ -39,10 +39,21 @@ class Punctuation:
     time: float
     idle: float | None = field(default=None, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        try:
+            if self.time >= -inf:
+                return
+        except TypeError:
+            pass
+        raise ValueError(f"the time of a Punctuation is {self.time!r}, and no number; of a datetime give timestamp()")
+
     @classmethod
     def before(cls, time: float, idle: float | None = None) -> Punctuation:
         """Return the punctuation of a stream of which nothing older than *time* follows."""
-        return cls(nextafter(time, -inf), idle)
+        below = float(time)  # a large integer may have been rounded up
+        if below > time:
+            below = nextafter(below, -inf)
+        return cls(nextafter(below, -inf), idle)
 
     @property
     def following(self) -> float:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Self
 
+from exop.errors import SettingError
 from exop.model.items import Punctuation
 from exop.model.memento import Memento
-from exop.model.ports import OutputPort, PortSpec
+from exop.model.ports import OutputPort, PortSpec, PortType
 from exop.model.slet import Slet, input_port, spec_of
 from exop.model.spec import SletSpec
-from exop.runtime.channels.table import key_reader
+from exop.runtime.channels.table import time_reader
 
 
 class Followed(Memento):
     """The progress of a watermark: items older than `floor` are late."""
 
-    floor: float = -math.inf
+    floor: int | float = -math.inf
 
 
 class Watermark(Slet, name="watermark"):
@@ -41,12 +42,19 @@ class Watermark(Slet, name="watermark"):
     delay: float = 0.0
     idle: float | None = None
 
+    @classmethod
+    def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
+        """The ports as they are; refuses a delay or an allowance that cannot be."""
+        delay, idle = settings["delay"], settings["idle"]
+        if not 0 <= delay < math.inf:
+            raise SettingError(place="", setting="delay", problem=f"it is {delay:g}, and must be finite, and 0 or more")
+        if idle is not None and not 0 < idle < math.inf:
+            problem = f"it is {idle:g}, and must be finite, and more than 0; leave it out to wait without end"
+            raise SettingError(place="", setting="idle", problem=problem)
+        return spec_of(cls)
+
     def __enter__(self) -> Self:
-        if self.delay < 0 or (self.idle is not None and self.idle <= 0):
-            raise ValueError(
-                f"delay={self.delay:g} must not be negative, and idle={self.idle} is positive, or left out"
-            )
-        self._read = key_reader(self.time)
+        self._read = time_reader(self.time)
         return self
 
     @input_port
@@ -55,12 +63,10 @@ class Watermark(Slet, name="watermark"):
         if isinstance(item, Punctuation):
             return ()
         time, followed = self._read(item), self.followed
-        if not math.isfinite(time):
-            raise ValueError(f"the time of an item, its field {self.time!r}, is {time}")
         if time < followed.floor:
             self.late.push(item)
             return ()
-        if (floor := time - self.delay) <= followed.floor:
+        if (floor := time - _delay(self.delay, time)) <= followed.floor:
             return (item,)
         followed.floor = floor
         return item, Punctuation.before(floor, self.idle)
@@ -72,6 +78,11 @@ class WatermarkColumns(Watermark, name="watermark_columns"):
     The same rows are late as if they came one by one. It needs numpy.
     """
 
+    @classmethod
+    def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
+        """The same, in columns."""
+        return _in_columns(super().specialised(settings, inputs))
+
     @input_port
     def item(self, item: Any | Punctuation) -> Iterable[Any | Punctuation]:
         """Take one record batch."""
@@ -81,16 +92,26 @@ class WatermarkColumns(Watermark, name="watermark_columns"):
         import numpy as np
 
         times, before = item.column(self.time).to_numpy(zero_copy_only=False), self.followed.floor
-        if not np.isfinite(times).all():
-            raise ValueError(f"a time of the batch, in its column {self.time!r}, is missing or not finite")
-        floors = np.maximum.accumulate(np.concatenate(([before], times - self.delay)))
-        late, floor = times < floors[:-1], float(floors[-1])
+        if times.dtype.kind not in "iuf" or not np.isfinite(times).all():
+            problem = f"has a time that is missing or no finite number (its type is {item.column(self.time).type})"
+            raise ValueError(f"the column {self.time!r} {problem}; cast timestamps to int64")
+        if not len(times):
+            return ()
+        times = times.astype(np.float64 if times.dtype.kind == "f" else np.int64)
+        floors = times - _delay(self.delay, times[0].item())
+        floors = np.maximum.accumulate(np.concatenate(([max(before, floors.min().item())], floors)))
+        late, floor = times < floors[:-1], floors[-1].item()
         if late.any():
             self.late.push_batch(item.filter(late))
             item = item.filter(~late)
         self.followed.floor = floor
         left = (item,) if item.num_rows else ()
         return left if floor <= before else (*left, Punctuation.before(floor, self.idle))
+
+
+def _delay(delay: float, time: float) -> float:
+    """Return a whole delay as an integer for times that are: the difference is exact, also in nanoseconds."""
+    return int(delay) if isinstance(time, int) and not delay % 1 else delay
 
 
 def _in_columns(spec: SletSpec) -> SletSpec:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
 from exop import Batch, EndOfStream, Punctuation
@@ -47,3 +49,17 @@ def test_before_and_following():
     assert Punctuation.before(10).time < 10
     assert Punctuation.before(10).following == 10
     assert Punctuation.before(10, 3).idle == 3
+
+
+@pytest.mark.parametrize("time", [float("nan"), None, "12:30", datetime(2026, 1, 1)])
+def test_a_punctuation_whose_time_is_no_number_is_refused_where_it_is_made(time):
+    """Nothing could be compared with it: windows would stay open for ever."""
+    with pytest.raises(ValueError, match="the time of a Punctuation is .*, and no number"):
+        Punctuation(time)
+
+
+def test_a_punctuation_before_a_large_integer_is_before_it():
+    """A float may round it up; what is said of the stream must not be more than is known."""
+    for time in (1_700_006_400 * 10**9 - 1, 2**53 + 1, 5, 0.1):
+        assert Punctuation.before(time).time < time
+        assert Punctuation.before(time).following <= time

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from datetime import datetime
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exop import Application, Platform, Punctuation, slet
+from exop.errors import SettingError
 from exop.stock.watermark import WATERMARKS, Followed, Watermark
 from exop.testing import feed
 from exop.testing import open as opened
@@ -59,9 +61,18 @@ def one_by_one(pieces):
 
 
 @settings(deadline=None)
-@given(times=st.lists(st.integers(0, 30), max_size=40), delay=st.integers(0, 9), data=st.data())
-def test_in_columns_the_same_rows_are_late(times, delay, data):
-    """Whatever the batches are: out and late have the rows that they would have one by one, and time ends equal."""
+@given(
+    times=st.lists(st.integers(0, 30), max_size=40),
+    start=st.sampled_from((0, 1_700_006_400 * 10**9 - 7)),
+    delay=st.integers(0, 9),
+    data=st.data(),
+)
+def test_in_columns_the_same_rows_are_late(times, start, delay, data):
+    """Whatever the batches are: out and late have the rows that they would have one by one, and time ends equal.
+
+    Times in nanoseconds, which a float cannot tell apart, follow the rule exactly.
+    """
+    times = [start + time for time in times]
     cuts = sorted(data.draw(st.lists(st.integers(0, len(times)), max_size=4)))
     batches = [
         pa.record_batch({"t": pa.array(times[a:b], pa.int64())}) for a, b in itertools.pairwise([0, *cuts, len(times)])
@@ -77,6 +88,7 @@ def test_in_columns_the_same_rows_are_late(times, delay, data):
         rows = [one for one in left if not isinstance(one, Punctuation)]
         found.append((one_by_one(rows), one_by_one(late), followed, marks[-1:]))
     assert found[0] == found[1]
+    assert one_by_one(late) == [{"t": t} for n, t in enumerate(times) if t < max(times[:n], default=0) - delay]
 
 
 def test_in_columns_batches_stay_batches():
@@ -97,8 +109,31 @@ def test_in_columns_batches_stay_batches():
     assert seen == [{"t": [1, 5]}, Punctuation.before(4), {"t": [9]}, Punctuation.before(8)]
 
 
-@pytest.mark.parametrize("time", [float("nan"), float("inf"), "today", None])
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), "today", None, datetime(2026, 1, 1), 10**400])
 def test_a_watermark_refuses_an_item_without_a_time(time):
-    """An endless time would make all that follows late."""
-    with pytest.raises((ValueError, TypeError)):
+    """An endless time would make all that follows late. The error names the field and what is needed."""
+    with pytest.raises(ValueError, match="its field 't', is .*a finite number is needed"):
         feed(Watermark, timed(time), time="t")
+    with pytest.raises(LookupError, match="has no field 't'; it has time, place"):
+        feed(Watermark, [{"time": 1, "place": 2}], time="t")
+
+
+@pytest.mark.parametrize("times", [[1, None], [1.0, float("nan")], [datetime(2026, 1, 1)]])
+def test_a_watermark_refuses_a_batch_without_times(times):
+    """A timestamp has a unit, which the setting `delay` does not."""
+    with pytest.raises(ValueError, match="the column 't' has a time that is missing or no finite number"):
+        feed(WATERMARKS[1], [pa.record_batch({"t": times})], time="t")
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"), [({"delay": -1}, "delay"), ({"delay": float("nan")}, "delay"), ({"idle": 0}, "idle")]
+)
+def test_a_delay_that_cannot_be_is_refused_where_it_is_written(settings, named):
+    """Below 0 every item would make the next one late. It is the same when the slet is configured."""
+    app = Application("late")
+    with pytest.raises(SettingError, match=f"watermark: the setting '{named}' does not fit: it is .*, and must be"):
+        app.add("watermark", "stock:watermark", item=app.add("numbers", "stock:count_up"), time="real", **settings)
+    app = Application("late")
+    app.add("watermark", "stock:watermark", item=app.add("numbers", "stock:count_up"), time="real")
+    with pytest.raises(SettingError, match=named):
+        app.build().configure("watermark", **settings)

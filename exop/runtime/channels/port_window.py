@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from math import inf
+from math import floor, inf
 from typing import Any
 
 from exop.model.items import Window
@@ -16,14 +16,17 @@ class Panes:
     """The items in open windows by time, in one pane for all items whose last window is the same.
 
     Window *i* spans `[i * slide, i * slide + size)`, and pane *i* leaves with it. So the cost of closing a window does
-    not depend on the number of items in the later ones.
+    not depend on the number of items in the later ones. Where the size is a multiple of the slide, a window ends
+    exactly where a later one begins, whatever the products are rounded to.
 
     Attributes:
         last: No window behind this one begins, since other sizes apply; `None` without such a limit.
     """
 
     def __init__(self, size: float, slide: float) -> None:
-        self.size, self.slide = size, slide
+        self.size, self.slide = _whole(size), _whole(slide)
+        spans = round(size / slide)
+        self._spans = spans if abs(size / slide - spans) < 1e-9 else 0
         self.last: int | None = None
         self._order: list[int] = []
         self._panes: dict[int, list[tuple[int, float, Any]]] = {}  # (number of arrival, time, item)
@@ -38,16 +41,13 @@ class Panes:
         return (item for _, _, item in sorted((row for pane in self._panes.values() for row in pane), key=_arrival))
 
     def last_of(self, moment: float) -> int:
-        """Return the last window that begins at or before *moment*; `ValueError` if that is not finite."""
-        try:
-            last = int(moment // self.slide)
-        except ValueError:
-            raise ValueError(f"the time of an item is {moment}: no window by time can hold it") from None
+        """Return the last window that begins at or before *moment*."""
+        last = self._number_of(moment)
         return last if self.last is None else min(last, self.last)
 
     def end_of(self, index: int) -> float:
         """Return the end of a window."""
-        return index * self.slide + self.size
+        return (index + self._spans) * self.slide if self._spans else index * self.slide + self.size
 
     def add(self, index: int, moment: float, item: Any) -> None:
         """Take an item whose last window is *index*."""
@@ -60,7 +60,7 @@ class Panes:
 
     def due(self, since: float | None, end: float) -> Iterator[Window[Any]]:
         """Yield the windows that hold an item and end behind *since*, at *end* or before, the older first."""
-        start = None if since is None else self._first(since)
+        start = self._first(since) if since is not None and self._order else None
         while self._order:
             pane = self._order[0]
             first = self._first(self._earliest[pane])  # never step through an idle hour
@@ -89,7 +89,17 @@ class Panes:
 
     def _first(self, moment: float) -> int:
         """Return the earliest window that ends after *moment*."""
-        return int((moment - self.size) // self.slide) + 1
+        if self._spans:
+            return self._number_of(moment) - self._spans + 1
+        first = self._number_of(moment - self.size)  # or one beside it, as the bounds are rounded
+        return next((index for index in (first, first + 1) if self.end_of(index) > moment), first + 2)
+
+    def _number_of(self, moment: float) -> int:
+        """Return the last window, of all there may be, that begins at or before *moment*."""
+        if isinstance(self.slide, int):
+            return floor(moment) // self.slide
+        number = int(moment // self.slide)
+        return number + ((number + 1) * self.slide <= moment)  # a quotient below its bound, by rounding
 
     def _content(self, index: int) -> list[Any]:
         """Return the items of a window in the order of their arrival."""
@@ -102,6 +112,11 @@ class Panes:
                 break
             rows += [row for row in self._panes[order[at]] if row[1] < end]
         return [item for _, _, item in sorted(rows, key=_arrival)]
+
+
+def _whole(size: float) -> float:
+    """Return a whole number as an integer: bounds are exact then, also of times in nanoseconds."""
+    return int(size) if float(size).is_integer() else size
 
 
 def _arrival(row: tuple[int, float, Any]) -> int:
@@ -152,7 +167,7 @@ class PortWindow:
             self.before.check(items)
         if self.time is not None:
             for item in items:
-                self.panes.last_of(self.time(item))
+                self.time(item)
 
     def add(self, item: Any) -> Iterator[Window[Any]]:
         """Take one item when the result is iterated; yields the windows that it completes, the older first."""
@@ -172,7 +187,7 @@ class PortWindow:
         yield from self.take_closed()
         if self.before is not None:
             yield from self.before.advance(moment)
-        if self.time is None or (self.now is not None and moment <= self.now):
+        if self.time is None or moment <= (-inf if self.now is None else self.now):
             return
         since, self.now = self.now, moment
         self.latest = moment if self.latest is None else max(moment, self.latest)
@@ -227,8 +242,8 @@ class PortWindow:
                 before.left = new.skip - int(self.slide) + int(self.size)
             elif self.latest is not None:  # where the next window begins
                 before.panes = self.panes.copied()
-                before.panes.last = int(self.latest // self.slide)
-                new.begin = before.until = (before.panes.last + 1) * self.slide
+                before.panes.last = last = self.panes.last_of(self.latest)
+                new.begin = before.until = (last + 1) * self.panes.slide
         return new
 
     def capture(self) -> dict[str, Any]:
@@ -294,7 +309,8 @@ class PortWindow:
         if self.left is not None:
             over = self.left <= 0
         else:
-            over = self.until is not None and self.now is not None and self.now >= self.until - self.slide + self.size
+            last = self.panes.last
+            over = last is not None and self.now is not None and self.now >= self.panes.end_of(last)
         return over and not self.closed and (self.before is None or self.before._over)
 
     def _opened(self) -> list[Window[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -11,6 +12,7 @@ from exop.model.items import EndOfStream, Punctuation
 from exop.runtime.channel import KeepingChannel, Outlet, PullMode
 from exop.runtime.convert import to_items
 from exop.runtime.entry import Entry
+from exop.shown import shown
 
 
 def key_reader(fields: str | Sequence[str] | None) -> Callable[[Any], Any]:
@@ -23,10 +25,35 @@ def key_reader(fields: str | Sequence[str] | None) -> Callable[[Any], Any]:
     return lambda item: tuple(_field(item, name) for name in names)
 
 
+def time_reader(field: str) -> Callable[[Any], float]:
+    """Return a function that reads the time of an item, a finite number."""
+    read = key_reader(field)
+
+    def moment(item: Any) -> float:
+        time = read(item)
+        try:
+            if math.isfinite(time):
+                return time if isinstance(time, (int, float)) else float(time)
+        except (TypeError, OverflowError):
+            pass
+        needed = "a finite number is needed; of a datetime that is its timestamp()"
+        raise ValueError(f"the time of an item, its field {field!r}, is {shown(time)}: {needed}")
+
+    return moment
+
+
 def _field(item: Any, name: str) -> Any:
-    if isinstance(item, Mapping):
-        return item[name]
-    return item[int(name)] if name.isdigit() else getattr(item, name)
+    try:
+        if isinstance(item, Mapping):
+            return item[name]
+        return item[int(name)] if name.isdigit() else getattr(item, name)
+    except (LookupError, AttributeError, TypeError) as error:
+        known = item if isinstance(item, Mapping) else [one for one in dir(item) if _is_field(type(item), one)]
+        raise LookupError(f"the item has no field {name!r}; it has {', '.join(map(str, known)) or 'none'}") from error
+
+
+def _is_field(kind: type, name: str) -> bool:
+    return not (name.startswith("_") or callable(getattr(kind, name, None)))
 
 
 class LatchChannel(KeepingChannel):

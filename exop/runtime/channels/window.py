@@ -16,7 +16,7 @@ from exop.model.items import EndOfStream, Punctuation
 from exop.model.ports import PortType
 from exop.runtime.channel import Channel, Outlet, PullMode
 from exop.runtime.channels.port_window import PortWindow
-from exop.runtime.channels.table import key_reader
+from exop.runtime.channels.table import time_reader
 from exop.runtime.convert import to_items
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.entry import NOWHERE, Entry, LateEntry, Unwind, Way, Work, fan_out, in_turn
@@ -163,9 +163,9 @@ class WindowChannel(Channel):
             raise MeshError(f"{place} is by time: name the field of the items that holds it, time='…'")
         size = float(count or seconds or 0)
         slide = float(sizes["slide"] or size)
-        if size < 0 or slide < 0 or (size and slide > size and not seconds):
+        if not (0 <= size < inf and 0 <= slide < inf) or (size and slide > size and not seconds):
             raise MeshError(f"{place}: size {size} and slide {slide} do not fit; both are positive, slide <= count")
-        return PortWindow(sizes, size, slide, key_reader(time) if seconds else None)
+        return PortWindow(sizes, size, slide, time_reader(time) if seconds else None)
 
     def _way(self, port: str, *, probing: bool = False) -> Entry:
         all_windows, targets, taken = self._windows, self._targets, self._taken
@@ -274,9 +274,9 @@ def _told(channel: WindowChannel, producer: str, items: Sequence[Any]) -> list[P
         return []
     times = [windows.now for windows in channel._windows.values() if windows.now is not None]
     before = channel._told.get(producer, max(times, default=-inf))
-    with suppress(LookupError, AttributeError, TypeError, ValueError):  # the window itself refuses such an item
-        moment = float(max(map(key_reader(field), items)))
-        if before < moment < inf:
+    with suppress(LookupError, ValueError):  # the window itself refuses such an item
+        moment = max(map(time_reader(field), items))
+        if before < moment:
             channel._told[producer] = moment
             return [Punctuation.before(moment)]
     return []
