@@ -148,20 +148,18 @@ def _range_of_log(folder: Path) -> tuple[int, int]:
         OSError: it cannot be read.
     """
     segments = [Segment(DISK, folder / name) for name in segment_names(path.name for path in folder.iterdir())]
-    reached = [one.base for one in segments]
     try:
-        for number, one in enumerate(segments):
-            for frame, _, _ in one.frames():
-                one.size, one.end, reached[number] = frame.end, frame.after, frame.after
-        for (one, after), end in zip(pairwise(segments), reached, strict=False):
-            if end != after.base:
-                raise one.damaged(f"damaged at row {end}")
+        for one in segments:
+            one.scan()
+        for one, after in pairwise(segments):
+            if one.end != after.base or one.rest(one.size):
+                raise one.damaged(f"damaged at row {one.end}")
         check_start(folder, DISK, segments[0].base)
         segments[-1].check_tail(settled(folder, DISK))
     finally:
         for one in segments:
             one.close()
-    return segments[0].base, reached[-1]
+    return segments[0].base, segments[-1].end
 
 
 def _size(folder: Path) -> int:

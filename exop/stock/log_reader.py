@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from exop.errors import MeshError, StateError
-from exop.model.decoding import decode
-from exop.runtime.convert import cut, to_items
+from exop.model.items import CONTROL
+from exop.runtime.convert import to_items
 from exop.runtime.log.files import File, Files
-from exop.runtime.log.segment import LEVELS, SUFFIX, Segment, check_start, segment_names, settled
+from exop.runtime.log.memory import Position
+from exop.runtime.log.segment import MARK, SUFFIX, Frame, Segment, check_start, segment_names, settled
 
 
 class _ReadOnly(Files):
@@ -61,53 +63,62 @@ class LogReader:
         return found
 
     @property
-    def committed(self) -> int | None:
-        """The offset up to which the last checkpoint of a durable application counts; `None`: everything counts."""
+    def committed(self) -> Position | None:
+        """The position up to which the last checkpoint of a durable application counts; `None`: everything counts."""
         try:
             return settled(self._folder, self._files)
         except FileNotFoundError:  # removed between two looks
             return None
 
     def read(self, offset: int, most: int) -> list[Any]:
-        """The rows from *offset* on that are there, at most so many; none, if there is nothing yet.
+        """Return the rows from *offset* on that are there, at most so many; see `events`."""
+        return [one for one in self.events(Position(offset), most)[0] if not isinstance(one, CONTROL)]
+
+    def events(self, place: Position, most: int) -> tuple[list[Any], Position]:
+        """Return the rows and control items from *place* on that are there, at most so many, and the position behind.
 
         Raises:
             MeshError: they are not kept any more.
             StoredStateError: the log is damaged, or of another release.
         """
+        found: list[Any] = []
         bound = self.committed
-        most = most if bound is None else min(most, bound - offset)
-        found: list[Any] = []
-        while len(found) < most:
-            segment = self._holding(offset + len(found))
-            rows = self._rows(segment, offset + len(found), most - len(found)) if segment is not None else []
-            if not rows:
-                return found
-            found += rows
-        return found
-
-    def _rows(self, segment: Segment, offset: int, most: int) -> list[Any]:
-        found: list[Any] = []
-        for frame, _, body in segment.frames(offset):
-            if frame.after > offset and frame.rows:
-                found += to_items(cut(decode(body, levels=LEVELS), max(0, offset - frame.first), frame.rows))
-            if len(found) >= most:
+        for frame, body in self._frames(place.offset):
+            if frame.kind == MARK:
+                if (here := frame.place(body)) < place:
+                    continue
+                behind = Position(here.offset, here.marks + 1)
+            else:
+                if frame.after <= place.offset:
+                    continue
+                last = min(frame.after, place.offset + most - len(found))
+                behind = Position(last if bound is None else min(last, bound.offset))
+            if len(found) >= most or behind <= place or (bound is not None and behind > bound):
                 break
-        return found[:most]
+            content = frame.content(body, place.offset, behind.offset)
+            found += (content,) if isinstance(content, CONTROL) else to_items(content)
+            place = behind
+        return found, place
 
-    def _holding(self, offset: int) -> Segment | None:
-        """The segment in which a row stands, or will stand."""
+    def _frames(self, offset: int) -> Iterator[tuple[Frame, bytes]]:
+        """Yield the frames from a row on, and from the control items before it, which may be in the segment before."""
         bases = self._bases()
-        if not bases:
-            return None
-        if offset < bases[0]:
+        if bases and offset < bases[0]:
             raise MeshError(f"{self._folder}: rows from {offset} on were asked for; kept are those from {bases[0]} on")
-        base = max(base for base in bases if base <= offset)
-        if self._segment is None or self._segment.base != base:
-            self._leave()
-            with suppress(FileNotFoundError):  # given up between two looks
-                self._segment = Segment(self._files, self._folder / f"{base:020d}{SUFFIX}")
-        return self._segment
+        first = max((base for base in bases if base < offset), default=offset)
+        reached = first
+        for base in (base for base in bases if base >= first):
+            if self._segment is not None and base > reached:
+                raise self._segment.damaged(f"damaged at row {reached}")
+            if self._segment is None or self._segment.base != base:
+                self._leave()
+                with suppress(FileNotFoundError):  # given up between two looks
+                    self._segment = Segment(self._files, self._folder / f"{base:020d}{SUFFIX}")
+            if self._segment is None:
+                return
+            for frame, _, body in self._segment.frames(offset):
+                reached = frame.after
+                yield frame, body
 
     def _bases(self) -> list[int]:
         return [int(name.removesuffix(SUFFIX)) for name in segment_names(os.listdir(self._folder))]

@@ -1,4 +1,4 @@
-"""`read_log`: a source that reads what another application, or another process, keeps in a log on disk."""
+"""`read_log`: a source that reads a log on disk, which another application, or another process, may be writing."""
 
 from __future__ import annotations
 
@@ -7,40 +7,47 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.memento import Memento
 from exop.model.slet import slet
+from exop.runtime.log.memory import Position
 
-#: So many rows are read at a time.
+#: The number of events to read at a time.
 LOT = 1000
-#: After so many seconds it is looked again whether there is more.
+#: Seconds between two looks for more.
 PAUSE = 0.02
 
 
 class Offset(Memento):
-    """The offset of the next row; negative: none has been read yet."""
+    """The offset of the next row, and the control items read since the last one; negative: nothing has been read."""
 
     offset: int = -1
+    marks: int = 0
 
 
 @slet
-def read_log(offset: Offset, *, path: Path, follow: bool = False) -> Iterator[Any]:
-    """Emit what stands in a log on disk, from its oldest row on; goes on behind what was emitted before.
+def read_log(offset: Offset, *, path: Path, follow: bool = False) -> Iterator[Any | Punctuation]:
+    """Emit the items and punctuations of a log on disk, from the oldest on; goes on behind what was emitted before.
 
     With *follow* it waits for more. Of a durable application's log it reads what the last checkpoint counts: what comes
     behind that may be taken back after a crash.
     """
-    # The encoding is paid for by those who read one.
+    # Imported lazily: only this needs the encoding.
     from exop.stock.log_reader import LogReader
 
     with LogReader(path) as log:
         while True:
             if offset.offset < 0:
                 offset.offset = log.start
-            rows = log.read(offset.offset, LOT)
-            for row in rows:
-                offset.offset += 1
-                yield row
-            if not rows:
+            found, _ = log.events(Position(offset.offset, offset.marks), LOT)
+            for one in found:
+                if isinstance(one, CONTROL):
+                    offset.marks += 1
+                else:
+                    offset.offset, offset.marks = offset.offset + 1, 0
+                if not isinstance(one, EndOfStream):  # another run may go on behind it
+                    yield one
+            if not found:
                 if not follow:
                     return
                 yield None  # a safe point

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from exop.errors import WiringError
 from exop.model.filter import where
-from exop.model.items import EndOfStream
+from exop.model.items import CONTROL, EndOfStream
 from exop.model.lifecycle import State
 from exop.model.ports import mismatch
 from exop.model.properties import APPLICATION, CONNECTED_TO, KIND, ORIGIN
@@ -309,7 +309,8 @@ def _for_newcomer(deployment: Deployment, circuit: Circuit, name: str, join: Joi
     channel, producers = circuit.channels[name], circuit.producers[name]
     if join.port.pulled and channel.pull_mode == "read":
         return []
-    entries = [] if join.port.pulled else [("item", item) for item in channel.kept_for(join.name)]
+    kept = () if join.port.pulled else channel.kept_for(join.name)
+    entries = [("control" if isinstance(one, CONTROL) else "item", one) for one in kept]
     ended = producers and all(producer.component.status is State.ENDED for producer in producers)
     if ended and not _end_comes(deployment, circuit, name):
         entries.append(("control", EndOfStream()))

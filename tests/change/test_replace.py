@@ -601,6 +601,7 @@ def test_a_slet_before_which_an_item_waits_is_not_replaced_by_one_that_pulls(pla
     with pytest.raises(PlanError, match="successor of .* pulls its items from a queue; repair or resume"):
         changed(platform, "app", lambda mesh: mesh.resume(names[1]).replace(names[1], pulling))
     changed(platform, "app", lambda mesh: mesh.resume(names[1]))
+    eventually(lambda: not platform.deployment("app").inlets.at(f"{names[1]}.x"), "the item has gone on")
     changed(platform, "app", lambda mesh: mesh.replace(names[1], pulling))
     platform.end("app")
     finish(platform, "app")

@@ -120,6 +120,7 @@ PROOFS = {
     "`log` on disk": [
         STOCK_KILLS,
         "runtime/durable/test_logs.py::test_a_checkpoint_holds_offsets_and_what_comes_again_is_not_appended_twice",
+        "runtime/channels/test_log.py::test_control_items_keep_their_places_and_come_once_more_after_a_crash",
     ],
     "A log on disk that several producers fill": [
         STOCK_KILLS,

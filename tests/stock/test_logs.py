@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from exop import Application, Platform
+from exop import Application, EndOfStream, Platform, Punctuation
 from exop.errors import ComponentFailed, MeshError, StateError
 from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.memory import Retention
@@ -31,6 +31,21 @@ def test_every_cut_goes_on_with_the_next_row(log):
     rows = [{"x": 1}, {"x": 2}, *(row for number in range(20) for row in (number, (number, "a")))]
     assert check_source(read_log, path=log.folder) == rows
     assert feed(read_log, path=log.folder, offset=Offset(offset=40)) == rows[40:]
+
+
+def test_punctuations_are_emitted_in_their_places(log):
+    """From any position, over segments, also behind the last row. Another run may go on behind the end of a stream."""
+    for number in range(9):
+        log.append([number, "x" * 50])
+        log.append(Punctuation(number))
+        log.append(Punctuation(number + 0.5))
+        log.append(EndOfStream())
+    wanted = [one for n in range(9) for one in (n, "x" * 50, Punctuation(n), Punctuation(n + 0.5))]
+    assert feed(read_log, path=log.folder) == wanted
+    for done in range(1, len(wanted)):
+        run, which = divmod(done, 4)
+        at, marks = ((0, 3), (1, 0), (2, 0), (2, 1))[which]
+        assert feed(read_log, path=log.folder, offset=Offset(offset=2 * run + at, marks=marks)) == wanted[done:]
 
 
 def test_it_reads_beside_the_writer(log):

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from exop.errors import MeshError, StateError, StoredStateError
 from exop.logs import logger
-from exop.model.items import EndOfStream, Punctuation
-from exop.runtime.channel import KeepingChannel
-from exop.runtime.convert import to_items
+from exop.model.items import CONTROL, EndOfStream, Punctuation
+from exop.runtime.channel import KeepingChannel, Outlet
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.entry import Entry, Unwind, Work
-from exop.runtime.log.memory import Fsync, OffsetLog, Retention
+from exop.runtime.log.memory import EventLog, Fsync, MemoryLog, Position, Retention, flat
 
 if TYPE_CHECKING:
     from exop.runtime.log.disk import DiskLog, Replay
@@ -29,12 +26,16 @@ AGAIN = 1.0
 class LogChannel(KeepingChannel):
     """Passes items on and keeps them under offsets: on disk at `path`, or in the state directory; else in memory.
 
-    `keep` (items, or "all") and `seconds` are the least that is kept, `size` (bytes on disk) is the most; `segment` and
-    `fsync` are for the disk, too. With `replay` a port that connects to a running application first receives the
-    content. Extended interface: `replay(start, end)`, `pieces(start, end)`, `start`, `end`, `began`, `trim(offset)`.
+    Control items stand between the items, in the order of their arrival, and have no offset. `keep` (items, or "all")
+    and `seconds` are the least that is kept, `size` (bytes on disk) is the most; `segment` and `fsync` are for the
+    disk, too. With `replay` a port that connects to a running application first receives the content.
+
+    Extended interface: `replay(start, end)`, `pieces(start, end)`, `events(start, end)`, `start`, `end`, `began`,
+    `trim(offset)`.
 
     Attributes:
-        began: The offset at which the application began.
+        origin: The position at which the application began.
+        order: The ports that receive each payload, one after the other.
     """
 
     kind: ClassVar[str] = "log"
@@ -59,11 +60,12 @@ class LogChannel(KeepingChannel):
         self._retention = Retention(items, seconds, size, segment, fsync)
         self._path = path
         self._replays = replay
-        self._log: OffsetLog | DiskLog = OffsetLog()
+        self._log: EventLog = MemoryLog(0, self._retention)
         self._disk: DiskLog | None = None
         self._recovery: Replay | None = None
-        self._times: deque[tuple[float, int]] = deque()
-        self._old = self._captured = self._trimmed = self._given_up = self.began = 0
+        self._captured = self.origin = Position(0)
+        self._trimmed = self._given_up = 0
+        self.order: list[str] = []
 
     def open(self) -> None:
         """Open the log on disk, if there is a folder for it."""
@@ -73,7 +75,7 @@ class LogChannel(KeepingChannel):
             from exop.runtime.log.disk import DiskLog
 
             self._log = self._disk = DiskLog(folder, self._retention)
-            self.began = self._disk.end
+            self.origin = self._disk.position
 
     def close(self) -> None:
         """Close the files."""
@@ -81,8 +83,10 @@ class LogChannel(KeepingChannel):
             self._disk.close()
 
     def kept_for(self, port: str) -> list[Any]:
-        """Return the content, if `replay` is set."""
-        return self.replay(self.start) if self._replays else []
+        """Return the content, if `replay` is set; the wiring knows itself whether the stream has ended."""
+        if not self._replays:
+            return []
+        return [one for one in flat(self.events(self.start)) if not isinstance(one, EndOfStream)]
 
     @property
     def start(self) -> int:
@@ -92,21 +96,40 @@ class LogChannel(KeepingChannel):
     @property
     def end(self) -> int:
         """The offset of the next item."""
-        return self._recovery.next if self._recovery is not None else self._log.end
+        return self.position.offset
+
+    @property
+    def began(self) -> int:
+        """The offset at which the application began."""
+        return self.origin.offset
+
+    @property
+    def position(self) -> Position:
+        """The position of the next event."""
+        return self._recovery.next if self._recovery is not None else self._log.position
 
     def replay(self, start: int, end: int | None = None) -> list[Any]:
         """Return the items from offset *start* up to *end*; a `MeshError` says that they are no longer kept."""
-        return [item for piece in self.pieces(start, self.end if end is None else end) for item in to_items(piece)]
+        return flat(self.pieces(start, self.end if end is None else end))
 
     def pieces(self, start: int, end: int) -> list[Any]:
         """Return the same as lists and record batches, as they came."""
         return self._log.read(start, end)
+
+    def events(self, start: int | Position, end: int | Position | None = None) -> list[Any]:
+        """Return lists, record batches and, in their places, control items, from offset *start* up to *end*."""
+        return self._log.events(start, self.position if end is None else end)
 
     def trim(self, offset: int) -> None:
         """Drop the rows before *offset* (on disk: whole segments; with checkpoints, behind the next one)."""
         self._trimmed = max(self._trimmed, offset)
         if self._disk is None or self._disk.hold is None:
             self._log.trim(offset)
+
+    def entry(self, outlets: Sequence[Outlet]) -> Entry:
+        """Keep, then pass on."""
+        self.order = [outlet.port for outlet in outlets]
+        return super().entry(outlets)
 
     def metrics(self) -> dict[str, int | float | str]:
         """Return the range of offsets kept; on disk, also the bytes and the folder."""
@@ -117,33 +140,39 @@ class LogChannel(KeepingChannel):
 
     def capture(self) -> Mapping[str, Any]:
         """Return the offsets; of a log in memory also the content."""
-        self._captured, self._given_up = self.end, self._trimmed
-        found: dict[str, Any] = {"began": self.began, "end": self.end}
+        self._captured, self._given_up = self.position, self._trimmed
+        end = self._captured
+        found: dict[str, Any] = {"began": self.began, "end": end.offset}
         if self._disk is None:
-            return {**found, "items": self.replay(self.start)}
-        return {**found, "start": max(self.start, self._trimmed)}
+            return {**found, "items": flat(self.events(self.start, end))}
+        marks = {"marks": [self.origin.marks, end.marks]} if self.origin.marks or end.marks else {}
+        return {**found, **marks, "start": max(self.start, self._trimmed)}
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Apply *replace* to every row in memory; rows on disk name their classes, and stay."""
-        if isinstance(self._log, OffsetLog):
+        if isinstance(self._log, MemoryLog):
             self._log.exchange(replace)
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Go on at the captured offset, unless the log on disk is another one; rows behind it come once more."""
-        self.began, end, start = held["began"], held["end"], held.get("start")
+        marks = held.get("marks", (0, 0))
+        self.origin, end, start = Position(held["began"], marks[0]), Position(held["end"], marks[1]), held.get("start")
         if self._disk is None:
-            self._log = OffsetLog(end - len(held["items"]))
-            self._keep(held["items"])
+            rows = sum(not isinstance(one, CONTROL) for one in held["items"])
+            self._log = MemoryLog(end.offset - rows, self._retention)
+            for one in held["items"]:
+                self._log.append(one if isinstance(one, CONTROL) else [one])
             return
         problem = None
-        if not self._disk.start <= end <= self._disk.end:
-            problem = f"it holds the rows {self._disk.start} to {self._disk.end}, and the checkpoint counts {end}"
+        if not (self._disk.start <= end.offset and end <= self._disk.position):
+            problem = f"it holds the rows {self._disk.start} to {self._disk.end}, and the checkpoint counts "
+            problem += f"{end.offset}" + (f" and {end.marks} control items behind" if end.marks else "")
         elif start is not None and self._retention.endless and self._disk.start > start:
             problem = f"its first row is {self._disk.start}, and nothing from {start} on has been given up"
         if problem is not None:
             raise StoredStateError(what=f"the log {self._disk.folder}", problem=problem, cure="put its files back")
-        self._disk.hold = end
-        if end < self._disk.end:
+        self._disk.hold = end.offset
+        if end < self._disk.position:
             from exop.runtime.log.disk import Replay
 
             self._recovery = Replay(self._disk, end)
@@ -157,10 +186,10 @@ class LogChannel(KeepingChannel):
         """Remove rows that an earlier attempt at the change appended and no checkpoint counts: they come again."""
         if self._disk is not None:
             counted = self._disk.settled
-            if counted is not None and self._disk.start <= counted < self._disk.end:
+            if counted is not None and self._disk.start <= counted.offset and counted < self._disk.position:
                 self._disk.cut(counted)
-            self.began = self._disk.end
-            self._disk.settle(self.began)
+            self.origin = self._disk.position
+            self._disk.settle(self.origin)
 
     def sync(self) -> None:
         """Force the rows that the checkpoint counts to the disk."""
@@ -174,50 +203,37 @@ class LogChannel(KeepingChannel):
             self._disk.trim(self._given_up)
 
     def _passing(self, deliver: Entry) -> Entry:
-        entry = super()._passing(deliver)
+        entry, keep = super()._passing(deliver), self._keep
 
         def control(mark: Punctuation | EndOfStream) -> None:
-            if self._recovery is not None and isinstance(mark, EndOfStream):
-                self._recovery.leave()  # rows that did not come again after the crash are no part of the stream
-                self._recovery = None
+            try:
+                keep(mark)
+            except StateError as problem:
+                self._wait(problem, Work(entry, "control", mark))
             deliver.control(mark)
 
         entry.control = control
         return entry
 
-    def _keep(self, batch: Any) -> None:
+    def _keep(self, payload: Any) -> None:
         if self._recovery is None:
-            self._log.append(batch)
+            self._log.append(payload)
         else:
-            self._append_missing(self._recovery, batch)
+            self._append_missing(self._recovery, payload)
         self.trouble = None
-        if self._disk is None:
-            self._forget()
 
-    def _append_missing(self, recovery: Replay, batch: Any) -> None:
-        """Append the rows that the log does not have yet; after an error the whole batch comes again."""
+    def _append_missing(self, recovery: Replay, payload: Any) -> None:
+        """Append what the log does not have yet; after an error the whole payload comes again."""
         before = recovery.next
         try:
-            rest = recovery.missing(batch)
-            if recovery.over:
+            rest = recovery.missing(payload)
+            if rest is not None:
                 self._log.append(rest)
+            if recovery.over or rest is not None:
                 self._recovery = None
         except BaseException:
-            recovery.next = before
+            recovery.return_to(before)
             raise
-
-    def _forget(self) -> None:
-        """Apply the retention to the log in memory; the log on disk does so itself."""
-        log, keep = self._log, self._retention
-        before = log.end if keep.items is None else log.end - keep.items
-        if keep.seconds is not None:
-            now = time.monotonic()
-            self._times.append((now, log.end))
-            while self._times[0][0] < now - keep.seconds:
-                self._old = self._times.popleft()[1]
-            before = min(before, self._old)
-        if before > log.start and (keep.items is not None or keep.seconds is not None):
-            log.trim(before)
 
     def _wait(self, problem: StateError, work: Work) -> None:
         """Let the pusher wait at its safe point, and try again; raise *problem* where there is no driver."""

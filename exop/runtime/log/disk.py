@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
@@ -12,20 +13,22 @@ from typing import Any, Final
 
 from exop.errors import MeshError, StateError
 from exop.logs import logger
-from exop.model.decoding import decode
 from exop.model.encoding import encode
+from exop.model.items import CONTROL
 from exop.runtime.convert import cut, to_items, weight
 from exop.runtime.log.files import DISK, Files
-from exop.runtime.log.memory import Retention, check_range
+from exop.runtime.log.memory import EventLog, Position, Retention, check_range, flat
 from exop.runtime.log.segment import (
     COMMITTED,
     LARGEST,
     LEVELS,
     LONGEST_KEY,
+    MARK,
     UNFINISHED,
     Frame,
     Segment,
     check_start,
+    note,
     replace_file,
     segment_names,
     settled,
@@ -36,8 +39,8 @@ from exop.runtime.log.segment import (
 Key = tuple[str, int]
 
 
-class DiskLog:
-    """Batches under row offsets, in a folder: an `OffsetLog` that keeps its content across processes.
+class DiskLog(EventLog):
+    """A log in a folder, which keeps its content across processes.
 
     A torn batch at the end, left by a crash, is cut off and logged; damage before that is an error.
 
@@ -89,6 +92,12 @@ class DiskLog:
         return self._segments[0].base
 
     @property
+    def position(self) -> Position:
+        """The position of the next event."""
+        with self._turn:
+            return self._segments[-1].position
+
+    @property
     def end(self) -> int:
         """The offset of the next row."""
         return self._segments[-1].end
@@ -99,46 +108,54 @@ class DiskLog:
         return sum(one.size for one in list(self._segments))
 
     @property
-    def settled(self) -> int | None:
-        """The offset that `settle` has noted last, perhaps in another process."""
+    def settled(self) -> Position | None:
+        """The position that `settle` has noted last, perhaps in another process."""
         return settled(self.folder, self._files)
 
-    def append(self, batch: Any, *, key: Key | None = None) -> int:
-        """Add a batch (a list, or a record batch), once for each key; return the offset of the next row.
+    def append(self, payload: Any, *, key: Key | None = None) -> int:
+        """Add a list, a record batch, or a control item, once for each key; return the offset of the next row.
 
         Raises:
             NotStorable, StateError: it cannot be stored, or written (a full disk); it may be tried again.
         """
-        rows = weight(batch)
-        body = encode(batch, levels=LEVELS)
+        mark = isinstance(payload, CONTROL)
+        rows = 0 if mark else weight(payload)
+        body = b"" if mark else encode(payload, levels=LEVELS)
         tag = encode(list(key)) if key is not None else b""
         if len(body) > LARGEST or len(tag) > LONGEST_KEY:
             raise MeshError(f"a batch of {rows} rows and {len(body)} bytes is too large for a log; append it in parts")
         with self._turn:
-            if (key is None and not rows) or (key is not None and key[1] <= self._last.get(key[0], -1)):
-                return self.end
+            newest = self._segments[-1]
+            end, marks = newest.end, newest.marks
+            if (key is None and not (rows or mark)) or (key is not None and key[1] <= self._last.get(key[0], -1)):
+                return end
             self._check_whole()
             with self._doing("written"):
                 now = self._clock()
-                self._write(written(self.end, now, rows, body, key=tag), self.end + rows, now)
+                if mark:
+                    self._write(written(end, now, 0, encode([marks, payload]), kind=MARK), end, marks + 1, now)
+                else:
+                    self._write(written(end, now, rows, body, key=tag), end + rows, 0 if rows else marks, now)
             if key is not None:
                 self._last[key[0]] = key[1]
-            return self.end
+            return end + rows
 
-    def read(self, start: int, end: int) -> list[Any]:
-        """Return the rows from *start* up to *end*, as slices of the batches that hold them; see `check_range`."""
+    def events(self, start: int | Position, end: int | Position) -> list[Any]:
+        """Return what stands from *start* up to *end*, rows as slices of the batches that hold them."""
+        start, end = Position.at(start), Position.at(end)
         found: list[tuple[Frame, bytes]] = []
         with self._turn:
-            check_range(start, end, self.start, self.end)
+            check_range(start, end, self.start, self.position)
             with self._doing("read"):
-                for segment in self._segments:
-                    if segment.base < end and start < segment.end:
+                for segment in self._segments if start < end else ():
+                    # Control items may stand at the end of one segment, before the first row of the next.
+                    if (segment.base, 0) < end and start.offset <= segment.end:
                         found += segment.between(start, end)
                         if segment is not self._segments[-1]:
                             segment.close()
         # Decoded without the lock: appending threads do not wait.
-        pieces = ((frame, decode(body, levels=LEVELS)) for frame, body in found)
-        return [cut(batch, max(0, start - f.first), min(f.rows, end - f.first)) for f, batch in pieces]
+        first, last = start.offset, end.offset
+        return [frame.content(body, first, last) for frame, body in found]
 
     def trim(self, offset: int) -> None:
         """Drop the rows before *offset* (whole segments)."""
@@ -146,31 +163,34 @@ class DiskLog:
             while len(self._segments) > 1 and self._segments[1].base <= offset:
                 self._drop_oldest()
 
-    def cut(self, offset: int) -> None:
-        """Remove the rows from *offset* on, and forget their keys.
+    def cut(self, place: int | Position) -> None:
+        """Remove what stands from *place* on, and forget the keys.
 
         Raises:
-            MeshError: *offset* is not kept, or in a batch with a key.
-            StateError: it cannot be written; the log ends somewhere behind *offset*.
+            MeshError: *place* is not kept, or in a batch with a key.
+            StateError: it cannot be written; the log ends somewhere behind *place*.
         """
+        place = Position.at(place)
+        offset = place.offset
         with self._turn:
-            check_range(offset, self.end, self.start, self.end)
-            if offset == self.end:
+            check_range(place, self.position, self.start, self.position)
+            if place == self.position:
                 return
-            holder = next(one for one in reversed(self._segments) if one.base <= offset)
-            part, position = b"", holder.size
+            # Control items before the first row of a segment are in the segment before.
+            holder = next((one for one in reversed(self._segments) if one.base < offset), self._segments[0])
+            rest, position = b"", holder.size
             for frame, key, body in holder.frames(offset):
-                if frame.after <= offset:
+                if frame.place(body) < place if frame.kind == MARK else frame.after <= offset:
                     continue
                 if frame.first < offset:
                     if key:
                         raise MeshError(f"the log {self.folder} cannot be cut at {offset}, in a batch with a key")
-                    kept = cut(decode(body, levels=LEVELS), 0, offset - frame.first)
-                    part = written(frame.first, frame.time, weight(kept), encode(kept, levels=LEVELS))
+                    kept = frame.content(body, frame.first, offset)
+                    rest = written(frame.first, frame.time, weight(kept), encode(kept, levels=LEVELS))
                 position = frame.position
                 break
             with self._doing("cut", broken=True):
-                self._cut(offset, holder, position, part)
+                self._cut(place, holder, position, rest)
 
     def sync(self) -> None:
         """Force appended rows to the disk; if the disk refuses, the log has to be opened again before an append."""
@@ -187,24 +207,22 @@ class DiskLog:
         finally:
             self._syncing.release()
 
-    def settle(self, offset: int | None, start: int = 0) -> None:
-        """Note, for other processes that read the log, that the rows before *offset* are final; `None`: all are.
+    def settle(self, place: int | Position | None, start: int = 0) -> None:
+        """Note, for other processes that read the log, that what stands before *place* is final; `None`: all is.
 
-        Rows from *offset* on are kept whatever the retention is. If that is endless, so are those from *start* on, the
+        Rows from *place* on are kept whatever the retention is. If that is endless, so are those from *start* on, the
         end of the next `trim`: the log is refused if they are gone.
         """
-        self.hold = offset
-        path = self.folder / COMMITTED
+        self.hold = None if place is None else Position.at(place).offset
         with self._doing("written"):
-            if offset is not None:
-                file = self._files.open(path)
-                first = max(start, self.start)
-                file.write(0, b"%020d%20s" % (offset, b"%020d" % first if self._retention.endless else b""))
+            if place is not None:
+                first = max(start, self.start) if self._retention.endless else None
+                file = note(self._files, self.folder, Position.at(place), first)
                 if start > self.start:  # on the disk before the segments are gone
                     file.sync()
                 file.close()
             elif COMMITTED in self._files.names(self.folder):
-                self._files.remove(path)
+                self._files.remove(self.folder / COMMITTED)
 
     def retain(self) -> None:
         """Drop the segments that the retention does not keep; the log does so itself whenever a segment is full."""
@@ -242,53 +260,54 @@ class DiskLog:
                 self._files.remove(self.folder / name)
         self._segments += [Segment(self._files, self.folder / name) for name in segment_names(names)]
         if not self._segments:
-            self._segments.append(Segment.create(self._files, self.folder, 0, self._clock(), {}))
+            self._segments.append(Segment.create(self._files, self.folder, Position(0), self._clock(), {}))
         for one, after in pairwise(self._segments):
             one.sealed(after.base)
         check_start(self.folder, self._files, self.start)
         self._last = self._segments[-1].find_end(self.settled)
         self.retain()
 
-    def _write(self, data: bytes, after: int, now: float) -> None:
+    def _write(self, data: bytes, end: int, marks: int, now: float) -> None:
         newest, bounds = self._segments[-1], self._retention
         aged = bounds.seconds is not None and now - newest.born >= bounds.seconds
-        if newest.end > newest.base and (newest.size >= bounds.segment or aged):
+        # A control item stays in the segment of the row before it: no two segments begin with the same row.
+        if end > newest.end > newest.base and (newest.size >= bounds.segment or aged):
             newest = self._roll(newest, now)
-        size, end = newest.size, newest.end
-        newest.put(data, end, after)
+        before = newest.size, newest.position if bounds.fsync == "append" else None
+        newest.put(data, end, marks)
         if bounds.fsync == "append":
             try:
                 newest.sync()
             except OSError as problem:
-                newest.take_back(size, end)
+                newest.take_back(*before)
                 self._broken = str(problem.strerror)
                 raise
 
     def _roll(self, full: Segment, now: float) -> Segment:
         """Begin another segment; the full one is forced to the disk before."""
         full.sync()
-        newest = Segment.create(self._files, self.folder, full.end, now, self._last)
+        newest = Segment.create(self._files, self.folder, full.position, now, self._last)
         with self._syncing:
             full.close()
         self._segments.append(newest)
         self.retain()
         return newest
 
-    def _cut(self, offset: int, holder: Segment, position: int, part: bytes) -> None:
-        """Remove the segments behind *holder*, and its bytes from *position* on, in favour of *part*."""
+    def _cut(self, place: Position, holder: Segment, position: int, rest: bytes) -> None:
+        """Remove the segments behind *holder*, and its bytes from *position* on, in favour of *rest*."""
         while self._segments[-1] is not holder:  # from the end, so that a crash leaves no gap
             with self._syncing:
                 self._segments[-1].remove()
             self._segments.pop()
         self._files.sync(self.folder)
-        if part:
+        if rest:
             head = holder.rest(0)[:position]
             with self._syncing:
                 holder.close()
-            replace_file(self._files, holder.path, head + part)
+            replace_file(self._files, holder.path, head + rest)
             self._segments[-1] = Segment(self._files, holder.path)
         else:
-            holder.take_back(position, offset)
+            holder.take_back(position, place)
         self._segments[-1].sync()
         self._last = self._segments[-1].find_end(None)
 
@@ -315,51 +334,60 @@ class DiskLog:
 
 
 class Replay:
-    """Compares the rows of a log behind a checkpoint with those that the sources send again after a crash.
+    """Compares the events of a log behind a checkpoint with those that the sources send again after a crash.
 
-    Equal rows are not appended twice. At the first other row (the order in which several producers meet is not
-    promised) the rest of the log is removed: it always holds the rows that its consumers received.
+    Equal events are not appended twice. At the first other one (the order in which several producers meet is not
+    promised) the rest of the log is removed: it always holds the events that its consumers received.
 
     Attributes:
-        next: The offset of the row that comes next.
+        next: The position of the event that comes next.
     """
 
     #: Rows to read from the log at once: a read begins at a position that may be far before the requested row.
     AHEAD: Final = 1000
 
-    def __init__(self, log: DiskLog, offset: int) -> None:
-        self.next = offset
+    def __init__(self, log: DiskLog, place: Position) -> None:
+        self.next = self._read = place
         self._log = log
-        self._read: list[Any] = []
-        self._first = offset
+        self._ahead: deque[Any] = deque()
 
     @property
     def over(self) -> bool:
         """The stream has reached the end of the log."""
-        return self.next >= self._log.end
+        return self.next >= self._log.position
 
-    def missing(self, batch: Any) -> Any:
-        """Return the rows of *batch* that the log does not have yet."""
-        known = min(weight(batch), self._log.end - self.next)
-        there = self._rows(known)
-        given = to_items(cut(batch, 0, known))
-        same = next((n for n in range(known) if encode(there[n]) != encode(given[n])), known)
-        self.next += same
-        if same < known:
-            self.leave()
-        return cut(batch, same, weight(batch))
+    def missing(self, payload: Any) -> Any:
+        """Return the part of *payload* that the log does not have yet; `None` if it has all of it."""
+        mark = isinstance(payload, CONTROL)
+        known = 1 if mark else min(weight(payload), self._log.end - self.next.offset)
+        for number, one in enumerate((payload,) if mark else to_items(cut(payload, 0, known))):
+            if self.over or encode(self._expected()) != encode(one):
+                known = number
+                break
+            self._ahead.popleft()
+            self.next = Position(self.next.offset, self.next.marks + 1) if mark else Position(self.next.offset + 1)
+        if known == (1 if mark else weight(payload)):
+            return None
+        self.leave()
+        return payload if mark else cut(payload, known, weight(payload))
 
     def leave(self) -> None:
-        """Remove the rows of the log that the stream does not give again."""
+        """Remove the events of the log that the stream does not give again."""
         if not self.over:
-            facts = {"log": str(self._log.folder), "offset": self.next, "taken_back": self._log.end - self.next}
+            taken_back = self._log.end - self.next.offset
+            facts = {"log": str(self._log.folder), "offset": self.next.offset, "taken_back": taken_back}
             logger("exop.log").warning("the stream takes another course than before the crash", **facts)
             self._log.cut(self.next)
 
-    def _rows(self, count: int) -> list[Any]:
-        if not self._first <= self.next <= self._first + len(self._read) - count:
-            end = min(self._log.end, self.next + max(count, self.AHEAD))
-            self._read = [row for piece in self._log.read(self.next, end) for row in to_items(piece)]
-            self._first = self.next
-        begin = self.next - self._first
-        return self._read[begin : begin + count]
+    def return_to(self, place: Position) -> None:
+        """Begin at *place* once more: the payload that was compared there comes again."""
+        self.next = self._read = place
+        self._ahead.clear()
+
+    def _expected(self) -> Any:
+        """Return the event at `next`, which the log has."""
+        while not self._ahead:
+            end = min(self._log.position, Position(self._read.offset + self.AHEAD))
+            self._ahead += flat(self._log.events(self._read, end))
+            self._read = end
+        return self._ahead[0]

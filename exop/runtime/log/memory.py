@@ -1,18 +1,21 @@
-"""`OffsetLog`: a log in memory; with the retention and the check of a range, which the log on disk shares."""
+"""`EventLog`: rows under offsets, with the control items between them; `MemoryLog`: one in memory."""
 
 from __future__ import annotations
 
 import threading
+import time
+from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from operator import itemgetter
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from exop.errors import MeshError
-from exop.runtime.convert import cut, weight
+from exop.model.items import CONTROL
+from exop.runtime.convert import cut, to_items, weight
 
 #: When appended rows are forced to the disk: with every append, with every checkpoint (`sync()`), or when the operating
 #: system does it. If only the process dies, nothing is lost in any case.
@@ -49,54 +52,164 @@ class Retention:
         return self.items is None and self.seconds is None and self.size is None
 
 
-class OffsetLog:
-    """Batches under row offsets, in memory: appended at the end, read from any offset, trimmed from the front.
+class Position(NamedTuple):
+    """A place in a log, before the next event: the rows before it, and the control items since the last of these rows.
 
-    Attributes:
-        start: The oldest offset kept.
-        end: The offset of the next row.
+    A row has an offset, which consumers note. A control item has none: it stands between two rows.
     """
 
-    def __init__(self, start: int = 0) -> None:
-        self.start = self.end = start
-        self._batches: deque[tuple[int, Any]] = deque()  # with the offset of the first row
-        self._lock = threading.Lock()
+    offset: int
+    marks: int = 0
 
-    def append(self, batch: Any) -> int:
-        """Add a batch (a list, or a record batch); return the offset of the next row."""
-        with self._lock:
-            if size := weight(batch):
-                self._batches.append((self.end, batch))
-                self.end += size
-            return self.end
+    @classmethod
+    def at(cls, place: int | Position) -> Position:
+        """Return the position of a row, in front of the control items before it, or *place* itself."""
+        return place if isinstance(place, Position) else Position(place)
+
+
+class EventLog(ABC):
+    """Events in the order of their arrival: rows, in lists and record batches, and control items.
+
+    Payloads are appended at the end, read from any position, and trimmed from the front: what its readers have
+    acknowledged, or what is out of retention.
+    """
+
+    @property
+    @abstractmethod
+    def start(self) -> int:
+        """The oldest offset kept."""
+
+    @property
+    def end(self) -> int:
+        """The offset of the next row."""
+        return self.position.offset
+
+    @property
+    @abstractmethod
+    def position(self) -> Position:
+        """The position of the next event."""
+
+    @abstractmethod
+    def append(self, payload: Any) -> int:
+        """Add a list, a record batch, or a control item; return the offset of the next row."""
+
+    @abstractmethod
+    def events(self, start: int | Position, end: int | Position) -> list[Any]:
+        """Return what stands from *start* up to *end*, rows as slices of the batches that hold them.
+
+        Raises:
+            MeshError: it is no longer kept, or not yet appended.
+        """
 
     def read(self, start: int, end: int) -> list[Any]:
-        """Return the rows from *start* up to *end*, as slices of the batches that hold them; see `check_range`."""
+        """Return the same without control items."""
+        return [payload for payload in self.events(start, end) if not isinstance(payload, CONTROL)]
+
+    @abstractmethod
+    def trim(self, offset: int) -> None:
+        """Drop what stands before *offset*, which all readers have acknowledged (whole batches, or segments)."""
+
+
+class MemoryLog(EventLog):
+    """A log in memory; it keeps payloads by reference, and control items as long as the row before them."""
+
+    def __init__(self, start: int | Position = 0, retention: Retention | None = None) -> None:
+        self._end, self._marks = Position.at(start)
+        self._start = self._end
+        self._retention = retention or Retention()
+        self._bounded = not self._retention.endless
+        self._events: deque[tuple[int, int, Any]] = deque()  # with the position of each
+        self._times: deque[tuple[float, int]] = deque()
+        self._old = 0
+        self._lock = threading.Lock()
+
+    @property
+    def start(self) -> int:
+        """The oldest offset kept."""
+        return self._start
+
+    @property
+    def position(self) -> Position:
+        """The position of the next event."""
         with self._lock:
-            check_range(start, end, self.start, self.end)
-            first = max(0, bisect_right(self._batches, start, key=itemgetter(0)) - 1)
-            last = bisect_left(self._batches, end, key=itemgetter(0))
-            held = islice(self._batches, first, last)
-            found = [cut(batch, max(0, start - at), min(weight(batch), end - at)) for at, batch in held]
-            return [batch for batch in found if weight(batch)]
+            return Position(self._end, self._marks)
+
+    def append(self, payload: Any) -> int:
+        """Add a list, a record batch, or a control item; return the offset of the next row."""
+        with self._lock:
+            if not isinstance(payload, list) and isinstance(payload, CONTROL):
+                self._events.append((self._end, self._marks, payload))
+                self._marks += 1
+            elif size := weight(payload):
+                self._events.append((self._end, self._marks, payload))
+                self._end += size
+                self._marks = 0
+                if self._bounded:
+                    self._forget()
+            return self._end
+
+    def events(self, start: int | Position, end: int | Position) -> list[Any]:
+        """Return what stands from *start* up to *end*, rows as slices of the batches that hold them."""
+        start, end = Position.at(start), Position.at(end)
+        with self._lock:
+            check_range(start, end, self._start, Position(self._end, self._marks))
+            first = max(0, bisect_right(self._events, start, key=_PLACE) - 1)
+            last = bisect_left(self._events, end, key=_PLACE)
+            found = []
+            for at, marks, payload in islice(self._events, first, last):
+                if isinstance(payload, CONTROL):
+                    if (at, marks) >= start:
+                        found.append(payload)
+                elif (low := max(0, start.offset - at)) < (high := min(weight(payload), end.offset - at)):
+                    found.append(cut(payload, low, high))
+            return found
 
     def trim(self, offset: int) -> None:
-        """Drop the rows before *offset* (whole batches)."""
+        """Drop what stands before *offset* (whole batches)."""
         with self._lock:
-            while self._batches and (after := self._batches[0][0] + weight(self._batches[0][1])) <= offset:
-                self._batches.popleft()
-                self.start = after
+            self._trim(offset)
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Apply *replace* to every row kept; record batches stay as they are."""
         with self._lock:
-            self._batches = deque(
-                (at, type(batch)(map(replace, batch)) if isinstance(batch, list) else batch)
-                for at, batch in self._batches
+            self._events = deque(
+                (at, marks, type(payload)(map(replace, payload)) if isinstance(payload, list) else payload)
+                for at, marks, payload in self._events
             )
 
+    def _trim(self, offset: int) -> None:
+        events = self._events
+        while events:
+            at, _, payload = events[0]
+            after = at + (0 if isinstance(payload, CONTROL) else weight(payload))
+            if after > offset or at == offset:
+                return
+            events.popleft()
+            self._start = after
 
-def check_range(start: int, end: int, kept: int, there: int) -> None:
-    """Raise `MeshError` for rows that are no longer kept, or not yet appended."""
-    if not kept <= start <= end <= there:
-        raise MeshError(f"rows {start} to {end} were asked for; kept are {kept} to {there}")
+    def _forget(self) -> None:
+        keep = self._retention
+        before = self._end if keep.items is None else self._end - keep.items
+        if keep.seconds is not None:
+            now = time.monotonic()
+            self._times.append((now, self._end))
+            while self._times[0][0] < now - keep.seconds:
+                self._old = self._times.popleft()[1]
+            before = min(before, self._old)
+        if keep.items is not None or keep.seconds is not None:
+            self._trim(before)
+
+
+_PLACE = itemgetter(0, 1)
+
+
+def check_range(start: Position, end: Position, kept: int, there: Position) -> None:
+    """Raise `MeshError` for events that are no longer kept, or not yet appended."""
+    if not (kept <= start.offset and start <= end <= there):
+        asked = f"rows {start.offset} to {end.offset} were asked for"
+        raise MeshError(f"{asked}; kept are {kept} to {there.offset}")
+
+
+def flat(payloads: Iterable[Any]) -> list[Any]:
+    """Return the items of lists and record batches, and the control items, one by one."""
+    return [item for one in payloads for item in ((one,) if isinstance(one, CONTROL) else to_items(one))]

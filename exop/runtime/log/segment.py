@@ -1,6 +1,7 @@
 """A segment: one file of a log, named by the offset of its first row, made of frames.
 
-One append writes one frame, whole or not at all: a header with two check sums, the key, the rows.
+One append writes one frame, whole or not at all: a header with two check sums, the key, and the rows or a control item.
+A control item counts no rows; with it stands its number among those since the row before.
 
     magic, first offset, time, rows, length of the body, length of the key, kind, sum of key and body, sum of the header
 """
@@ -10,20 +11,22 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from exop.errors import StoredStateError
 from exop.logs import logger
 from exop.model.decoding import decode
 from exop.model.depth import DEPTH
 from exop.model.encoding import encode
+from exop.runtime.convert import cut
 from exop.runtime.durable.failpoints import armed, failpoint
 from exop.runtime.log.files import File, Files
+from exop.runtime.log.memory import Position
 
 #: The version of the file format.
 FORMAT: Final = 1
@@ -42,8 +45,9 @@ _SUM: Final = struct.Struct("<I")
 HEADER: Final = _HEAD.size + _SUM.size
 #: The longest body, and the longest key.
 LARGEST, LONGEST_KEY = 2**31 - 1, 2**16 - 1
-#: The kinds of frames: rows of the log, and the opening of each segment.
-ROWS, OPENING = 0, 1
+#: The kinds of frames: rows, the opening of each segment (its `rows` are the control items before it since the last
+#: row), and control items.
+ROWS, OPENING, MARK = 0, 1, 2
 
 
 class Frame(NamedTuple):
@@ -62,6 +66,16 @@ class Frame(NamedTuple):
     def after(self) -> int:
         """The offset of the row after it."""
         return self.first + self.rows
+
+    def place(self, body: bytes) -> Position:
+        """Return the position of the control item that the frame holds."""
+        return Position(self.first, decode(body)[0])
+
+    def content(self, body: bytes, start: int, end: int) -> Any:
+        """Return what the frame holds: a control item, or its rows from *start* up to *end*."""
+        if self.kind == MARK:
+            return decode(body)[1]
+        return cut(decode(body, levels=LEVELS), max(0, start - self.first), min(self.rows, end - self.first))
 
     @property
     def end(self) -> int:
@@ -109,6 +123,7 @@ class Segment:
 
     Attributes:
         base, end: The offsets of its first row, and of the row after its last one.
+        marks: The control items since the last row, perhaps in the segment before.
         born: The time at which it was begun.
         keys: The last number of each producer in the log, at `base`.
         size: The bytes of its whole frames.
@@ -133,17 +148,23 @@ class Segment:
             raise self.damaged(problem, cure="use the release that wrote it")
         self.born = opening.time
         self.size = self._begin = opening.end
-        self.end = self.base
+        self.end, self.marks = self.base, opening.rows
 
     @classmethod
-    def create(cls, files: Files, folder: Path, base: int, time: float, keys: dict[str, int]) -> Segment:
+    def create(cls, files: Files, folder: Path, begin: Position, time: float, keys: dict[str, int]) -> Segment:
         """Create a segment atomically."""
-        path = folder / f"{base:020d}{SUFFIX}"
-        replace_file(files, path, written(base, time, 0, encode([FORMAT, keys]), kind=OPENING))
+        path = folder / f"{begin.offset:020d}{SUFFIX}"
+        opening = written(begin.offset, time, begin.marks, encode([FORMAT, keys]), kind=OPENING)
+        replace_file(files, path, opening)
         return cls(files, path)
 
-    def put(self, data: bytes, first: int, after: int) -> None:
-        """Append a frame with the rows from *first* to before *after*; an `OSError` leaves nothing of it."""
+    @property
+    def position(self) -> Position:
+        """The position of the next event."""
+        return Position(self.end, self.marks)
+
+    def put(self, data: bytes, end: int, marks: int) -> None:
+        """Append a frame, behind which the segment has this `end` and `marks`; an `OSError` leaves nothing of it."""
         file = self._opened()
         if self._overhang:
             file.truncate(self.size)
@@ -159,14 +180,14 @@ class Segment:
             self.take_back()
             raise
         failpoint("log-append-after")
-        self._note(first, self.size)
+        self._note(self.end, self.size)
         self.size += len(data)
-        self.end = after
+        self.end, self.marks = end, marks
 
-    def take_back(self, size: int | None = None, end: int | None = None) -> None:
+    def take_back(self, size: int | None = None, end: Position | None = None) -> None:
         """Cut off everything behind *size*, or behind the last whole frame; if that fails, the next `put` does it."""
         self.size = self.size if size is None else size
-        self.end = self.end if end is None else end
+        self.end, self.marks = end or self.position
         while self._index and self._index[-1][1] >= self.size:
             self._index.pop()
         self._overhang = True
@@ -175,9 +196,9 @@ class Segment:
             self._overhang = False
 
     def frames(self, first: int | None = None) -> Iterator[tuple[Frame, bytes, bytes]]:
-        """Yield the frames with key and body, up to the first that is not whole; from one at or before *first*."""
+        """Yield the frames with key and body, up to the first that is not whole; from one before row *first* on."""
         expected, at = self.base, self._begin
-        if first is not None and (before := bisect_right(self._index, first, key=itemgetter(0))):
+        if first is not None and (before := bisect_left(self._index, first, key=itemgetter(0))):
             expected, at = self._index[before - 1]
         file, data, low = self._opened(), b"", at
         while True:
@@ -196,27 +217,44 @@ class Segment:
             yield frame, *held
             at, expected = frame.end, frame.after
 
-    def between(self, start: int, end: int) -> list[tuple[Frame, bytes]]:
-        """Return the frames with rows from *start* up to *end*, and their bodies; a damaged one is an error."""
-        wanted, reached = [], self.base
-        for frame, _, body in self.frames(start):
-            reached = frame.after
-            if frame.after > start and frame.first < end and frame.rows:
+    def between(self, start: Position, end: Position) -> list[tuple[Frame, bytes]]:
+        """Return the frames with events from *start* up to *end*, and their bodies; a damaged one is an error."""
+        (low, _), (high, behind) = start, end
+        wanted: list[tuple[Frame, bytes]] = []
+        reached, size = self.base, self._begin
+        for frame, _, body in self.frames(low):
+            reached, size = frame.after, frame.end
+            if frame.kind == MARK:
+                if (place := frame.place(body)) >= end:
+                    return wanted
+                if place >= start:
+                    wanted.append((frame, body))
+            elif reached > low and frame.first < high and frame.rows:
                 wanted.append((frame, body))
-            if frame.after >= end:
+            if reached > high or (reached == high and not behind):
                 return wanted
-        if reached < min(end, self.end):
+        if reached < min(high, self.end) or size < self.size:
             raise self.damaged(f"damaged at row {reached}")
         return wanted
 
-    def find_end(self, counted: int | None) -> dict[str, int]:
-        """Find the end, cut off a torn tail (see `check_tail`), and return the last number of each producer."""
-        last = dict(self.keys)
-        for frame, key, _ in self.frames():
+    def scan(self) -> dict[str, int]:
+        """Find the end of the last whole frame, and return the last number of each producer."""
+        last, mark = dict(self.keys), None
+        for frame, key, body in self.frames():
             self.size, self.end = frame.end, frame.after
+            mark = (frame, body) if frame.kind == MARK else None if frame.rows else mark
+            self.marks = 0 if frame.rows else self.marks
             if key:
                 producer, number = decode(key)
                 last[producer] = number
+        if mark is not None:
+            frame, body = mark
+            self.marks = frame.place(body).marks + 1
+        return last
+
+    def find_end(self, counted: Position | None) -> dict[str, int]:
+        """Find the end, cut off a torn tail (see `check_tail`), and return the last number of each producer."""
+        last = self.scan()
         rest = self.check_tail(counted)
         if rest:
             self.take_back()
@@ -224,19 +262,21 @@ class Segment:
             logger("exop.log").warning("a torn tail was cut off", **facts)
         return last
 
-    def check_tail(self, counted: int | None) -> bytes:
+    def check_tail(self, counted: Position | None) -> bytes:
         """Return the bytes behind the end, which a crash may have left.
 
         Raises:
-            StoredStateError: a whole frame follows the end, or the end is before the row *counted* by a checkpoint.
+            StoredStateError: a whole frame follows the end, or the end is before what is *counted* by a checkpoint.
         """
         rest = self.rest(self.size)
         if (behind := _whole_frame_in(rest)) is not None:
             problem = f"damaged at byte {self.size}, row {self.end}; whole rows from {behind.first} on follow"
             cure = f"{self._cure}, or give up what stands behind that place: truncate -s {self.size} {self.path}"
             raise self.damaged(problem, cure=cure)
-        if counted is not None and self.end < counted:
-            raise self.damaged(f"it ends at row {self.end}, and a checkpoint has counted the rows up to {counted}")
+        if counted is not None and self.position < counted:
+            has = f"it ends at row {self.end}" + (f" with {self.marks} control items" if counted.marks else "")
+            wanted = f"the rows up to {counted.offset}" + (f", and {counted.marks} behind" if counted.marks else "")
+            raise self.damaged(f"{has}, and a checkpoint has counted {wanted}")
         return rest
 
     def rest(self, position: int) -> bytes:
@@ -279,8 +319,8 @@ class Segment:
         return self._file
 
 
-def settled(folder: Path, files: Files) -> int | None:
-    """Return the offset up to which the last checkpoint counts; `None`: every row counts."""
+def settled(folder: Path, files: Files) -> Position | None:
+    """Return the position up to which the last checkpoint counts; `None`: everything counts."""
     return _noted(folder, files)[0]
 
 
@@ -292,14 +332,21 @@ def check_start(folder: Path, files: Files, start: int) -> None:
         raise StoredStateError(what=f"the log {folder}", problem=problem, cure="put its files back")
 
 
-def _noted(folder: Path, files: Files) -> tuple[int | None, int | None]:
-    """Return the end and the start of the rows that the last checkpoint counts, as far as it has noted them."""
+def note(files: Files, folder: Path, end: Position, start: int | None) -> File:
+    """Write what a checkpoint counts: up to *end*, and, where nothing else may be gone, from the row *start* on."""
+    file = files.open(folder / COMMITTED)
+    file.write(0, b"%020d%20s%020d" % (end.offset, b"" if start is None else b"%020d" % start, end.marks))
+    return file
+
+
+def _noted(folder: Path, files: Files) -> tuple[Position | None, int | None]:
+    """Return the end and the start of what the last checkpoint counts, as far as it has noted them."""
     if COMMITTED not in files.names(folder):
         return None, None
     file = files.open(folder / COMMITTED)
     try:
-        end, start = file.read(0, 20), file.read(20, 20).strip()
-        return int(end), int(start) if start else None
+        end, start, marks = file.read(0, 20), file.read(20, 20).strip(), file.read(40, 20)
+        return Position(int(end), int(marks or b"0")), int(start) if start else None
     except ValueError as problem:
         cure = f"restore it from a copy, or remove it: then every row of the log counts, {folder / COMMITTED}"
         raise StoredStateError(what=f"the log {folder}", problem=f"{COMMITTED} is damaged", cure=cure) from problem

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exop import EndOfStream
+from exop import EndOfStream, Punctuation
 from exop.errors import MeshError, NotStorable, StateError, StoredStateError
 from exop.runtime.channels.log import LogChannel
 from exop.runtime.entry import Unwind
 from exop.runtime.log.disk import DiskLog
-from exop.runtime.log.memory import OffsetLog
+from exop.runtime.log.memory import MemoryLog
 from tests.rig import PATIENCE, eventually
 from tests.runtime.rig import Log, driven, finished, joined
 
@@ -34,7 +34,7 @@ def test_items_pass_and_keep_their_offsets():
 def test_a_record_batch_is_kept_as_it_is():
     """Columns are kept as columns: nothing is converted before somebody asks for rows."""
     batch = pa.record_batch({"x": [1, 2, 3]})
-    log = OffsetLog()
+    log = MemoryLog()
     log.append(batch)
     assert log.read(1, 3)[0].equals(batch.slice(1, 2))
 
@@ -80,7 +80,7 @@ def test_capture_and_restore_keep_the_offsets():
 @given(st.lists(st.one_of(st.integers(0, 5), st.tuples(st.just("trim"), st.integers(0, 30))), max_size=30))
 def test_a_log_is_a_list_of_which_the_front_may_be_missing(steps):
     """For any order of appending and trimming, what is kept is what was appended, by offset."""
-    log, everything = OffsetLog(), []
+    log, everything = MemoryLog(), []
     for step in steps:
         if isinstance(step, tuple):
             log.trim(step[1])
@@ -151,6 +151,51 @@ def test_what_comes_once_more_after_a_crash_is_not_appended_twice(disk, batches)
     assert disk().replay(0) == [0, 1, *log.seen]
 
 
+def test_control_items_keep_their_places_and_come_once_more_after_a_crash(disk):
+    """They are passed on and kept, compared like rows after a crash, and cut off where the stream differs."""
+    channel, log = disk(), Log()
+    entry = joined(channel, log)
+    entry.push(0)
+    entry.control(Punctuation(1))
+    held = channel.capture()
+    assert held == {"began": 0, "end": 1, "marks": [0, 1], "start": 0}
+    for mark in (Punctuation(2), Punctuation(3)):
+        entry.control(mark)
+    entry.push_batch(["a", "b"])
+    entry.control(Punctuation(4))
+    assert channel.replay(0) == [0, "a", "b"]
+    before = [[0], *map(Punctuation, (1, 2, 3)), ["a", "b"], Punctuation(4)]
+    assert channel.events(0) == before
+    channel = disk()
+    channel.restore(held)
+    assert channel.position == (1, 1)
+    entry = joined(channel, log)
+    for mark in (Punctuation(2), Punctuation(3)):
+        entry.control(mark)
+    entry.push("a")
+    assert disk().events(0) == before
+    channel = disk()
+    channel.restore(held)
+    entry = joined(channel, log)
+    entry.control(Punctuation(2))
+    entry.push("a")
+    entry.control(EndOfStream())
+    assert channel.events(0) == [[0], Punctuation(1), Punctuation(2), ["a"], EndOfStream()]
+    assert disk().origin == (2, 1)
+
+
+def test_a_log_in_memory_captures_its_control_items():
+    """They come back in their places."""
+    channel, other = LogChannel("l"), LogChannel("l")
+    entry = joined(channel, Log())
+    for number in (1, 2):
+        entry.push(number)
+        entry.control(Punctuation(number + 4))
+    other.restore(channel.capture())
+    assert other.events(0) == channel.events(0) == [[1], Punctuation(5), [2], Punctuation(6)]
+    assert other.position == channel.position
+
+
 def test_a_long_replay_reads_the_log_in_large_pieces(disk, monkeypatch):
     """Rows that come once more one by one do not each search the log for their own."""
     channel, reads = disk(), []
@@ -159,8 +204,8 @@ def test_a_long_replay_reads_the_log_in_large_pieces(disk, monkeypatch):
     entry.push_batch(list(range(2500)))
     channel = disk()
     channel.restore(held)
-    read = DiskLog.read
-    monkeypatch.setattr(DiskLog, "read", lambda log, *ends: reads.append(ends) or read(log, *ends))
+    read = DiskLog.events
+    monkeypatch.setattr(DiskLog, "events", lambda log, *ends: reads.append(ends) or read(log, *ends))
     entry = joined(channel, Log())
     for item in range(2600):
         entry.push(item)
@@ -229,7 +274,7 @@ def test_what_a_recovery_needs_is_kept_whatever_the_retention_says(disk):
 def test_items_that_are_old_are_forgotten(monkeypatch):
     """In memory, too: at least so many seconds are kept."""
     now = [0.0]
-    monkeypatch.setattr("exop.runtime.channels.log.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("exop.runtime.log.memory.time.monotonic", lambda: now[0])
     channel = LogChannel("l", seconds=10)
     entry = joined(channel, Log())
     for number in range(30):
@@ -240,10 +285,13 @@ def test_items_that_are_old_are_forgotten(monkeypatch):
 
 
 def test_a_newcomer_is_given_what_is_kept_if_that_is_asked_for():
-    """By default it begins with what comes."""
-    for replay, first in ((False, []), (True, [1, 2])):
+    """By default it begins with what comes. The end comes from the wiring, which knows whether this run has ended."""
+    for replay, first in ((False, []), (True, [1, 2, Punctuation(3)])):
         channel = LogChannel("l", replay=replay)
-        joined(channel, Log()).push_batch([1, 2])
+        entry = joined(channel, Log())
+        entry.push_batch([1, 2])
+        for mark in (Punctuation(3), EndOfStream()):
+            entry.control(mark)
         assert channel.kept_for("late.item") == first
 
 

@@ -1,6 +1,7 @@
 """The log on disk: whatever breaks, what was appended is there, once, in its order, whole batches only."""
 
 import threading
+from base64 import b64decode
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -10,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exop import EndOfStream, Punctuation
 from exop.errors import MeshError, NotStorable, StateError, StoredStateError
 from exop.runtime.log.disk import DiskLog
-from exop.runtime.log.memory import OffsetLog, Retention
+from exop.runtime.log.memory import MemoryLog, Position, Retention, flat
 from exop.stock.log_reader import LogReader
 from tests.rig import PATIENCE
 from tests.runtime.log.breaking import BreakingFile, BreakingFiles, Crash
@@ -20,6 +22,12 @@ from tests.runtime.log.breaking import BreakingFile, BreakingFiles, Crash
 FOLDER = Path("/logs/a")
 #: So small that a few batches fill a segment.
 SMALL = Retention(segment=300)
+#: The rows 1 and "a", the row 2 with the key ("p", 3), and no row with ("p", 4), as an earlier release has written them.
+EARLIER = """
+RXhMMQAAAAAAAAAAAAAAAAAA8D8AAAAAAwAAAAAAAQDtB3X13xG67JIBgEV4TDEAAAAAAAAAAAAAAAAAAPA/AgAAAAQAAAAAAAAAYkBmui0uvZOSAaFh
+RXhMMQIAAAAAAAAAAAAAAAAA8D8BAAAAAgAAAAQAAAB/ZAZDsXxs1ZKhcAORAkV4TDEDAAAAAAAAAAAAAAAAAPA/AAAAAAEAAAAEAAAAHcOhWNWte9uS
+oXAEkA==
+"""
 
 
 def opened(files, retention=SMALL, clock=lambda: 0.0):
@@ -32,11 +40,16 @@ def rows(log, start=None):
     return [row for batch in log.read(log.start if start is None else start, log.end) for row in batch]
 
 
+def everything(log, start=None):
+    """What is kept, rows and control items one by one."""
+    return flat(log.events(log.start if start is None else start, log.position))
+
+
 @pytest.fixture(params=["memory", "disk"])
 def log(request, tmp_path):
     """Both logs, for what they have in common."""
     if request.param == "memory":
-        yield OffsetLog()
+        yield MemoryLog()
         return
     found = DiskLog(tmp_path / "log", Retention(segment=200))
     yield found
@@ -66,6 +79,23 @@ def test_what_has_the_same_key_is_appended_once(tmp_path):
         assert rows(log) == ["a", "c"]
 
 
+def test_control_items_stand_between_the_rows(log):
+    """They take no offset, and are read in their places, from any position; rows are read without them."""
+    mark, end = Punctuation(1.5, idle=2.0), EndOfStream()
+    assert [log.append(one) for one in ([1, 2], mark, end, [3], mark)] == [2, 2, 2, 3, 3]
+    assert (log.end, log.position) == (3, (3, 1))
+    assert log.events(0, log.position) == [[1, 2], mark, end, [3], mark]
+    assert log.events(1, 3) == [[2], mark, end, [3]]
+    assert log.events(2, 2) == []
+    assert log.events(Position(2, 1), Position(3, 1)) == [end, [3], mark]
+    assert log.events(1, Position(2, 1)) == [[2], mark]
+    assert log.read(0, 3) == [[1, 2], [3]]
+    with pytest.raises(MeshError, match="rows 3 to 3 were asked for; kept are 0 to 3"):
+        log.events(3, Position(3, 2))
+    log.trim(3)
+    assert log.events(3, log.position)[-1:] == [mark]
+
+
 def test_columns_stay_columns(log):
     """A record batch is cut without being converted."""
     batch = pa.record_batch({"x": [1, 2, 3]})
@@ -77,46 +107,67 @@ def test_columns_stay_columns(log):
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_on_disk_it_is_what_it_is_in_memory(data):
-    """For any order of appending, trimming, taking back and opening again."""
-    files, everything, keys = BreakingFiles(), [], 0
-    log = opened(files)
+    """For any order of appending, trimming, taking back and opening again, with control items in any place."""
+    files, kept, keys = BreakingFiles(), [], 0  # kept: the position of each event, and the event
+    log, end = opened(files), Position(0)
+
+    def note(event):
+        nonlocal end
+        kept.append((end, event))
+        mark = isinstance(event, Punctuation)
+        end = Position(end.offset, end.marks + 1) if mark else Position(end.offset + 1)
+
     for _ in range(data.draw(st.integers(0, 25))):
-        step = data.draw(st.sampled_from(["append", "append", "append", "keyed", "trim", "cut", "open"]))
+        step = data.draw(st.sampled_from(["append", "append", "append", "mark", "keyed", "trim", "cut", "open"]))
         if step == "append":
-            batch = list(range(len(everything), len(everything) + data.draw(st.integers(0, 40))))
-            everything += batch
+            batch = list(range(end.offset, end.offset + data.draw(st.integers(0, 40))))
             log.append(batch)
+            for row in batch:
+                note(row)
+        elif step == "mark":
+            log.append(Punctuation(len(kept)))
+            note(Punctuation(len(kept)))
         elif step == "keyed":
             keys += 1
             for _ in range(2):
                 log.append([f"key {keys}"], key=("p", keys))
-            everything.append(f"key {keys}")
+            note(f"key {keys}")
         elif step == "trim":
-            log.trim(data.draw(st.integers(0, len(everything))))
+            log.trim(data.draw(st.integers(0, end.offset)))
         elif step == "cut":
-            at = data.draw(st.integers(log.start, log.end))
-            del everything[at:]
-            log.cut(at)
-            left = [int(row[4:]) for row in everything if isinstance(row, str)]
+            places = [place for place, _ in kept if place.offset >= log.start] + [end]
+            end = data.draw(st.sampled_from(places))
+            kept = [one for one in kept if one[0] < end]
+            log.cut(end)
+            left = [int(event[4:]) for _, event in kept if isinstance(event, str)]
             assert log._last.get("p") == (left[-1] if left else None) or log.start > 0
         else:
             log.close()
             log = opened(files)
-        assert log.end == len(everything)
-        assert rows(log) == everything[log.start :]
-        middle = (log.start + log.end) // 2
-        assert rows(log, middle) == everything[middle:]
+        assert log.position == end
+        there = [one for one in kept if one[0].offset >= log.start]
+        whole = everything(log)
+        # Control items before the first row that is kept may be gone with the segment before.
+        assert whole == [event for _, event in there][len(there) - len(whole) :]
+        assert rows(log) == [event for _, event in there if not isinstance(event, Punctuation)]
+        if whole:
+            place, _ = there[-len(whole) // 2]
+            assert everything(log, place) == [event for at, event in there if at >= place][-len(whole) :]
         assert log.size == sum(len(found) for found in files.files.values())
 
 
 def life(files, told, retention=SMALL):
-    """Append batches of several sizes, with and without keys, cut, and close; tell what was acknowledged."""
+    """Append batches of several sizes, with and without keys, and control items; tell what was acknowledged."""
     log = opened(files, retention)
     for number in range(8):
         batch = [f"{number}.{row}" for row in range(number % 3 + 1)]
         told.append(batch)
         log.append(batch, key=("p", number) if number % 2 else None)
         told.append(None)
+        if number % 3:
+            told.append([Punctuation(number)])
+            log.append(Punctuation(number))
+            told.append(None)
         if number == 5:
             log.sync()
     log.close()
@@ -135,11 +186,11 @@ def test_killed_at_every_byte():
         log = opened(files)
         acknowledged = [row for batch, done in zip(told[::2], told[1::2], strict=False) for row in batch]
         under_way = told[-1] if told and told[-1] is not None else []
-        assert rows(log) in (acknowledged, acknowledged + under_way)
-        number = len(told[::2]) - 1 if under_way else -1
+        assert everything(log) in (acknowledged, acknowledged + under_way)
+        number = int(under_way[0][0]) if under_way and isinstance(under_way[0], str) else -1
         if number % 2 and number > 0:
             log.append(under_way, key=("p", number))
-            assert rows(log) == acknowledged + under_way
+            assert everything(log) == acknowledged + under_way
         assert log.append(["more"]) == log.end
         log.close()
         assert rows(opened(files))[-1] == "more"
@@ -159,53 +210,64 @@ def test_the_power_fails_at_every_step(kept):
         files.lose_power(kept)
         log = opened(files, retention)
         acknowledged = [row for batch, done in zip(told[::2], told[1::2], strict=False) for row in batch]
-        assert rows(log)[: len(acknowledged)] == acknowledged
+        assert everything(log)[: len(acknowledged)] == acknowledged
 
 
-def test_a_cut_that_is_killed_at_every_step():
+@pytest.mark.parametrize("place", [Position(4), Position(3), Position(3, 1)])
+def test_a_cut_that_is_killed_at_every_step(place):
     """What stands before the cut is never touched."""
     files = BreakingFiles()
     life(files, [])
-    steps, whole = files.steps, rows(opened(files))
+    steps, whole = files.steps, everything(opened(files))
     files.restart()
-    opened(files).cut(4)
+    log = opened(files)
+    before = log.events(0, place)
+    log.cut(place)
+    assert log.events(0, log.position) == before
     for budget in range(files.steps - steps):
         files = BreakingFiles()
         life(files, [])
         log = opened(files)
         files.left = budget
         try:
-            log.cut(4)
+            log.cut(place)
         except Crash:
             files.restart()
-            found = rows(opened(files))
+            log = opened(files)
+            found = everything(log)
             assert found == whole[: len(found)]
-            assert len(found) >= 4
+            assert log.position >= place
 
 
-def test_a_torn_tail_is_cut_off_and_logged(capsys):
-    """Half a batch at the end was never acknowledged."""
+@pytest.mark.parametrize("torn", [["b" * 100], Punctuation(7)])
+def test_a_torn_tail_is_cut_off_and_logged(capsys, torn):
+    """Half a batch, or half a control item, at the end was never acknowledged."""
     files = BreakingFiles()
     log = opened(files)
     log.append(["a"])
-    log.append(["b" * 100])
+    log.append(torn)
     log.close()
     (path,) = (path for path in files.files if path.suffix == ".log")
     del files.files[path][-20:]
     again = opened(files)
-    assert rows(again) == ["a"]
+    assert everything(again) == ["a"]
     assert "a torn tail was cut off" in capsys.readouterr().err
     again.append(["c"])
-    assert rows(again) == ["a", "c"]
+    assert everything(again) == ["a", "c"]
 
 
-@pytest.mark.parametrize("segment", [0, -1])
-def test_damage_in_the_middle_is_an_error_and_nothing_is_changed(segment):
-    """Rows behind it are not given up: the error says where it is and what may be done."""
+@pytest.mark.parametrize(("segment", "marks"), [(0, 0), (-1, 0), (0, 9), (0, 15), (-1, 9)])
+def test_damage_in_the_middle_is_an_error_and_nothing_is_changed(segment, marks):
+    """Rows behind it are not given up: the error says where it is and what may be done.
+
+    With many control items the damage is in one of these, also behind the last row of its segment.
+    """
     files = BreakingFiles()
     log = opened(files)
     for number in range(20):
         log.append([number])
+        for mark in range(marks):
+            log.append(Punctuation(mark))
     log.close()
     paths = sorted(path for path in files.files if path.suffix == ".log")
     assert len(paths) > 2
@@ -213,7 +275,7 @@ def test_damage_in_the_middle_is_an_error_and_nothing_is_changed(segment):
     damaged[len(damaged) // 2] ^= 1
     before = {path: bytes(data) for path, data in files.files.items()}
     with pytest.raises(StoredStateError, match=r"damaged at .*restore .*\.log from a copy"):
-        rows(opened(files))
+        everything(opened(files))
     assert {path: bytes(data) for path, data in files.files.items()} == before
 
 
@@ -313,6 +375,19 @@ def test_a_bound_that_keeps_nothing_is_refused():
     """A mistake is told where it is made."""
     with pytest.raises(MeshError, match="items=0 keeps nothing"):
         Retention(items=0)
+
+
+def test_a_log_of_an_earlier_release_is_read_and_goes_on():
+    """It has rows and keys, no control items, and a note of what a checkpoint counts without any."""
+    files = BreakingFiles()
+    files.open(FOLDER / "00000000000000000000.log").write(0, b64decode(EARLIER))
+    files.open(FOLDER / "committed").write(0, b"%020d%020d" % (2, 0))
+    log = opened(files)
+    assert (log.settled, log.position, log._last) == ((2, 0), (3, 0), {"p": 4})
+    log.append(Punctuation(1))
+    log.append(["b"], key=("p", 4))
+    log.close()
+    assert everything(opened(files)) == [1, "a", 2, Punctuation(1)]
 
 
 def test_a_log_of_a_newer_release_is_refused(monkeypatch):
