@@ -22,7 +22,7 @@ from tests.runtime.log.breaking import BreakingFile, BreakingFiles, Crash
 FOLDER = Path("/logs/a")
 #: So small that a few batches fill a segment.
 SMALL = Retention(segment=300)
-#: The rows 1 and "a", the row 2 with the key ("p", 3), and no row with ("p", 4), as an earlier release has written them.
+#: The rows 1 and "a", the row 2 with the key ("p", 3), and no row with ("p", 4), by an earlier release.
 EARLIER = """
 RXhMMQAAAAAAAAAAAAAAAAAA8D8AAAAAAwAAAAAAAQDtB3X13xG67JIBgEV4TDEAAAAAAAAAAAAAAAAAAPA/AgAAAAQAAAAAAAAAYkBmui0uvZOSAaFh
 RXhMMQIAAAAAAAAAAAAAAAAA8D8BAAAAAgAAAAQAAAB/ZAZDsXxs1ZKhcAORAkV4TDEDAAAAAAAAAAAAAAAAAPA/AAAAAAEAAAAEAAAAHcOhWNWte9uS
