@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from exop.model.items import Batch, DeadLetter, EndOfStream, Punctuation
     from exop.model.memento import Memento
     from exop.model.mesh import Mesh
-    from exop.model.ports import InputPort, OutputPort
+    from exop.model.ports import InputPort, InputPorts, OutputPort, OutputPorts
     from exop.model.shadow import Shadow
     from exop.model.slet import Slet, input_port, slet
     from exop.model.tie import Committed, Tie
@@ -33,9 +33,11 @@ _HOMES = {
     "EndOfStream": "exop.model.items",
     "ExopError": "exop.errors",
     "InputPort": "exop.model.ports",
+    "InputPorts": "exop.model.ports",
     "Memento": "exop.model.memento",
     "Mesh": "exop.model.mesh",
     "OutputPort": "exop.model.ports",
+    "OutputPorts": "exop.model.ports",
     "Platform": "exop.platform",
     "Punctuation": "exop.model.items",
     "ServiceRegistry": "exop.registry",
@@ -57,9 +59,11 @@ __all__ = [
     "EndOfStream",
     "ExopError",
     "InputPort",
+    "InputPorts",
     "Memento",
     "Mesh",
     "OutputPort",
+    "OutputPorts",
     "Platform",
     "Punctuation",
     "ServiceRegistry",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from exop.errors import MeshError, UnknownName
 from exop.model.checks import check, check_join
@@ -21,6 +21,10 @@ from exop.runtime.manager import make_channel
 if TYPE_CHECKING:
     from exop.hooks import Plugins
     from exop.platform import Platform
+
+
+#: Stands for the channel of its own that an output gets.
+_OWN: Final = object()
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,8 @@ class Application:
                 A slet that has a setting of this name is given that.
             dead_letters: So many failed items are kept at the most, when `on_error` is `dead-letter`; likewise. Or the
                 channel into which they go, as `DeadLetter`; `on_error` is `dead-letter` then, unless it is given.
-            given: `port=channel` for inputs and outputs, `setting=value` for all else.
+            given: `port=channel` for inputs and outputs, `setting=value` for all else. For a family of ports,
+                `to={"cars": channel}`; for outputs that get a channel of their own, `to=["cars", "rest"]`.
 
         Returns:
             The channel of its output `out`; `output(name, port)` gives those of further ports.
@@ -195,9 +200,12 @@ class Application:
         if isinstance(care.dead_letters, (ChannelRef, str)):
             spec, given = spec.setting_aside(True), {**given, DEAD: care.dead_letters}
             care = replace(care, dead_letters=None)
+        given = _unfolded(name, spec, given)
+        spec = spec.connected(given)
         settings = {key: value for key, value in given.items() if key not in spec.ports}
         complete = spec.configured(name, settings, beside_ports=True)
-        ports = {port: self._channel_of(name, port, given[port]) for port in spec.ports if port in given}
+        asked = {port: given[port] for port in spec.ports if given.get(port, _OWN) is not _OWN}
+        ports = {port: self._channel_of(name, port, to) for port, to in asked.items()}
         for port in spec.inputs:
             if port.name not in ports:
                 raise MeshError(
@@ -259,6 +267,29 @@ class Application:
     def _known_kinds(self, kind: str) -> dict[str, Any]:
         """The built-in kinds; those of plugins only when one of them is asked for."""
         return dict(self._kinds) if kind in self._kinds else {**self._kinds, **self._installed().kinds}
+
+
+def _unfolded(node: str, spec: SletSpec, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Write what is given for families of ports as it is for single ports, `to.cars`.
+
+    Raises:
+        MeshError: for a family, something else than names, or channels by name, are given.
+    """
+    found = dict(given)
+    for family in (one for one in spec.families if one.family in given):
+        ends = given[family.family]
+        names = (
+            ends if isinstance(ends, Mapping) or (isinstance(ends, Sequence) and family.direction == "out") else None
+        )
+        if names is None or not all(isinstance(name, str) and family.of(f"{family.family}.{name}") for name in names):
+            names = f", or names, {family.family}=[NAME], for channels of their own" * (family.direction == "out")
+            raise MeshError(
+                f"{node}.{family.family} is a family of ports, not {ends!r}: give channels by name, "
+                f"{family.family}={{NAME: channel}}{names}; a name has letters, digits, '-' and '_'"
+            )
+        del found[family.family]
+        found |= {f"{family.family}.{name}": ends[name] if isinstance(ends, Mapping) else _OWN for name in names}
+    return found
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from exop import Application, InputPort, OutputPort, Platform, Slet, input_port, slet
+from exop import Application, InputPort, OutputPort, OutputPorts, Platform, Slet, input_port, slet
 from exop.app import ChannelRef
 from exop.errors import ComponentFailed, ExopError, MeshError, SettingError, SletError, UnknownName, WiringError
 from exop.stock.slets import count_up, show
@@ -41,6 +41,20 @@ class Match(Slet):
     def ask(self, order: int) -> int:
         """Another input."""
         return order
+
+
+class Dealing(Slet):
+    """Families of ports."""
+
+    to: OutputPorts[int]
+
+    @input_port
+    def item(self, item: int) -> None:
+        """Take."""
+
+    @input_port
+    def side(self, side: str, item: int) -> None:
+        """Take."""
 
 
 @dataclass
@@ -110,6 +124,16 @@ MISTAKES = {
         lambda app, numbers: app.add("b", show, item=ChannelRef(app.name, "", "console")),
         MeshError,
         r"b\.item: console is a sink, it has no output",
+    ),
+    "a channel for a family of ports": (
+        lambda app, numbers: app.add("d", Dealing, item=numbers, to=numbers),
+        MeshError,
+        r"d\.to is a family of ports, not ChannelRef\(.*\): give channels by name, to=\{NAME: channel\}, or names, ",
+    ),
+    "an input of a family without a channel": (
+        lambda app, numbers: app.add("d", Dealing, item=numbers, side=["a"]),
+        MeshError,
+        r"d\.side is a family of ports, not \['a'\]: give channels by name, side=\{NAME: channel\}; a name has",
     ),
     "another application's channel": (
         lambda app, numbers: Application("other").add("a", average, report=numbers),
@@ -209,6 +233,20 @@ def test_rows_and_columns_may_be_joined(app, numbers):
     """What has fields can stand in columns: that is converted, and not refused."""
     app.add("columns", on_columns, item=app.add("rows", rows, item=numbers))
     app.run()
+
+
+def test_ports_of_a_family_are_given_by_name(app, numbers):
+    """Channels by name, or names alone for outputs with channels of their own; one by one as `to.a`, too."""
+    app.add("one", Dealing, item=numbers, to=["a", "b"], side={"x": numbers})
+    app.add("two", Dealing, item=numbers, to={"a": app.channel("c")}, **{"to.d": app.channel("d")})
+    assert app.build().node("one").ports == {
+        "item": "numbers",
+        "to.a": "one.to.a",
+        "to.b": "one.to.b",
+        "side.x": "numbers",
+    }
+    assert app.build().node("two").ports == {"item": "numbers", "to.a": "c", "to.d": "d"}
+    assert app.output("one", "to.a").name == "one.to.a"
 
 
 def test_settings_are_complete_and_converted(app, numbers):

@@ -73,7 +73,7 @@ def rewire(node: str, /, *ports: str, dry_run: DryRun = False, where: Where = HE
         node: APP.NODE.
         ports: PORT=CHANNEL for a channel of the mesh (see `exop mesh APP`), PORT=CHANNEL:KIND[,NAME=VALUE…] for a new
             one; NODE.PORT=CHANNEL for a port of another node: out=buffer:queue,capacity=100 sink.item=buffer puts a
-            queue in between.
+            queue in between. PORT= disconnects a port.
     """
     return edit_node("rewire", node, ports, PLAIN, where, dry_run=dry_run, json=json)
 
@@ -85,7 +85,7 @@ def add(node: str, slet: str, /, *given: str, dry_run: DryRun = False, where: Wh
         node: APP.NODE; the name is new.
         slet: The slet, PLUGIN:NAME.
         given: PORT=CHANNEL for every input, and NAME=VALUE for settings; an output that is not given gets a channel
-            of its own, called as the node.
+            of its own, called as the node; FAMILY.MEMBER= one of a family.
     """
     return edit_node("add", node, (slet, *given), PLAIN, where, dry_run=dry_run, json=json)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from exop.errors import SletError
 from exop.model.memento import Memento
-from exop.model.ports import InputPort, OutputPort, PortSpec, PortType, port_type
+from exop.model.ports import InputPort, InputPorts, OutputPort, OutputPorts, PortSpec, PortType, port_type
 from exop.model.settings import Setting
 from exop.model.spec import Result
 from exop.model.types.description import type_of, unalias
@@ -168,7 +168,7 @@ def read_port(slet: str, annotation: Any) -> PortType:
     Raises:
         SletError: nothing that a port can carry.
     """
-    if kind_of(annotation) in (InputPort, OutputPort):
+    if kind_of(annotation) in (InputPort, OutputPort, InputPorts, OutputPorts):
         raise SletError(slet=slet, problem=f"a port carries no port ({annotation})", cure="write the type of the items")
     try:
         return port_type(annotation)

@@ -215,10 +215,11 @@ def _check_ports(mesh: Mesh, node: Node) -> None:
         raise MeshError(f"{node.name} cannot run here: {node.slet.factory.refusal}")
     for port, channel in node.ports.items():
         if port not in node.slet.ports:
-            raise UnknownName(place=node.name, kind="port", name=port, known=node.slet.ports)
+            raise UnknownName(place=node.name, kind="port", name=port, known=node.slet.port_names)
         if channel not in mesh.channels:
             place = f"{node.name}.{port}: the mesh {mesh.name!r}"
             raise UnknownName(place=place, kind="channel", name=channel, known=mesh.channels)
+    _check_families(mesh, node)
     for spec in node.slet.inputs:
         if spec.name not in node.ports:
             raise MeshError(
@@ -231,4 +232,21 @@ def _check_ports(mesh: Mesh, node: Node) -> None:
                 f"give it as an output, app.add(…, out={node.ports[spec.name]}); of a running mesh in the same change, "
                 f"`exop rewire {mesh.name}.NODE OUT={node.ports[spec.name]} {node.name}.{spec.name}="
                 f"{node.ports[spec.name]}`, or by a topology file, `exop apply FILE.toml`"
+            )
+
+
+def _check_families(mesh: Mesh, node: Node) -> None:
+    """Refuse a family of inputs without any, and a node with the name of a family."""
+    head, _, tail = node.name.rpartition(".")
+    taken = {f"{node.name}.{one.family}" for one in node.slet.families} & mesh.nodes.keys()
+    if head in mesh.nodes and tail in (one.family for one in mesh.nodes[head].slet.families):
+        taken.add(node.name)
+    for name in taken:
+        owner = name.rpartition(".")[0]
+        raise MeshError(f"{name}.* are ports of {owner}, and there is a node {name!r} as well; call that otherwise")
+    for family in node.slet.families if not node.slet.inputs else ():
+        if family.direction == "in":
+            raise MeshError(
+                f"{node.name}.{family.name} are no ports yet, and it has no other input: connect one or several, "
+                f"app.add({node.name!r}, …, {family.family}={{NAME: channel}})"
             )

@@ -50,14 +50,16 @@ def node_names(place: str, spec: SletSpec) -> Names:
     Raises:
         MeshError: the platform does not push into the slet.
     """
-    pushed = {port.name: port.type for port in spec.inputs if not port.pulled}
-    if spec.own_driver or not pushed:
-        why = "drives itself" if spec.own_driver else "pulls its items" if spec.inputs else "has no input port"
+    pushed = [port for port in spec.inputs if not port.pulled]
+    named = {port.name: port.type for port in pushed if not port.member}
+    if spec.own_driver or not named:
+        why = "pulls its items" if spec.inputs else "has no input port"
+        why = "drives itself" if spec.own_driver else "takes its items by a family of ports" if pushed else why
         raise MeshError(
             f"{place}: {spec.name} {why}, so there is no item at which its settings could change; configure it "
             f"without `when`, or set a condition on a slet that items are pushed into"
         )
-    return Names(place, pushed, tuple(spec.settings), punctuation=len(pushed) == 1)
+    return Names(place, named, tuple(spec.settings), punctuation=len(pushed) == 1)
 
 
 def channel_names(mesh: Mesh, channel: str) -> Names:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -95,13 +95,13 @@ class Node:
             raise MeshError(f"{self.name}: {problem}")
         object.__setattr__(self, "settings", _frozen(self.settings))
         object.__setattr__(self, "ports", _frozen(self.ports))
-        object.__setattr__(self, "slet", self.slet.setting_aside(DEAD in self.ports))
-        if self.slet.sets_aside and self.slet.own_driver:
+        spec = self.slet.setting_aside(DEAD in self.ports)
+        if spec.sets_aside and spec.own_driver:
             raise MeshError(
-                f"{self.name}: {self.slet.identity} pushes from threads of its own, and cannot push its dead letters "
-                f"into a channel; give a number, dead_letters={self.slet.dead_letters}, and see `exop item list`"
+                f"{self.name}: {spec.identity} pushes from threads of its own, and cannot push its dead letters "
+                f"into a channel; give a number, dead_letters={spec.dead_letters}, and see `exop item list`"
             )
-        object.__setattr__(self, "slet", self.slet.specialised(self.name, self.settings, self.taken))
+        object.__setattr__(self, "slet", spec.specialised(self.name, self.settings, self.taken).connected(self.ports))
         known = self.slet.settings
         given = {name for name, value in self.settings.items() if name in known and not known[name].is_default(value)}
         object.__setattr__(self, "given", frozenset(given | (self.given & self.settings.keys())))
@@ -211,8 +211,7 @@ class Mesh(Settings, Pictured):
                 raise MeshError(
                     f"the mesh {self.name!r} has another channel {channel.name!r} already; choose another name"
                 )
-        for port in node.ports:
-            _known_port(node.name, node.slet, port)
+        _known_ports(node.name, node.slet, node.ports)
         return self.edited(channels={channel.name: channel for channel in channels})._with(node)
 
     def remove(self, name: str) -> Self:
@@ -250,10 +249,10 @@ class Mesh(Settings, Pictured):
         spec = spec_of(slet).setting_aside(node.slet.sets_aside)
         given = {key: value for key, value in node.set_settings().items() if key in spec.settings} | settings
         complete = spec.configured(name, given)
-        spec = spec.specialised(name, complete, node.taken)
+        spec = spec.specialised(name, complete, node.taken).connected(node.ports)
         leaves = self.unread(node, spec) if spec.specialises else ()
         for port in (port for port in node.ports if port not in leaves):
-            _known_port(f"{name}: the successor {spec.name}", spec, port)
+            _known_ports(f"{name}: the successor {spec.name}", spec, [port])
             if node.slet.ports[port].direction != spec.ports[port].direction:
                 raise MeshError(
                     f"{name}: the port {port!r} leads {node.slet.ports[port].direction}, that of the successor "
@@ -300,21 +299,21 @@ class Mesh(Settings, Pictured):
         """Hand items to a suspended node again."""
         return self._with(replace(self.node(name), suspended=False))
 
-    def rewire(self, name: str, /, **ports: str | ChannelSpec) -> Self:
+    def rewire(self, name: str, /, **ports: str | ChannelSpec | None) -> Self:
         """Connect ports of a node to other channels: those of the mesh by name, new ones by their specification.
 
-        A channel that this leaves without any connection goes.
+        `None` disconnects a port. A channel that this leaves without any connection goes.
 
         Raises:
             UnknownName: no such node, port or channel.
         """
         node = self.node(name)
         names = {port: to.name if isinstance(to, ChannelSpec) else to for port, to in ports.items()}
-        slet = node.slet.setting_aside(node.slet.sets_aside or DEAD in names)
-        for port in names:
-            _known_port(name, slet, port)
+        slet = node.slet.setting_aside(node.slet.sets_aside or DEAD in names).connected([*node.ports, *names])
+        _known_ports(name, slet, names)
         mesh = self.edited(channels={to.name: to for to in ports.values() if isinstance(to, ChannelSpec)})
-        return mesh._with(replace(node, ports={**node.ports, **names}))._without_orphans(node)
+        left = {port: to for port, to in {**node.ports, **names}.items() if to is not None}
+        return mesh._with(replace(node, ports=left))._without_orphans(node)
 
     def producers(self, channel: str) -> list[tuple[Node, str]]:
         """The output ports connected to a channel."""
@@ -394,6 +393,7 @@ class Mesh(Settings, Pictured):
         return self.edited(channels=dict.fromkeys(left))
 
 
-def _known_port(place: str, slet: SletSpec, port: str) -> None:
-    if port not in slet.ports:
-        raise UnknownName(place=place, kind="port", name=port, known=slet.ports)
+def _known_ports(place: str, slet: SletSpec, ports: Iterable[str]) -> None:
+    for port in ports:
+        if port not in slet.ports:
+            raise UnknownName(place=place, kind="port", name=port, known=slet.port_names)

@@ -21,7 +21,7 @@ from exop.model.annotations import (
     read_result,
 )
 from exop.model.memento import Memento
-from exop.model.ports import InputPort, OutputPort, PortSpec, PortType
+from exop.model.ports import InputPort, InputPorts, OutputPort, OutputPorts, PortSpec, PortType
 from exop.model.spec import Result, Setting
 from exop.model.tie import Tie
 
@@ -32,6 +32,7 @@ class Fields:
 
     inputs: list[PortSpec] = field(default_factory=list)
     outputs: dict[str, PortType] = field(default_factory=dict)
+    families: list[PortSpec] = field(default_factory=list)
     settings: dict[str, Setting] = field(default_factory=dict)
     state: tuple[str, type[Memento]] | None = None
     tie: str | None = None
@@ -50,6 +51,10 @@ def read_fields(cls: Any) -> Fields:
             found.outputs[entry.name] = read_output(name, annotation)
         elif kind_of(annotation) is InputPort:
             found.inputs.append(read_input(name, entry.name, annotation))
+        elif kind_of(annotation) is OutputPorts:
+            found.families.append(PortSpec(f"{entry.name}.*", "out", read_output(name, annotation)))
+        elif kind_of(annotation) is InputPorts:
+            found.inputs.append(PortSpec(f"{entry.name}.*", "in", read_output(name, annotation), pulled=True))
         elif kind_of(annotation) is Tie:
             found.tie = entry.name
         elif is_memento(annotation):
@@ -77,15 +82,18 @@ def read_methods(cls: type) -> list[tuple[PortSpec, Result, PortType | None]]:
             )
         hints = hints_of(method, place)
         parameters = list(inspect.signature(method).parameters.values())[1:]
-        if len(parameters) != 1 or parameters[0].kind not in (
-            parameters[0].POSITIONAL_OR_KEYWORD,
-            parameters[0].POSITIONAL_ONLY,
-        ):
+        positional = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY}
+        if len(parameters) not in (1, 2) or not positional.issuperset(one.kind for one in parameters):
             raise SletError(slet=place, problem="an input port takes one item", cure="write `def port(self, item: T)`")
+        named = len(parameters) == 2
+        if named and annotation_of(place, parameters[0].name, hints) is not str:
+            cure = "write `def port(self, item: T)`, or `def port(self, member: str, item: T)` for a family of ports"
+            raise SletError(slet=place, problem="an input port takes one item", cure=cure)
         result, output = read_result(place, hints)
         check_generator(place, method, result)
-        annotation = annotation_of(place, parameters[0].name, hints)
-        found.append((read_input(place, attribute, annotation, attribute), result, output))
+        annotation = annotation_of(place, parameters[-1].name, hints)
+        port = f"{attribute}.*" if named else attribute
+        found.append((read_input(place, port, annotation, attribute), result, output))
     return found
 
 

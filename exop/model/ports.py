@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union
 
+from exop.errors import UnknownName
 from exop.model.items import Batch, EndOfStream, Punctuation
 from exop.model.types.description import Type, type_name, type_of
 from exop.model.types.fitting import columns_unfit, unfit
@@ -65,6 +66,17 @@ class InputPort(ABC, Generic[T]):
         """Reach the extended interface of the channel."""
 
 
+class OutputPorts(dict[str, OutputPort[In]]):
+    """A family of output ports: those that the mesh connects, by name (`to.cars` of the field `to`)."""
+
+    def __missing__(self, name: str) -> OutputPort[In]:
+        raise UnknownName(place="the family of ports", kind="member", name=name, known=self)
+
+
+class InputPorts(dict[str, InputPort[T]]):
+    """A family of input ports from which the slet pulls: those that the mesh connects, by name."""
+
+
 @dataclass(frozen=True)
 class PortType:
     """The type of the items of a port, read from an annotation.
@@ -100,13 +112,39 @@ class PortType:
 
 @dataclass(frozen=True)
 class PortSpec:
-    """One port of a slet: its name, direction and type; `method` handles an input, `pulled` means the slet pulls it."""
+    """One port of a slet: its name, direction and type; `method` handles an input, `pulled` means the slet pulls it.
+
+    One called `family.*` is a family: it stands for any number of ports `family.member` of its type.
+    """
 
     name: str
     direction: Direction
     type: PortType
     method: str | None = None
     pulled: bool = False
+
+    @property
+    def family(self) -> str:
+        """The name of its family, or its own where it belongs to none."""
+        return self.name.partition(".")[0]
+
+    @property
+    def member(self) -> str:
+        """Its name within its family; empty where it belongs to none."""
+        return self.name.partition(".")[2]
+
+    def of(self, port: str) -> PortSpec | None:
+        """The member of a family that has this name, `to.cars`; `None` if there can be none."""
+        family, _, member = port.partition(".")
+        fits = family == self.family and member and all(letter.isalnum() or letter in "-_" for letter in member)
+        return replace(self, name=port) if fits else None
+
+
+def node_at(place: str, nodes: Container[str]) -> tuple[str, str]:
+    """Split a place, `node.port` or `node.family.member`, into the node, which is one of *nodes*, and the port."""
+    node, _, port = place.rpartition(".")
+    head, _, family = node.rpartition(".")
+    return (head, f"{family}.{port}") if node not in nodes and head in nodes else (node, port)
 
 
 def own_channel(node: str, port: str) -> str:

@@ -23,7 +23,7 @@ from exop.model.annotations import (
 )
 from exop.model.memento import Memento
 from exop.model.methods import join_outputs, read_fields, read_methods
-from exop.model.ports import OUT, InputPort, OutputPort, PortSpec
+from exop.model.ports import OUT, InputPort, InputPorts, OutputPort, OutputPorts, PortSpec
 from exop.model.spec import Result, Setting, SletSpec
 
 __all__ = ["OUT", "read_class", "read_function", "read_settings"]
@@ -94,6 +94,7 @@ def read_class(cls: type, *, own_driver: bool) -> SletSpec | None:
     fields = read_fields(cls)
     methods = read_methods(cls)
     inputs = [*fields.inputs, *(port for port, _, _ in methods)]
+    families = (*fields.families, *(port for port in inputs if port.member))
     results: dict[str, Result] = {port.name: result for port, result, _ in methods}
     leaving = [output for _, _, output in methods if output is not None]
     iterated = callable(getattr(cls, "__iter__", None))
@@ -106,14 +107,15 @@ def read_class(cls: type, *, own_driver: bool) -> SletSpec | None:
     outputs = dict(fields.outputs)
     if leaving:
         outputs.setdefault(OUT, join_outputs(name, leaving))
-    if not inputs and not outputs and not iterated:
+    if not inputs and not outputs and not families and not iterated:
         return None
     return _checked(
         SletSpec(
             name=cls.__name__.lower(),
             factory=cls,
-            inputs=tuple(inputs),
+            inputs=tuple(port for port in inputs if not port.member),
             outputs=tuple(PortSpec(port, "out", carried) for port, carried in outputs.items()),
+            families=families,
             settings=fields.settings,
             state=fields.state,
             tie=fields.tie,
@@ -146,13 +148,13 @@ def _positional(
     if state is not None:
         cure = f"write ({parameter.name}, {state[0]})"
         raise SletError(slet=name, problem=f"the memento {state[0]!r} stands before the input", cure=cure)
-    if kind_of(annotation) is OutputPort:
+    if kind_of(annotation) in (OutputPort, OutputPorts, InputPorts):
         _check_setting(name, parameter.name, annotation)
     return read_input(name, parameter.name, annotation)
 
 
 def _check_setting(name: str, parameter: str, annotation: Any) -> None:
-    if kind_of(annotation) in (InputPort, OutputPort):
+    if kind_of(annotation) in (InputPort, OutputPort, InputPorts, OutputPorts):
         cure = "return the results; for more ports write a Slet class with a field for each"
         raise SletError(slet=name, problem=f"{parameter!r} is a port, not a setting", cure=cure)
 
@@ -181,7 +183,7 @@ def _check_own_driver(name: str, iterated: bool, results: dict[str, Result]) -> 
 
 
 def _checked(spec: SletSpec) -> SletSpec:
-    inputs = {port.name for port in spec.inputs}
+    inputs = {port.family for port in (*spec.inputs, *spec.families)}
     for name, by_whom in _TAKEN.items():
         further = {port.name for port in spec.outputs} - {OUT}
         if name in spec.settings or name in inputs or name in further:

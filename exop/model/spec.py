@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -80,7 +80,8 @@ class SletSpec:
     `results` gives the shape of what each input method (or the source, under `""`) returns. `timeout` is how many
     seconds an item may take before that is reported, `dead_letters` how many failed items are kept at the most.
     `effects` is whether it was said to act on something outside of the mesh (`None`: nothing was said). `sets_aside`
-    says that its last output is the one for dead letters, which no slet declares.
+    says that its last output is the one for dead letters, which no slet declares. `families` are the families of ports;
+    those of their members that are connected stand among the inputs and outputs.
     """
 
     name: str
@@ -101,6 +102,7 @@ class SletSpec:
     effects: bool | None = None
     plugin: str | None = None
     sets_aside: bool = False
+    families: tuple[PortSpec, ...] = ()
     _asked: Any = field(default=None, repr=False)
 
     @property
@@ -154,7 +156,7 @@ class SletSpec:
         if unfit := _unfit_ports(made, self.settings):
             raise SletError(slet=slet, what=what, problem=unfit, cure="choose other names, or correct `specialised`")
         outputs = (*made.outputs, _DEAD_PORT) if self.sets_aside else made.outputs
-        ports = {"inputs": made.inputs, "outputs": outputs, "results": made.results}
+        ports = {"inputs": made.inputs, "outputs": outputs, "results": made.results, "families": made.families}
         return replace(self, **ports, _asked=(settings, inputs))
 
     def asked(self, place: str, given: Mapping[str, Any]) -> SletSpec:
@@ -170,12 +172,30 @@ class SletSpec:
         return self.specialised(place, self.configured(place, own), {})
 
     def with_outputs(self, types: Mapping[str, Any]) -> SletSpec:
-        """The same slet with these output ports, given by name and type; others that it has stay."""
-        found = {port.name: port for port in self.outputs}
+        """The same slet with these outputs, given by name (`to.*` for a family) and type; others that it has stay."""
+        found = {port.name: port for port in (*self.outputs, *self.families)}
         for name, carried in types.items():
             known = carried if isinstance(carried, PortType) else port_type(carried)
             found[name] = PortSpec(name, "out", known)
-        return replace(self, outputs=tuple(found.values()))
+        families = tuple(found.pop(port.name) for port in self.families)
+        return replace(self, outputs=tuple(found.values()), families=families)
+
+    def connected(self, ports: Iterable[str]) -> SletSpec:
+        """The same slet with those of *ports* that are members of its families, and with no other members."""
+        if not self.families:
+            return self
+        own = [port for port in (*self.inputs, *self.outputs) if not port.member]
+        members = [one for port in ports for family in self.families if (one := family.of(port)) is not None]
+        if {one.name for one in members} == {name for name, port in self.ports.items() if port.member}:
+            return self
+        found = sorted([*own, *members], key=lambda port: port.name == DEAD)
+        results = {port.name: self.results[f"{port.family}.*"] for port in members if port.method}
+        return replace(
+            self,
+            inputs=tuple(port for port in found if port.direction == "in"),
+            outputs=tuple(port for port in found if port.direction == "out"),
+            results={**self.results, **results},
+        )
 
     def described(self) -> dict[str, Any]:
         """Return ports, settings, memento and a fingerprint of the code as plain data, which a platform without the
@@ -194,9 +214,10 @@ class SletSpec:
     @property
     def role(self) -> Role:
         """α, π or ω, by the ports there are."""
-        if not self.inputs:
+        directions = [port.direction for port in (*self.inputs, *self.outputs, *self.families)]
+        if "in" not in directions:
             return Role.ALPHA
-        return Role.PI if len(self.outputs) > self.sets_aside else Role.OMEGA
+        return Role.PI if directions.count("out") > self.sets_aside else Role.OMEGA
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -214,6 +235,11 @@ class SletSpec:
         """All ports by name, inputs first."""
         return {port.name: port for port in (*self.inputs, *self.outputs)}
 
+    @property
+    def port_names(self) -> list[str]:
+        """The names of its ports and families."""
+        return [*self.ports, *(family.name for family in self.families)]
+
     def configured(self, place: str, given: Mapping[str, Any], *, beside_ports: bool = False) -> dict[str, Any]:
         """Check and convert *given* settings; returns them complete, with the defaults. *place* is named in errors.
 
@@ -224,7 +250,7 @@ class SletSpec:
             SettingError: a value that does not fit its type, or a required one that is missing.
         """
         try:
-            return configured(place, self.settings, given, ports=self.ports if beside_ports else ())
+            return configured(place, self.settings, given, ports=self.port_names if beside_ports else ())
         except UnknownName as error:
             if error.facts["name"] in self.ports:
                 error.add_note(f"{error.facts['name']} is a port of {self.identity}: `rewire` connects it elsewhere")

@@ -140,6 +140,10 @@ def _node(name: str, table: Mapping[str, Any], catalog: Mapping[str, SletSpec]) 
     if policy is not None and policy not in POLICIES:
         raise UnknownName(place=place, kind="policy", name=policy, known=POLICIES)
     ports = table.get("ports", {})
+    for port, channel in [*ports.items()]:
+        if isinstance(channel, dict):  # to.cars = "…"
+            ports.pop(port)
+            ports |= {f"{port}.{member}": to for member, to in channel.items()}
     for port, channel in ports.items():
         _typed(f"[nodes.{name}.ports]", port, channel, str)
     spec = catalog[identity]

@@ -11,7 +11,7 @@ import msgspec
 from exop.errors import MeshError, SettingError, UnknownName
 from exop.model.marks import MARKS
 from exop.model.mesh import ChannelSpec, Mesh, Node
-from exop.model.ports import own_channel
+from exop.model.ports import node_at, own_channel
 from exop.model.spec import DEAD, SletSpec
 from exop.runtime.catalog import Catalog
 from exop.runtime.channel import channel_settings
@@ -128,14 +128,19 @@ class Rewire(Edit, frozen=True, tag="rewire"):
     further: Annotated[dict[str, Channels], msgspec.Meta(max_length=200)] = {}
 
     def on(self, mesh: Mesh, known: Catalog) -> Mesh:
-        """The mesh with the ports connected elsewhere."""
+        """The mesh with the ports connected elsewhere; an empty name disconnects one."""
         mesh.node(self.node)
-        asked = [(self.node, self.ports), *self.further.items()]
+        asked = {self.node: dict(self.ports)}
+        for place, to in ((f"{node}.{port}", to) for node, ports in self.further.items() for port, to in ports.items()):
+            node, port = node_at(place, mesh.nodes)
+            if node not in mesh.nodes and any(family.of(place) for family in mesh.node(self.node).slet.families):
+                node, port = self.node, place
+            asked.setdefault(node, {})[port] = to
         fresh = self._fresh(known)
-        for node, ports in asked:
+        for node, ports in asked.items():
             # A new channel is defined once; the other ports refer to it by name, also those that come before.
             named = {port: to if isinstance(to, str) else to.name for port, to in ports.items()}
-            mesh = mesh.rewire(node, **{port: fresh.get(name, name) for port, name in named.items()})
+            mesh = mesh.rewire(node, **{port: fresh.get(name, name) or None for port, name in named.items()})
         return mesh
 
     def _fresh(self, known: Catalog) -> dict[str, ChannelSpec]:
@@ -165,10 +170,10 @@ class Add(Edit, frozen=True, tag="add"):
         """The mesh with one more node; outputs that are not given get a channel of their own."""
         spec = _slet(self.slet, known).setting_aside(DEAD in self.given)
         with _telling(spec):
-            spec = spec.asked(self.node, self.given)
+            spec = spec.asked(self.node, self.given).connected(self.given)
         if self.node in mesh.nodes:
             raise MeshError(f"{mesh.name} has a node {self.node!r} already; choose another name, or replace it")
-        ports = {port: self.given[port] for port in spec.ports if port in self.given}
+        ports = {port: self.given[port] for port in spec.ports if self.given.get(port)}
         for port in spec.inputs:
             if port.name not in ports:
                 channels = ", ".join(mesh.channels)

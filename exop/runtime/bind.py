@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from exop.model.memento import Memento
+from exop.model.ports import InputPorts, OutputPorts, PortSpec
 from exop.model.spec import SletSpec
 
 
@@ -36,6 +37,23 @@ def bind_function(spec: SletSpec, state: Memento | None, settings: Mapping[str, 
     twin.__dict__.update(function.__dict__)
     twin.__qualname__ = function.__qualname__
     return twin
+
+
+def bind_method(instance: Any, port: PortSpec) -> Callable[..., Any]:
+    """The method of an instance that takes the items of an input port; that of a family is told which port it is."""
+    method: Callable[..., Any] = getattr(instance, port.method or port.name)
+    return functools.partial(method, port.member) if port.member else method
+
+
+def families(spec: SletSpec, ports: Mapping[str, Any]) -> dict[str, Any]:
+    """The families of ports that a slet has as fields, each with those of *ports* that are its members, by name."""
+    fields = [family for family in spec.families if family.method is None]
+    found: dict[str, Any] = {family.family: (InputPorts if family.pulled else OutputPorts)() for family in fields}
+    for name, port in ports.items():
+        family, _, member = name.partition(".")
+        if member and family in found:
+            found[family][member] = port
+    return found
 
 
 def atomic(call: Callable[[Any], Any], state: Memento, *, lazy: bool) -> Callable[[Any], Any]:

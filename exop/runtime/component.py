@@ -18,7 +18,7 @@ from exop.model.mesh import Node
 from exop.model.ports import PortSpec
 from exop.model.signature import OUT
 from exop.model.spec import DEAD, SletSpec
-from exop.runtime.bind import atomic, bind_function
+from exop.runtime.bind import atomic, bind_function, bind_method, families
 from exop.runtime.budget import OPENING, SETTING, UserCalls
 from exop.runtime.channel import Channel, ControlMerge
 from exop.runtime.drivers.base import Driver, Halted
@@ -171,7 +171,7 @@ class Component(Living):
         spec = self.spec
         declared = typing.get_type_hints(spec.factory, include_extras=True)
         ports: dict[str, Any] = {**self.outputs, **self.pulled}
-        fields = {key: port for key, port in ports.items() if key in declared}
+        fields = families(spec, ports) | {key: port for key, port in ports.items() if key in declared}
         if spec.state:
             fields[spec.state[0]] = self.state
         if spec.tie:
@@ -351,8 +351,7 @@ class Component(Living):
         """Bind the slet to its state and settings."""
         spec, settings = self.spec, self.node.private_settings()
         for port in (one for one in spec.inputs if not one.pulled):
-            name = port.method or port.name
-            call = getattr(self.instance, name) if spec.is_class else bind_function(spec, self.state, settings)
+            call = bind_method(self.instance, port) if spec.is_class else bind_function(spec, self.state, settings)
             if spec.atomic and self.state is not None:
                 call = atomic(call, self.state, lazy=spec.results[port.name] == "many")
             self.calls[port.name] = call

@@ -13,7 +13,7 @@ from exop.errors import ComponentFailed, PlanError
 from exop.logs import logger
 from exop.model.items import CONTROL
 from exop.model.lifecycle import Event, State
-from exop.model.ports import PortSpec
+from exop.model.ports import PortSpec, node_at
 from exop.model.spec import DEAD
 from exop.runtime.bind import put_back
 from exop.runtime.convert import to_items, weight
@@ -174,7 +174,7 @@ def stranded(deployment: Deployment, driver: Driver, error: BaseException, in_ha
 
     The driver goes on when it is resumed or replaced. Returns `None` if all that the driver runs has ended.
     """
-    node, _, port = in_hand.entry.place.rpartition(".") if in_hand is not None else ("", "", "")
+    node, port = node_at(in_hand.entry.place if in_hand is not None else "", deployment.components)
     there = deployment.components.get(node)
     run = [one for one in deployment.components.values() if driver in (one.driver, one.runner)]
     component = next((one for one in (there, *run) if one is not None and one.allows(Event.FAIL)), None)

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from exop.logs import logger
 from exop.model.lifecycle import State
+from exop.model.ports import node_at
 from exop.model.slet import Slet
 from exop.runtime.budget import UserCall
 from exop.runtime.component import LIVE, Component
@@ -274,8 +275,10 @@ def _find(
     meant: list[Component] = []
     for frame, _ in walk_stack(innermost):
         called = CALLS.get(frame.f_code.co_filename, {}).get(frame.f_lineno)
-        if called is not None and (fused := by_name.get(frame.f_globals[called].place.rpartition(".")[0])) is not None:
-            return fused, found or frame
+        if called is not None:
+            node, _ = node_at(frame.f_globals[called].place, by_name)
+            if node in by_name:
+                return by_name[node], found or frame
         if found is None and frame.f_code in by_code:
             found, meant = frame, by_code[frame.f_code]
             own = [one for one in meant if one.instance is not None and one.instance is _self(frame)]

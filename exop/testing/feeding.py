@@ -34,8 +34,9 @@ def feed(slet: Any, items: Iterable[Any] = (), /, **given: Any) -> list[Any]:
         SletError: a slet with several inputs: use `open` and call its methods.
     """
     spec = spec_of(slet)
-    if len(spec.inputs) > 1:
-        ports = ", ".join(port.name for port in spec.inputs)
+    inputs = [*spec.inputs, *(family for family in spec.families if family.direction == "in")]
+    if len(inputs) > len(spec.inputs) or len(inputs) > 1:
+        ports = ", ".join(port.name for port in inputs)
         cure = "use exop.testing.open() and call its methods"
         raise SletError(slet=spec.name, what="slet for feed()", problem=f"it has several inputs ({ports})", cure=cure)
     memento = given.pop(spec.state[0], None) if spec.state else None

@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 from exop.errors import SletError
 from exop.model.memento import Memento
+from exop.model.ports import InputPorts
 from exop.model.slet import Slet, spec_of
 from exop.model.spec import SletSpec
 from exop.model.tie import Tie
-from exop.testing.ports import CollectingOutput, GivenInput
+from exop.testing.ports import CollectingOutput, CollectingOutputs, GivenInput
 
 S = TypeVar("S", bound=Slet)
 
@@ -21,7 +22,8 @@ def open(slet: type[S], /, **given: Any) -> Iterator[S]:  # noqa: A001 (it opens
     """Make an instance of a `Slet` class with its ports and memento, enter it, and exit it at the end of the block.
 
     Output ports collect what is pushed (see `collected`). *given* are the settings, converted and checked as anywhere;
-    a memento under the name of its field; for each input port that the slet pulls its items, or a channel.
+    a memento under the name of its field; for each input port that the slet pulls its items, or a channel; for a family
+    of outputs the names of its members (others come with the first push), for one of inputs a mapping of names.
 
     Raises:
         SletError: it is no class slet.
@@ -52,6 +54,12 @@ def _instance(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) ->
     for port in spec.inputs:
         if port.pulled:
             fields[port.name] = GivenInput(port.name, given.get(port.name, ()))
+    for one in (family for family in spec.families if family.method is None):
+        ends = given.get(one.family, ())
+        made = {
+            name: GivenInput(f"{one.family}.{name}", ends[name]) if one.pulled else CollectingOutput() for name in ends
+        }
+        fields[one.family] = InputPorts(made) if one.pulled else CollectingOutputs(made)
     if spec.state:
         fields[spec.state[0]] = memento if memento is not None else spec.state[1]()
     if spec.tie:
@@ -62,3 +70,12 @@ def _instance(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) ->
     if spec.specialises:
         instance.outputs = {port.name: fields[port.name] for port in spec.outputs}
     return instance
+
+
+def outputs_of(instance: Any, spec: SletSpec) -> dict[str, CollectingOutput]:
+    """The ports by which an instance pushes, by name, with the members of its families."""
+    found = {port.name: getattr(instance, port.name, None) for port in spec.outputs}
+    found |= getattr(instance, "outputs", {})
+    for family in (one.family for one in spec.families if one.direction == "out"):
+        found |= {f"{family}.{member}": port for member, port in getattr(instance, family).items()}
+    return {name: port for name, port in found.items() if isinstance(port, CollectingOutput)}

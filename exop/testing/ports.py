@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from exop.model.items import EndOfStream
-from exop.model.ports import InputPort, OutputPort
+from exop.model.ports import InputPort, OutputPort, OutputPorts
 from exop.runtime.channel import Channel
 
 T = TypeVar("T")
@@ -61,6 +61,13 @@ class CollectingOutput(OutputPort[Any]):
     def wait(self, timeout: float = PATIENCE) -> bool:
         """Wait until a slet with a driver of its own has ended its output, or failed; tells whether it has in time."""
         return self._done.wait(timeout)
+
+
+class CollectingOutputs(OutputPorts[Any]):
+    """A family of outputs, each of which keeps what is pushed; one comes where it is asked for."""
+
+    def __missing__(self, name: str) -> OutputPort[Any]:
+        return self.setdefault(name, CollectingOutput())
 
 
 class GivenInput(InputPort[Any]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from exop.model.signature import OUT
 from exop.model.slet import spec_of
 from exop.model.spec import SletSpec
 from exop.model.stored import declared_by, unpack
-from exop.runtime.bind import bind_function
+from exop.runtime.bind import bind_function, bind_method
 from exop.runtime.trouble import FailedItem
 from exop.testing.feeding import entering, leaving
-from exop.testing.instances import entered
+from exop.testing.instances import entered, outputs_of
 from exop.testing.ports import CollectingOutput, GivenInput
 
 
@@ -48,34 +49,35 @@ def replay(
         cure = "use exop.testing.open() and call its methods"
         raise SletError(slet=spec.name, what="slet to replay", problem="it has a driver of its own", cure=cure)
     state = memento if memento is not None else _state(failed, spec)
-    with _opened(failed, spec, state) as (call, ports):
+    settings = {name: value for name, value in failed.settings.items() if name in spec.settings}
+    spec = spec.asked(spec.name, settings).connected([failed.port])
+    with _opened(failed, spec, state, settings) as (call, pushed):
         if spec.iterated:
             results = leaving(spec, call() or ())
         else:
             port = _port(failed, spec)
             found = call(entering(port, failed.item))
             results = leaving(spec, found if spec.results[port.name] == "many" else [found])
-        pushed = {name: one.taken() for name, one in ports.items()}
-    outputs = {port.name: [*pushed.get(port.name, []), *(results if port.name == OUT else [])] for port in spec.outputs}
+        outputs = {port.name: [] for port in spec.outputs} | {name: one.taken() for name, one in pushed().items()}
+    if OUT in outputs:
+        outputs[OUT] += results
     return outputs if outputs.keys() - {OUT} else outputs.get(OUT, [])
 
 
 @contextmanager
 def _opened(
-    failed: FailedItem, spec: SletSpec, state: Memento | None
-) -> Iterator[tuple[Callable[..., Any], Mapping[str, CollectingOutput]]]:
-    """The slet, open: what is to be called, and the ports by which it pushes."""
-    settings = {name: value for name, value in failed.settings.items() if name in spec.settings}
+    failed: FailedItem, spec: SletSpec, state: Memento | None, settings: dict[str, Any]
+) -> Iterator[tuple[Callable[..., Any], Callable[[], Mapping[str, CollectingOutput]]]]:
+    """The slet, open: what is to be called, and what returns the ports by which it pushes."""
     pulled: Mapping[str, Any] = failed.item if not failed.port and isinstance(failed.item, Mapping) else {}
     if not spec.is_class:
         ports = [GivenInput(port.name, pulled.get(port.name, ())) for port in spec.inputs if port.pulled]
         function = bind_function(spec, state, spec.configured(spec.name, settings))
-        yield (lambda *item: function(*ports, *item)), {}
+        yield (lambda *item: function(*ports, *item)), dict
         return
     with entered(spec, state, {**settings, **pulled}) as instance:
-        outputs = {port.name: getattr(instance, port.name, None) for port in spec.outputs}
-        call = instance.__iter__ if spec.iterated else getattr(instance, _port(failed, spec).method or failed.port)
-        yield call, {name: one for name, one in outputs.items() if isinstance(one, CollectingOutput)}
+        call = instance.__iter__ if spec.iterated else bind_method(instance, _port(failed, spec))
+        yield call, partial(outputs_of, instance, spec)
 
 
 def _port(failed: FailedItem, spec: SletSpec) -> PortSpec:

@@ -13,6 +13,7 @@ from exop.model.diff import Difference
 from exop.model.entries import touched
 from exop.model.handover import new_version
 from exop.model.mesh import ChannelSpec, Mesh
+from exop.model.ports import node_at
 from exop.model.versions import Mover, NoVersion, package_of
 from exop.runtime.channel import Channel, channel_settings
 from exop.runtime.channels.window import WindowChannel, timed_by
@@ -225,7 +226,7 @@ class _Contents:
         target = port_at(place)
         if not target:
             return channel_at(place) in self._channels
-        name, _, port = target.rpartition(".")
+        name, port = node_at(target, self.mesh.nodes)
         node = self.mesh.nodes.get(name)
         if node is not None and port in node.outputs():
             return node.outputs()[port] in self._channels

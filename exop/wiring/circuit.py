@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Final
 
 from exop.model.entries import Entries
-from exop.model.ports import PortSpec
+from exop.model.ports import PortSpec, node_at
 from exop.model.properties import CONNECTED_TO, INSTANCE
 from exop.registry import ServiceReference
 from exop.runtime.channel import Channel
@@ -277,10 +277,10 @@ def channel_of(queue: str) -> str:
     return queue.removeprefix("-> ").partition(" -> ")[0]
 
 
-def behind(queue: str) -> str:
-    """The node or channel (`channel:name`) in front of which a queue stands, or the buffered channel itself."""
+def behind(queue: str, places: Container[str]) -> str:
+    """The node or channel (`channel:name`) of *places* in front of which a queue stands, or the buffered channel."""
     channel, _, port = queue.rpartition(" -> ")
-    return port.rpartition(".")[0] if channel else channel_key(queue.removeprefix("-> "))
+    return node_at(port, places)[0] if channel else channel_key(queue.removeprefix("-> "))
 
 
 def inside(channel: str) -> str:
@@ -314,7 +314,7 @@ def in_front_of(circuit: Circuit, channel: str, join: Join) -> str:
 
 def possible(circuit: Circuit, places: Container[str], queues: Mapping[str, str]) -> dict[str, str]:
     """Those of these queues that the wiring can insert in front of one of these nodes and channels (`channel:name`)."""
-    here, there = {queue: why for queue, why in queues.items() if behind(queue) in places}, set[str]()
+    here, there = {queue: why for queue, why in queues.items() if behind(queue, places) in places}, set[str]()
     for name in {channel_of(queue) for queue in here} & circuit.channels.keys():
         there |= {edge_key(name, join) for join in circuit.consumers[name] if not join.port.pulled}
         there |= set() if circuit.channels[name].buffered else {before_key(name)}

@@ -13,7 +13,7 @@ from exop.errors import WiringError
 from exop.model.filter import where
 from exop.model.items import CONTROL, EndOfStream
 from exop.model.lifecycle import State
-from exop.model.ports import mismatch
+from exop.model.ports import mismatch, node_at
 from exop.model.properties import APPLICATION, CONNECTED_TO, KIND, ORIGIN
 from exop.registry import ServiceRegistry
 from exop.runtime.channel import ControlMerge
@@ -167,7 +167,7 @@ class WiringController:
             return
         there = dict(deployment.inserted)
         for place, queue in deployment.inserted.items():
-            node = place.rpartition(" -> ")[2].partition(".")[0]
+            node, _ = node_at(place.rpartition(" -> ")[2], region.before.circuit.nodes)
             inside = channel_of(place) in region.channels or node in region.nodes
             if inside and place not in queues and not (queue.entries and node in deployment.components):
                 self._manager.destroy_channel(deployment.name, queue)

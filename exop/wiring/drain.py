@@ -14,6 +14,7 @@ from exop.errors import PlanError
 from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream
 from exop.model.lifecycle import State
+from exop.model.ports import node_at
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.drivers.base import Driver
@@ -24,7 +25,7 @@ from exop.runtime.inlets import Inlets
 from exop.runtime.pause import Pause
 from exop.runtime.ports import DrivenOutput
 from exop.shown import RAISED, described
-from exop.wiring.circuit import Join, before_key, channel_at, edge_key, port_at
+from exop.wiring.circuit import Circuit, Join, before_key, channel_at, edge_key, port_at
 from exop.wiring.region import Region, Wiring, depth
 
 
@@ -79,14 +80,14 @@ class Drain:
             if isinstance(channel, Buffered) and leaving and (gone or len(removed) < len(leaving) or not there):
                 yield channel, leaving
             places = [(before_key(name), leaving)] if gone else []
-            places += [(edge_key(name, join), [join]) for join in removed]
+            places += [(edge_key(name, join), [join]) for join in leaving if not _has_port(after, join)]
             yield from ((inserted[place], joins) for place, joins in places if place in inserted)
         for component in self.old:  # what it has taken is not in the queue any more
-            if (vertex := before.nodes.get(component.node.name)) is not None and component.node.name not in after.nodes:
-                for join in (join for _, join in vertex.inputs if join.port.pulled):
-                    port = component.pulled[join.port.name]
-                    if port.queue is not None:
-                        yield port.queue, [join]
+            vertex = before.nodes.get(component.node.name)
+            for join in (join for _, join in (vertex.inputs if vertex is not None else ()) if join.port.pulled):
+                queue = component.pulled[join.port.name].queue
+                if queue is not None and not _has_port(after, join):
+                    yield queue, [join]
 
     def _drain(self, worker: Driver, queues: list[tuple[Buffered, list[Join]]]) -> None:
         """Let the worker of these queues empty them; the drivers that push into them are parked.
@@ -145,6 +146,12 @@ class Drain:
             if component.tie is not None:  # its further output would have no reader
                 component.tie.hold(self.pause.timeout)
         self.opened(component)
+
+
+def _has_port(circuit: Circuit, join: Join) -> bool:
+    """Whether the node of a port is there and still has it: a member of a family may go alone."""
+    vertex = circuit.nodes.get(join.component.node.name)
+    return vertex is not None and join.port.name in vertex.component.spec.ports
 
 
 def _filled(queue: Buffered, leaving: Iterable[Join]) -> bool:
@@ -210,17 +217,18 @@ def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) ->
     before, after = region.before.circuit, region.after.circuit
     for driver, work in inlets.waiting(drivers):
         channel, port = channel_at(work.entry.place), port_at(work.entry.place)
-        node = port.rpartition(".")[0]
+        node, end = node_at(port, before.nodes)
         if channel and port:  # a window; its port may leave the channel only with its slet
             lost = node in after.nodes and all(join.name != port for join in after.consumers.get(channel, ()))
         elif channel:
             readers = before.consumers.get(channel, ())
             lost = channel not in after.channels and any(join.component.node.name in after.nodes for join in readers)
         else:  # work at an output goes to the places behind it
-            one = before.nodes[node].component if node in before.nodes and node not in after.nodes else None
-            entered = one is not None and one.spec.ports[port.rpartition(".")[2]].direction == "in"
-            lost = entered and one is not None and not one.helpless
-            now = after.nodes[node].component.spec.ports.get(port.rpartition(".")[2]) if node in after.nodes else None
+            stays = node in after.nodes
+            one = before.nodes[node].component if node in before.nodes and not stays else None
+            now = after.nodes[node].component.spec.ports.get(end) if stays else None
+            lost = stays and now is None  # a member of a family goes
+            lost |= one is not None and one.spec.ports[end].direction == "in" and not one.helpless
             if now is not None and now.pulled:  # it takes from its queue
                 raise PlanError(
                     f"an item waits in front of {work.entry.place}, and the successor of {node} pulls its items from a "

@@ -97,7 +97,7 @@ def _lay_out(circuit: Circuit, places: Collection[str], loops: list[list[str]], 
             if kind == "queue":  # a source may have the same name
                 first.setdefault(name, place)
     # A queue that leads into further queues only is as far downstream as its channel.
-    layout.first = {queue: first.get(queue, behind(queue)) for queue in queues}
+    layout.first = {queue: first.get(queue, behind(queue, circuit.nodes)) for queue in queues}
     return layout
 
 

@@ -266,8 +266,8 @@ def _steps(old: Node, new: Node) -> list[Step]:
             )
         steps.append(Step("arm", new.name, _armed(old, new), old, new))
     if dict(old.ports) != dict(new.ports):
-        pairs = [(port, old.ports.get(port), place) for port, place in new.ports.items()]
-        moved = [f"{port}: {was} → {place}" for port, was, place in pairs if was != place]
+        pairs = [(port, old.ports.get(port), new.ports.get(port)) for port in {**new.ports, **old.ports}]
+        moved = [f"{port}: {was} → {place or 'nothing'}" for port, was, place in pairs if was != place]
         steps.append(Step("rewire", new.name, ", ".join(moved), old, new))
     if old.suspended != new.suspended:
         steps.append(Step("suspend" if new.suspended else "resume", new.name, new.slet.identity, old, new))
@@ -277,7 +277,7 @@ def _steps(old: Node, new: Node) -> list[Step]:
 
 def _other_ports(old: Node, new: Node) -> str:
     """Describe the ports that come, go, or take another form with the settings and inputs of a slet."""
-    if not new.slet.specialises:
+    if not new.slet.specialises and not new.slet.families:
         return ""
     before, after = ({name: (one.direction, one.type.form) for name, one in of.slet.ports.items()} for of in (old, new))
     come = ", ".join(name for name in after if name not in before)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
+from exop.model.ports import node_at
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
@@ -183,7 +184,7 @@ def man(deployment: Deployment, region: Region) -> list[Worker]:
 
 def _runner(deployment: Deployment, circuit: Circuit, layout: Layout, place: str) -> Driver | None:
     """Return the driver that runs a place; `None` if the place leads nowhere."""
-    name, (node, _, port) = channel_at(place), port_at(place).rpartition(".")
+    name, (node, port) = channel_at(place), node_at(port_at(place), deployment.components)
     if place.startswith(("into ", "window ")):
         return _first(deployment, layout.runs.get(channel_key(name), ()))
     if name:  # a channel that keeps nothing: its producers push through it
@@ -250,7 +251,7 @@ def depth(circuit: Circuit, layout: Layout, place: str) -> float:
     if channel in circuit.channels:  # its guard, the way into it, one of its windows
         way = ("channel", "into", "window").index(place.partition(" ")[0])
         return sent_at(circuit, layout, channel) + 0.4 + 0.2 * way
-    node, _, port = port_at(place).rpartition(".")
+    node, port = node_at(port_at(place), circuit.nodes)
     vertex = circuit.nodes.get(node)
     if vertex is None:
         return 0

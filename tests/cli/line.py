@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from exop import Application, Memento, Slet, hookimpl, input_port, slet
+from exop import Application, Memento, OutputPorts, Slet, hookimpl, input_port, slet
 from exop.stock.slets import WriteLines
 
 PACE = threading.Event()
@@ -72,6 +72,18 @@ class Unopened(Slet):
         return "never"
 
 
+class Deal(Slet, name="deal"):
+    """Gives each item to every port of a family."""
+
+    to: OutputPorts[int]
+
+    @input_port
+    def item(self, item: int) -> None:
+        """Give one."""
+        for port in self.to.values():
+            port.push(item)
+
+
 def line(*, output: Path, label: str = "a") -> Application:
     """Count, tag, write."""
     app = Application("line")
@@ -82,7 +94,7 @@ def line(*, output: Path, label: str = "a") -> Application:
 
 @hookimpl
 def register_slets():
-    return [numbers, tag, twin, shout, forgetful, Unopened]
+    return [numbers, tag, twin, shout, forgetful, Unopened, Deal]
 
 
 @hookimpl

@@ -289,3 +289,22 @@ def test_a_slet_whose_ports_its_settings_name(line: Path, capsys: pytest.Capture
     assert "split.odd feeds shown.item through 'split.odd'" in text
     text = told(capsys, "add", "line.more", "stock:split", "item=tag", 'conditions={rest = "item > 5"}', code=2)
     assert "more: the setting 'conditions' does not fit: 'rest' is the port" in text
+
+
+def test_a_slet_with_a_family_of_ports(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Members are connected as `to.NAME`, with a channel of their own if none is named; an empty name disconnects."""
+    assert re.search(r"out +to\.\* +int", told(capsys, "describe", "line:deal"))
+    told(capsys, "add", "line.deal", "line:deal", "item=numbers", "to.a=")
+    told(capsys, "add", "line.shown", "stock:pass_on", "item=deal.to.a")
+    text = told(capsys, "rewire", "line.deal", "to.b=b:queue", "shown.item=b")
+    assert "replace deal: by itself, with the port to.b" in text
+    assert 'to.b" = "b"' in told(capsys, "mesh", "line", "--format", "toml")
+    eventually(lambda: facts("describe", "line")["nodes"]["shown"]["metrics"]["items_in"] > 5)
+    text = told(capsys, "rewire", "line.shown", "item=deal.to.a", "deal.to.b=")
+    assert "replace deal: by itself, without to.b" in text
+    assert "remove the channel b" in text
+    text = told(capsys, "rewire", "line.deal", "to.a=", code=2)
+    assert "shown.item reads the channel 'deal.to.a', into which nothing is pushed" in text
+    assert "more has no port or setting 'from.a'" in told(
+        capsys, "add", "line.more", "line:deal", "item=numbers", "from.a=", code=2
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from exop import InputPort, Memento, Mesh, OutputPort, Slet, input_port, slet
+from exop import InputPort, Memento, Mesh, OutputPort, OutputPorts, Slet, input_port, slet
 from exop.model.mesh import ChannelSpec, Node
 from exop.model.slet import spec_of
 from exop.model.spec import POLICIES
@@ -85,12 +85,24 @@ class Look(Slet):
         return item
 
 
+class Fan(Slet):
+    """A slet with families of ports."""
+
+    to: OutputPorts[int]
+
+    @input_port
+    def side(self, side: str, item: int) -> int:
+        """Take."""
+        return item
+
+
 @slet
 def console(item: int, *, prefix: str = "") -> None:
     """A sink."""
 
 
-SLETS = {thing.__name__: spec_of(thing).of("demo") for thing in (numbers, double, triple, words, console, Split, Look)}
+THINGS = (numbers, double, triple, words, console, Split, Look, Fan)
+SLETS = {thing.__name__: spec_of(thing).of("demo") for thing in THINGS}
 CATALOG = {spec.identity: spec for spec in SLETS.values()}
 
 
@@ -142,7 +154,8 @@ def meshes(draw: st.DrawFn, name: str = "demo") -> Mesh:
     for key in draw(st.lists(names, unique=True, max_size=5)):
         spec = draw(st.sampled_from(list(SLETS.values())))
         given = {setting: draw(values[setting]) for setting in spec.settings if draw(st.booleans())}
-        ports = {port: draw(st.sampled_from(channels)).name for port in spec.ports if channels and draw(st.booleans())}
+        possible = [*spec.ports, *(f"{one.family}.{name}" for one in spec.families for name in ("a", "b-1"))]
+        ports = {port: draw(st.sampled_from(channels)).name for port in possible if channels and draw(st.booleans())}
         mesh = mesh.add(
             Node(
                 key,

@@ -81,6 +81,21 @@ def test_unknown_kinds_ports_and_channels_are_told():
         check(replace(mesh, nodes={**mesh.nodes, "sink": node("sink", "console", itm="b")}), KINDS)
 
 
+def test_families_of_ports_are_checked():
+    """A slet whose inputs are a family has at least one; no node is called as a family of another one."""
+    with pytest.raises(MeshError, match=r"fan\.side\.\* are no ports yet, and it has no other input: connect one"):
+        check(Mesh("m").add(node("fan", "Fan")), KINDS)
+    mesh = line().add(node("fan", "Fan", **{"side.a": "b"}))
+    check(mesh, KINDS)
+    clash = r"fan\.to\.\* are ports of fan, and there is a node 'fan\.to' as well; call that otherwise"
+    for both in (mesh.add(node("fan.to", "console", item="b")), line().add(node("fan.to", "Fan", **{"side.a": "b"}))):
+        taken = both if "fan" in both.nodes else both.add(node("fan", "Fan", **{"side.a": "b"}))
+        with pytest.raises(MeshError, match=clash):
+            check(taken, KINDS)
+        with pytest.raises(MeshError, match=clash):
+            check(taken, KINDS, difference(both if "fan" not in both.nodes else mesh, taken))
+
+
 def test_ports_that_do_not_fit_are_told_with_the_way_between_them():
     """Producer, consumer, channel and both types stand in the message."""
     mesh = line().replace("middle", SLETS["double"]).remove("sink").add(node("text", "words", item="b"))

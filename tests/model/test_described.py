@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exop import Application, Batch, Memento, OutputPort, Punctuation, Slet, input_port, slet
+from exop import Application, Batch, Memento, OutputPort, OutputPorts, Punctuation, Slet, input_port, slet
 from exop.errors import MeshError, SettingError, StoredStateError, UnknownName, WiringError
 from exop.model.described import absent
 from exop.model.mesh import Mesh
@@ -50,6 +50,7 @@ class Wide(Slet, on_error="retry", atomic=True, timeout=2.0):
 
     fast: OutputPort[Car]
     slow: OutputPort[Batch[Car]]
+    to: OutputPorts[Car]
     seen: Seen
     size: Size = Size.SMALL
     limit: float
@@ -77,9 +78,10 @@ def test_a_slet_travels(spec: SletSpec) -> None:
     assert msgpack.unpackb(msgpack.packb(spec.described())) == spec.described()
     assert (there.identity, there.role, there.shape, there.doc) == (spec.identity, spec.role, spec.shape, spec.doc)
     assert [str(one) for one in there.settings.values()] == [str(one) for one in spec.settings.values()]
-    assert {name: str(port.type) for name, port in there.ports.items()} == {
-        name: str(port.type) for name, port in spec.ports.items()
-    }
+    for one, other in zip((there, there.connected(["to.a"])), (spec, spec.connected(["to.a"])), strict=True):
+        assert {name: str(port.type) for name, port in one.ports.items()} == {
+            name: str(port.type) for name, port in other.ports.items()
+        }
     assert (there.on_error, there.atomic, there.timeout, there.results) == (
         spec.on_error,
         spec.atomic,

@@ -17,7 +17,7 @@ from exop.model.checks import check
 from exop.model.diff import difference
 from exop.model.lines import fired
 from exop.model.mesh import ChannelSpec, Node
-from exop.model.ports import PortType
+from exop.model.ports import PortSpec, PortType
 from exop.model.slet import spec_of
 from exop.runtime.channels import BUILT_IN
 from exop.stock.slets import Split, count_up
@@ -253,6 +253,31 @@ def test_any_edit_of_any_mesh_leaves_it_sound(mesh, data):
     for channel in {*mesh.channels, *edited.channels}:
         assert edited.producers(channel) == anew.producers(channel)
         assert edited.consumers(channel) == anew.consumers(channel)
+
+
+def test_members_of_families_are_connected_and_disconnected():
+    """A member is a port while it is connected; a successor with the family keeps it, one without it is refused."""
+    mesh = line().add(node("fan", "Fan", **{"side.a": "b", "to.x": "x"}), ChannelSpec("x"))
+    assert list(mesh.node("fan").slet.ports) == ["side.a", "out", "to.x"]
+    assert mesh.node("fan").slet.ports["side.a"] == PortSpec("side.a", "in", PortType(int), "side")
+    assert mesh.node("fan").slet.results["side.a"] == "one"
+    more = mesh.rewire("fan", **{"to.y": ChannelSpec("y"), "side.a": None, "side.b": "b"})
+    assert dict(more.node("fan").ports) == {"to.x": "x", "to.y": "y", "side.b": "b"}
+    assert list(more.node("fan").slet.ports) == ["side.b", "out", "to.x", "to.y"]
+    assert set(more.rewire("fan", **{"to.x": None}).channels) == set(more.channels) - {"x"}
+    letters = more.rewire("fan", dead_letters="b").node("fan").slet
+    assert [port.name for port in letters.outputs] == ["out", "to.x", "to.y", "dead_letters"]
+    assert more.replace("fan", SLETS["Fan"]).node("fan").ports == more.node("fan").ports
+    for edit, text in (
+        (lambda: mesh.replace("fan", SLETS["double"]), "fan: the successor double has no port 'side.a'"),
+        (lambda: mesh.rewire("fan", to="b"), "did you mean 'to.x'? known: out, side.*, side.a, to.*, to.x"),
+        (lambda: mesh.rewire("fan", **{"from.x": "b"}), "fan has no port 'from.x'; did you mean 'to.x'"),
+        (lambda: mesh.rewire("fan", **{"to.": "b"}), "fan has no port 'to.'"),
+    ):
+        with pytest.raises(UnknownName, match=re.escape(text)):
+            edit()
+    with pytest.raises(MeshError, match="fan: fan takes its items by a family of ports, so there is no item at which"):
+        mesh.configure("fan", when="item > 1", x=1)
 
 
 def split(**conditions: str) -> Mesh:

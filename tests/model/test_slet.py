@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Self
 import pyarrow as pa
 import pytest
 
-from exop import Batch, InputPort, Memento, OutputPort, Punctuation, Slet, input_port, slet
+from exop import Batch, InputPort, InputPorts, Memento, OutputPort, OutputPorts, Punctuation, Slet, input_port, slet
 from exop.errors import SletError
 from exop.model.slet import spec_of
 
@@ -134,6 +134,30 @@ def test_a_slet_that_pulls_several_inputs():
     assert (str(spec.role), [port.pulled for port in spec.inputs]) == ("pi", [True, True])
 
 
+def test_families_of_ports():
+    """Fields of families, and a method that is told the name of the port, are any number of ports."""
+
+    class Switch(Slet):
+        to: OutputPorts[int]
+        rates: InputPorts[float]
+
+        @input_port
+        def side(self, side: str, item: int) -> str:
+            """Take."""
+            return side
+
+    spec = spec_of(Switch)
+    assert [(port.name, port.direction, str(port.type), port.pulled) for port in spec.families] == [
+        ("to.*", "out", "int", False),
+        ("rates.*", "in", "float", True),
+        ("side.*", "in", "int", False),
+    ]
+    assert (str(spec.role), [*spec.ports], spec.settings) == ("pi", ["out"], {})
+    found = spec.connected(["side.left", "to.a", "rates.x", "other.a", "to.a b", "to"])
+    assert [*found.ports] == ["side.left", "rates.x", "out", "to.a"]
+    assert found.connected(["to.b"]).connected([]).ports == spec.ports
+
+
 def test_an_engine_pushes_by_its_fields():
     """With own_driver=True the outputs are fields, `out` among them, and input methods only hand over."""
 
@@ -226,6 +250,15 @@ def body_two_items() -> None:
     class Wrong(Slet):
         @input_port
         def item(self, item: int, other: int) -> None:
+            """Take."""
+
+
+def body_three_items() -> None:
+    """A port with three parameters."""
+
+    class Wrong(Slet):
+        @input_port
+        def item(self, name: str, item: int, other: int) -> None:
             """Take."""
 
 
@@ -398,7 +431,8 @@ def body_policy() -> None:
 WRONG = [
     (body_untyped_port, "item is no slet: the parameter 'item' has no type; write `item: T`"),
     (body_no_return, "it says not what it returns; annotate it, with `-> None` for a sink"),
-    (body_two_items, "an input port takes one item; write `def port(self, item: T)`"),
+    (body_two_items, "`def port(self, item: T)`, or `def port(self, member: str, item: T)` for a family of ports"),
+    (body_three_items, "an input port takes one item; write `def port(self, item: T)`"),
     (body_static, "an input port is a plain method; write `def port(self, item: T)`"),
     (body_async, "an input port is a plain method"),
     (body_generator, "it yields, but its annotation declares one result; write `-> Iterator[T]`"),

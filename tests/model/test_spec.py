@@ -14,6 +14,7 @@ from exop.model.signature import read_function
 from exop.model.slet import spec_of
 from exop.model.spec import SletSpec
 from exop.stock.watermark import Watermark
+from tests.model.meshes import SLETS
 
 
 @slet
@@ -123,6 +124,13 @@ def test_the_settings_of_a_node_made_by_hand_are_complete_where_ports_depend_on_
     assert "late" in timed.slet.ports
     with pytest.raises(SettingError, match="timed: the setting 'time' does not fit: it has no default: give time: str"):
         Node("timed", spec_of(Watermark), {}, {})
+
+
+def test_families_of_outputs_get_a_type():
+    """`with_outputs` takes `to.*` for the family; its members have the type."""
+    found = SLETS["Fan"].with_outputs({"to.*": str}).connected(["to.a"])
+    assert found.ports["to.a"].type == PortType(str)
+    assert [port.name for port in found.families] == ["to.*", "side.*"]
 
 
 def test_what_specialised_raises_names_the_node(monkeypatch):

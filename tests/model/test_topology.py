@@ -170,6 +170,17 @@ def test_names_with_dots_are_quoted():
     assert Mesh.from_toml(mesh.to_toml(), CATALOG) == mesh
 
 
+def test_ports_of_a_family():
+    """They are written with their names; by hand also as `to.cars = …`, without quotes."""
+    fan = node("fan", "Fan", **{"side.a": "c", "to.b": "d"})
+    mesh = Mesh("m").add(fan, ChannelSpec("c"), ChannelSpec("d"))
+    assert tomllib.loads(mesh.to_toml())["nodes"]["fan"]["ports"] == {"side.a": "c", "to.b": "d"}
+    text = mesh.to_toml().replace('"side.a"', "side.a").replace('"to.b"', "to.b")
+    assert Mesh.from_toml(text, CATALOG) == mesh
+    with pytest.raises(UnknownName, match=r"fan has no port 'to\.b c'; did you mean 'to\.\*'"):
+        Mesh.from_toml(text.replace("to.b", '"to.b c"'), CATALOG)
+
+
 def test_a_durable_application():
     """The seconds between two checkpoints stand beside the name; what cannot be is told."""
     text = TEXT.replace('name = "line"', 'name = "line"\ndurable = 2.5')

@@ -9,9 +9,9 @@ from typing import Self
 
 import pytest
 
-from exop import InputPort, Memento, OutputPort, Slet, input_port, slet
+from exop import InputPort, InputPorts, Memento, OutputPort, OutputPorts, Slet, input_port, slet
 from exop.errors import SettingError, SletError, UnknownName
-from exop.testing import collected
+from exop.testing import collected, feed
 from exop.testing import open as open_slet
 
 
@@ -64,6 +64,30 @@ def test_everything_is_injected():
         assert list(match.bid(7)) == []
         assert collected(match.refused) == [7]
         assert match.book.orders == [3, 7]
+
+
+class Share(Slet):
+    """A slet with families of ports."""
+
+    to: OutputPorts[float]
+    rates: InputPorts[float]
+
+    @input_port
+    def side(self, side: str, item: float) -> None:
+        """Take one."""
+        for name, port in self.rates.items():
+            for rate in port:
+                self.to[f"{side}-{name}"].push(item * rate)
+
+
+def test_families_of_ports():
+    """Inputs are given by name; outputs are there when they are named, and come when they are asked for."""
+    with open_slet(Share, to=["l-b"], rates={"a": [0.5], "b": [2.0]}) as share:
+        assert list(share.to) == ["l-b"]
+        share.side("l", 3.0)
+        assert {name: collected(port) for name, port in share.to.items()} == {"l-a": [1.5], "l-b": [6.0]}
+    with pytest.raises(SletError, match=r"it has several inputs \(rates\.\*, side\.\*\)"):
+        feed(Share, [1.0])
 
 
 def test_it_is_entered_and_exited():
