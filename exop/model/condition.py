@@ -27,35 +27,11 @@ DEEPEST: Final = 100
 #: Reads an attribute where the type of the item is not known; no text can write this name.
 _FIELD: Final = " field"
 
-_ALLOWED: Final = (
-    ast.Expression,
-    ast.BoolOp,
-    ast.And,
-    ast.Or,
-    ast.UnaryOp,
-    ast.Not,
-    ast.UAdd,
-    ast.USub,
-    ast.BinOp,
-    ast.Add,
-    ast.Sub,
-    ast.Mult,
-    ast.Div,
-    ast.FloorDiv,
-    ast.Mod,
-    ast.Compare,
-    ast.cmpop,
-    ast.Constant,
-    ast.Name,
-    ast.Attribute,
-    ast.Subscript,
-    ast.Slice,
-    ast.Tuple,
-    ast.List,
-    ast.Set,
-    ast.Dict,
-    ast.expr_context,
-)
+_NODES: Final = """
+    Expression BoolOp And Or UnaryOp Not UAdd USub BinOp Add Sub Mult Div FloorDiv Mod Compare cmpop Constant Name
+    Attribute Subscript Slice Tuple List Set Dict expr_context
+"""
+_ALLOWED: Final = tuple(getattr(ast, name) for name in _NODES.split())
 _CURES: Final[dict[type[ast.AST], str]] = {
     ast.Call: "a condition calls nothing: compare fields of the item; let the slet before compute what is needed",
     ast.Pow: "powers are not possible here: multiply",
@@ -84,9 +60,9 @@ class Names:
     punctuation: bool = True
 
     @property
-    def known(self) -> list[str]:
-        """All that can be named."""
-        return [*self.subjects, *([PUNCTUATION] if self.punctuation else []), *self.settings]
+    def possible(self) -> list[str]:
+        """All that a condition can look at."""
+        return [*self.subjects, *([PUNCTUATION] if self.punctuation else [])]
 
 
 @dataclass(frozen=True)
@@ -126,8 +102,7 @@ def read_condition(text: str, names: Names) -> Condition:
     Raises:
         ConditionError: it is none, or names what is not there; the error points at the place.
     """
-    reader = _Reader(" ".join(str(text).splitlines()).strip(), names)
-    return reader.read()
+    return _Reader(" ".join(str(text).splitlines()).strip(), names).read()
 
 
 class _Reader:
@@ -161,66 +136,50 @@ class _Reader:
             self._fail(0, "no expression: it is nested too deep, or holds what is no text")
 
     def _check(self, node: ast.AST) -> None:
-        if not isinstance(node, _ALLOWED):
-            at = self._at(node)
-            self._fail(at, _CURES.get(type(node), _OTHERWISE))
-        if isinstance(node, ast.Constant) and node.value is Ellipsis:
-            self._fail(self._at(node), _OTHERWISE)
-        if isinstance(node, ast.Dict) and None in node.keys:
-            self._fail(self._at(node), _OTHERWISE)
-        if isinstance(node, ast.BinOp):
-            self._check_operator(node)
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-            self._fail(self._at(node), _CURES[ast.Invert])
-        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
-            self._fail(self._end(node) - len(node.attr), f"{node.attr!r} is private: a condition reads public fields")
-
-    def _check_operator(self, node: ast.BinOp) -> None:
-        if not isinstance(node.op, _ALLOWED):
-            at = self._end(node.left)
+        strange = isinstance(node, ast.Constant) and node.value is Ellipsis
+        if strange or not isinstance(node, _ALLOWED) or (isinstance(node, ast.Dict) and None in node.keys):
+            self._fail(self._at(node), _CURES.get(type(node), _OTHERWISE))
+        if isinstance(node, (ast.BinOp, ast.UnaryOp)) and not isinstance(node.op, _ALLOWED):
+            at = self._at(node) if isinstance(node, ast.UnaryOp) else self._end(node.left)
             while self.text[at : at + 1] in (" ", ")"):
                 at += 1
             self._fail(at, _CURES.get(type(node.op), _OTHERWISE))
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            self._fail(self._end(node) - len(node.attr), f"{node.attr!r} is private: a condition reads public fields")
 
     def _subject(self, tree: ast.expr) -> str:
-        """The one port that is named.
-
-        Raises:
-            ConditionError: none, several, or a name that is not known.
-        """
-        names, found = self.names, ""
+        """The one port that is named."""
+        possible, found = self.names.possible, ""
+        known = [*possible, *self.names.settings]
         for node in _in_order(tree):
             if not isinstance(node, ast.Name):
                 continue
-            if node.id not in names.known:
-                hint = suggest(node.id, names.known)
-                self._fail(self._at(node), f"no port or setting is called {node.id!r}; {hint}")
-            if node.id in names.subjects or (node.id == PUNCTUATION and names.punctuation):
+            if node.id not in known:
+                self._fail(self._at(node), f"no port or setting is called {node.id!r}; {suggest(node.id, known)}")
+            if node.id in possible:
                 if found and node.id != found:
                     self._fail(self._at(node), f"a condition looks at one port: {found!r} and {node.id!r} are two")
                 found = node.id
         if not found:
-            possible = ", ".join([*names.subjects, *([PUNCTUATION] if names.punctuation else [])])
-            self._fail(0, f"it looks at no item; name one of {possible}")
+            self._fail(0, f"it looks at no item; name one of {', '.join(possible)}")
         return found
 
     def _check_field(self, node: ast.AST, subject: str, known: Type) -> None:
         name = _field_name(node, subject)
-        if name is None or not known.fields or name in known.fields or _has_attribute(known, name):
+        if name is None or not known.fields or name in known.fields:
+            return
+        if known.kind == "record" and not known.is_row and hasattr(known.cls, name):  # a property
             return
         at = self._end(node) - len(name) if isinstance(node, ast.Attribute) else self._at(node.slice)  # type: ignore[attr-defined]
         shown = "the record batch" if known.kind == "columns" else known.name
         self._fail(at, f"{shown} has no field {name!r}; {suggest(name, known.fields, 'field')}")
 
-    def _at(self, node: ast.AST) -> int:
-        return self._position(getattr(node, "col_offset", 0))
-
-    def _end(self, node: ast.expr) -> int:
-        return self._position(node.end_col_offset or 0)
-
-    def _position(self, offset: int) -> int:
+    def _at(self, node: ast.AST, where: str = "col_offset") -> int:
         """Python counts bytes; people count letters."""
-        return len(self.text.encode()[:offset].decode(errors="ignore"))
+        return len(self.text.encode()[: getattr(node, where, 0)].decode(errors="ignore"))
+
+    def _end(self, node: ast.AST) -> int:
+        return self._at(node, "end_col_offset")
 
     def _fail(self, position: int, problem: str) -> NoReturn:
         raise ConditionError(
@@ -250,11 +209,6 @@ def _field_name(node: ast.AST, subject: str) -> str | None:
         if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
             return node.slice.value
     return None
-
-
-def _has_attribute(known: Type, name: str) -> bool:
-    """Whether items have the attribute beside their fields: a property."""
-    return known.kind == "record" and not known.is_row and hasattr(known.cls, name)
 
 
 def _is_name(node: ast.AST, name: str) -> bool:
