@@ -10,12 +10,12 @@ import dataclasses
 import enum
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Collection
 from typing import Any, Final
 
 from exop.errors import StoredStateError
 from exop.model.items import Batch
-from exop.model.types.description import Type, type_of
+from exop.model.types.description import Type, is_named_tuple, type_of
 from exop.model.types.fields import filled, filled_tuple
 
 ROOT: Final = "exop_bundles"
@@ -103,9 +103,7 @@ class Mover:
         Raises:
             NoVersion: as `move`.
         """
-        fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
-        moved = {name: self.move(one) for name, one in fields.items()}
-        return value if all(moved[name] is one for name, one in fields.items()) else _made(filled, type(value), moved)
+        return self._record(value, type(value))
 
     def concerns(self, annotation: Any) -> bool:
         """Whether a value of this type may hold something of the old version; where that is not known, it may."""
@@ -135,16 +133,14 @@ class Mover:
     def _moved(self, value: Any, kind: type) -> Any:
         if isinstance(value, type):
             return self._class(value) if self._is_old(value) else value
+        old = self._is_old(kind)
         if isinstance(value, enum.Enum):
-            return self._member(value, kind) if self._is_old(kind) else value
-        if dataclasses.is_dataclass(kind):
-            return self._dataclass(value, kind)
-        if isinstance(value, tuple) and hasattr(kind, "_fields"):
-            return self._named_tuple(value, kind)
-        rebuild = _CONTAINERS.get(kind)
-        if rebuild is not None:
-            return rebuild(self, value)
-        if self._is_old(kind):
+            return self._member(value, self._class(kind)) if old else value
+        if dataclasses.is_dataclass(kind) or is_named_tuple(kind):
+            return self._record(value, self._class(kind) if old else kind)
+        if kind in _CONTAINERS:
+            return self._container(value, kind)
+        if old:
             raise NoVersion(f"{kind.__qualname__} is neither a dataclass nor an enumeration; make it one")
         return value
 
@@ -154,61 +150,42 @@ class Mover:
             raise NoVersion(f"the new version has no {kind.__module__.split('.', 2)[-1]}.{kind.__qualname__}")
         return found
 
-    def _member(self, value: enum.Enum, kind: type) -> Any:
-        found = self._class(kind)
+    def _member(self, value: enum.Enum, kind: Any) -> Any:
         try:
-            return found[value.name] if value.name is not None else found(value.value)
+            return kind[value.name] if value.name is not None else kind(value.value)
         except (KeyError, ValueError):
             raise NoVersion(f"{kind.__qualname__} has no {value.name} any more") from None
 
-    def _dataclass(self, value: Any, kind: type) -> Any:
-        if not self._is_old(kind):
-            return self.fields_of(value)
-        moved = {one.name: self.move(getattr(value, one.name)) for one in dataclasses.fields(value)}
-        return _made(filled, self._class(kind), moved)
-
-    def _named_tuple(self, value: Any, kind: type) -> Any:
-        moved = [self.move(one) for one in value]
-        if not self._is_old(kind):
-            return value if _same(value, moved) else kind(*moved)
-        return _made(filled_tuple, self._class(kind), dict(zip(value._fields, moved, strict=True)))
-
-    def sequence(self, value: Any) -> Any:
-        """A list, tuple, set or deque."""
-        moved = [self.move(one) for one in value]
-        if _same(value, moved):
+    def _record(self, value: Any, kind: Any) -> Any:
+        """A dataclass or named tuple as one of *kind*; nothing is computed anew from its fields."""
+        plain = dataclasses.is_dataclass(value)
+        names = [one.name for one in dataclasses.fields(value)] if plain else value._fields
+        fields = {name: getattr(value, name) for name in names}
+        moved = {name: self.move(one) for name, one in fields.items()}
+        if kind is type(value) and _same(fields.values(), moved.values()):
             return value
-        return deque(moved, value.maxlen) if isinstance(value, deque) else type(value)(moved)
+        try:
+            return (filled if plain else filled_tuple)(kind, moved)
+        except StoredStateError as problem:
+            raise NoVersion(problem.problem) from None
+        except (TypeError, AttributeError):  # it is no record any more
+            raise NoVersion(f"{kind.__qualname__} has other fields") from None
 
-    def mapping(self, value: Any) -> Any:
-        """A dictionary, of whatever kind."""
-        moved = [(self.move(key), self.move(one)) for key, one in value.items()]
-        factory = self.move(value.default_factory) if isinstance(value, defaultdict) else None
-        same = all(a is c and b is d for (a, b), (c, d) in zip(value.items(), moved, strict=True))
-        if same and factory is getattr(value, "default_factory", None):
+    def _container(self, value: Any, kind: Any) -> Any:
+        if not issubclass(kind, dict):
+            moved = [self.move(one) for one in value]
+            if _same(value, moved):
+                return value
+            return deque(moved, value.maxlen) if kind is deque else kind(moved)
+        table = {self.move(key): self.move(one) for key, one in value.items()}
+        factory = getattr(value, "default_factory", None)
+        if _same(value, table) and _same(value.values(), table.values()) and self.move(factory) is factory:
             return value
-        return defaultdict(factory, moved) if isinstance(value, defaultdict) else type(value)(dict(moved))
+        return defaultdict(self.move(factory), table) if kind is defaultdict else kind(table)
 
 
-def _made(fill: Callable[[Any, dict[str, Any]], Any], kind: Any, fields: dict[str, Any]) -> Any:
-    """A record of the new version with these fields; nothing is computed anew from them.
-
-    Raises:
-        NoVersion: it does not have one of them, or a new one without a default.
-    """
-    try:
-        return fill(kind, fields)
-    except StoredStateError as problem:
-        raise NoVersion(problem.problem) from None
-    except (TypeError, AttributeError):  # it is no record any more
-        raise NoVersion(f"{kind.__qualname__} has other fields") from None
+_CONTAINERS: Final = (list, tuple, set, frozenset, deque, Batch, dict, defaultdict, OrderedDict, Counter)
 
 
-_CONTAINERS: Final[dict[type, Callable[[Mover, Any], Any]]] = {
-    **dict.fromkeys((list, tuple, set, frozenset, deque, Batch), Mover.sequence),
-    **dict.fromkeys((dict, defaultdict, OrderedDict, Counter), Mover.mapping),
-}
-
-
-def _same(old: Any, new: list[Any]) -> bool:
-    return all(one is other for one, other in zip(old, new, strict=True))
+def _same(old: Collection[Any], new: Collection[Any]) -> bool:
+    return len(old) == len(new) and all(one is other for one, other in zip(old, new, strict=True))
