@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TypeAlias
 
 from exop.errors import MementoError
-from exop.model.memento import Memento
+from exop.model.memento import Memento, upgraded
 from exop.model.mesh import Node
 from exop.model.types.description import type_of
 from exop.model.types.evolution import changes
 from exop.model.versions import Mover, NoVersion, package_of, same_class
-from exop.shown import RAISED, described, shown
+
+Take: TypeAlias = Callable[[Memento | None], Memento | None]
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class HandOver:
     """
 
     text: str
-    take: Callable[[Memento | None], Memento | None]
+    take: Take
     inside: bool = False
     calls: str | None = None
 
@@ -95,7 +97,10 @@ def _way(before: Node, after: Node) -> HandOver:
     )
     if callable(upgrade) and not unchanged:
         name = f"{new.__name__}.upgrade"
-        return HandOver(f"the state through {name}", _upgrading(before.name, old, new, upgrade), calls=name)
+        refuse = partial(_refused, before.name, old, new)
+        # A copy: the old slet goes on with the old memento if the change fails.
+        take = lambda memento: upgraded(new, memento and memento.copied(), refuse)  # noqa: E731
+        return HandOver(f"the state through {name}", take, calls=name)
     if new.__qualname__ == old.__qualname__ and type_of(old).fields.keys() <= type_of(new).fields.keys():
         names = tuple(type_of(old).fields)
         _check_types(before.name, old, new)
@@ -104,9 +109,7 @@ def _way(before: Node, after: Node) -> HandOver:
             lambda memento: new(**{name: getattr(memento, name) for name in names}),
             calls=new.__name__ if hasattr(new, "__post_init__") else None,
         )
-    raise MementoError(
-        node=before.name, old=old.__name__, new=new.__name__, problem=f"{new.__name__} has no upgrade({old.__name__})"
-    )
+    raise _refused(before.name, old, new, f"{new.__name__} has no upgrade({old.__name__})")
 
 
 def _check_types(node: str, old: type[Memento], new: type[Memento]) -> None:
@@ -118,8 +121,11 @@ def _check_types(node: str, old: type[Memento], new: type[Memento]) -> None:
     for change in changes(type_of(old), type_of(new)):
         if not change.compatible:
             version = f"class {new.__name__}(Memento, version={old.__memento_version__ + 1})"
-            problem = f"{change}, so it is another version ({version})"
-            raise MementoError(node=node, old=old.__name__, new=new.__name__, problem=problem)
+            raise _refused(node, old, new, f"{change}, so it is another version ({version})")
+
+
+def _refused(node: str, old: type, new: type, problem: str) -> MementoError:
+    return MementoError(node=node, old=old.__name__, new=new.__name__, problem=problem)
 
 
 def field_changes(before: Node, after: Node) -> Iterator[str]:
@@ -145,12 +151,7 @@ def new_version(before: Node, after: Node) -> str | None:
     return new[0] if old is not None and new is not None and old[1] == new[1] and old != new else None
 
 
-def _moving(
-    node: str,
-    new: type[Memento],
-    package: str,
-    take: Callable[[Memento | None], Memento | None],
-) -> Callable[[Memento | None], Memento | None]:
+def _moving(node: str, new: type[Memento], package: str, take: Take) -> Take:
     """Take the state over, and make what it holds of the old version into values of the new one."""
 
     def moved(memento: Memento | None) -> Memento | None:
@@ -159,8 +160,7 @@ def _moving(
             mover = Mover(package)
             return mover.fields_of(taken) if isinstance(taken, new) else taken
         except (NoVersion, RecursionError) as problem:
-            names = {"old": type(memento).__name__, "new": new.__name__}
-            raise MementoError(node=node, **names, problem=str(problem)) from problem
+            raise _refused(node, type(memento), new, str(problem)) from problem
 
     return moved
 
@@ -179,22 +179,3 @@ def _inside(before: Node, after: Node, new: type[Memento] | None) -> HandOver:
         raise MementoError(node=before.name, old=before.slet.name, new=after.slet.name, problem=problem)
     text = f"the state inside {before.slet.name} is taken over by {after.slet.name}"
     return HandOver(text, lambda _: new() if new else None, inside=True)
-
-
-def _upgrading(
-    node: str, old: type[Memento], new: type[Memento], upgrade: Callable[[Any], Any]
-) -> Callable[[Memento | None], Memento]:
-    """Upgrade a copy: the old memento is what the old slet goes on with if the change fails."""
-
-    def take(memento: Memento | None) -> Memento:
-        try:
-            made = upgrade(memento.copied() if memento is not None else None)
-        except RAISED as error:
-            problem = f"{new.__name__}.upgrade raised {described(error)}"
-            raise MementoError(node=node, old=old.__name__, new=new.__name__, problem=problem) from error
-        if not isinstance(made, new):
-            problem = f"{new.__name__}.upgrade returned {shown(made, 200)}, which is no {new.__name__}"
-            raise MementoError(node=node, old=old.__name__, new=new.__name__, problem=problem)
-        return made
-
-    return take

@@ -5,17 +5,20 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from exop.errors import MeshError, SletError, StoredStateError
 from exop.model.depth import parts_of
 from exop.model.types.description import type_of
 from exop.model.types.fitting import misfit
+from exop.shown import RAISED, described, shown
 
 if TYPE_CHECKING:
     from exop.model.spec import SletSpec
+
+M = TypeVar("M", bound="Memento")
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
@@ -58,6 +61,17 @@ class Memento:
     def copied(self) -> Self:
         """An independent copy: what an atomic slet goes back to, and what an upgrade works on."""
         return copy.deepcopy(self)
+
+
+def upgraded(kind: type[M], old: Any, refuse: Callable[[str], Exception]) -> M:
+    """What the `upgrade` of a class makes of an older memento; *refuse* makes the error of one that it does not."""
+    try:
+        made = kind.upgrade(old)  # type: ignore[attr-defined]
+    except RAISED as error:
+        raise refuse(f"{kind.__qualname__}.upgrade raised {described(error)}") from error
+    if not isinstance(made, kind):
+        raise refuse(f"{kind.__qualname__}.upgrade returned {shown(made, 200)}, which is no {kind.__qualname__}")
+    return made
 
 
 def as_dataclass(cls: type, what: str, **options: bool) -> None:
