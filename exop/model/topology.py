@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from exop.errors import MeshError, UnknownName
 from exop.model.depth import read_toml
-from exop.model.lines import Line
 from exop.model.mesh import DIRECT, ChannelSpec, Mesh, Node
 from exop.model.spec import POLICIES, SletSpec
 from exop.model.types.convert import written
 from exop.shown import json_text
 
 _NODE_KEYS: Final[dict[str, type]] = {
-    "slet": str,
-    "host": str,
+    **dict.fromkeys(("slet", "host", "on_error"), str),
     "suspended": bool,
-    "on_error": str,
     "timeout": float,
     "dead_letters": int,
-    "ports": dict,
-    "settings": dict,
     "unset": list,
     "pending": list,
+    **dict.fromkeys(("ports", "settings"), dict),
 }
 _LINE_KEYS: Final[dict[str, type]] = {"when": str, "settings": dict, "unset": list, "close_windows": bool}
+#: The kinds of values, for messages.
+_KINDS: Final[dict[type, str]] = {
+    str: "text",
+    bool: "true or false",
+    dict: "a table",
+    list: "a list",
+    int: "a whole number",
+    float: "a number",
+}
 
 
 def to_toml(mesh: Mesh) -> str:
@@ -94,13 +98,12 @@ def from_toml(text: str, catalog: Mapping[str, SletSpec]) -> Mesh:
     name = application.get("name")
     if not isinstance(name, str):
         raise MeshError('the topology has no name; begin it with\n[application]\nname = "…"')
-    declared = [_channel(key, table) for key, table in _tables(document, "channels")]
-    mesh = Mesh(name, {}, {channel.name: channel for channel in declared}, durable=application.get("durable"))
+    declared = {key: _channel(key, table) for key, table in _tables(document, "channels")}
     catalog = {**catalog, **_described(document, catalog)}
     nodes = [_node(key, table, catalog) for key, table in _tables(document, "nodes")]
     # Outputs bring a direct channel of their own where none is declared, whatever the order of the tables.
-    made = dict.fromkeys(to for node in nodes for to in node.outputs().values() if to not in mesh.channels)
-    mesh = replace(mesh, channels={**mesh.channels, **{channel: ChannelSpec(channel) for channel in made}})
+    made = {to: ChannelSpec(to) for node in nodes for to in node.outputs().values() if to not in declared}
+    mesh = Mesh(name, {}, {**declared, **made}, durable=application.get("durable"))
     for node in nodes:
         mesh = mesh.add(node)
     return _with_lines(mesh, document)
@@ -127,10 +130,7 @@ def _channel(name: str, table: Mapping[str, Any]) -> ChannelSpec:
 
 def _node(name: str, table: Mapping[str, Any], catalog: Mapping[str, SletSpec]) -> Node:
     place = f"[nodes.{name}]"
-    _known(place, "key", table, _NODE_KEYS)
-    for key, wanted in _NODE_KEYS.items():
-        if key in table:
-            _typed(place, key, table[key], wanted)
+    _checked(place, table, _NODE_KEYS)
     identity = table.get("slet")
     if identity is None:
         raise MeshError(f'{place} names no slet; write slet = "plugin:name"')
@@ -169,25 +169,13 @@ def _with_lines(mesh: Mesh, document: Mapping[str, Any]) -> Mesh:
             place = f"[{section}.{name}]"
             for line in _typed(place, "pending", table.get("pending", []), list):
                 found = _table(f"{section}.{name}.pending", line)
-                _known(f"{place}: pending", "key", found, _LINE_KEYS)
-                for key, value in found.items():
-                    _typed(f"{place}: pending", key, value, _LINE_KEYS[key])
+                _checked(f"{place}: pending", found, _LINE_KEYS)
                 if "when" not in found:
                     raise MeshError(f'{place}: a pending line lacks its condition; write when = "…"')
                 settings = {**found.get("settings", {}), **_unset(f"{place}: pending", found)}
                 close = {"close_windows": True} if found.get("close_windows") else {}
                 mesh = getattr(mesh, configure)(name, when=found["when"], **close, **settings)
     return mesh
-
-
-def _line_table(mesh: Mesh, place: str, line: Line) -> dict[str, Any]:
-    settings, unset = _settings(mesh, place, line.settings)
-    return {
-        "when": line.when,
-        **({"settings": settings} if settings else {}),
-        **({"unset": unset} if unset else {}),
-        **({"close_windows": True} if line.close_windows else {}),
-    }
 
 
 def _tables(document: Mapping[str, Any], section: str) -> list[tuple[str, dict[str, Any]]]:
@@ -212,10 +200,16 @@ def _known(place: str, kind: str, table: Iterable[str], known: Iterable[str]) ->
 
 def _typed(place: str, key: str, value: Any, wanted: type) -> Any:
     if type(value) is not wanted and not (wanted is float and type(value) is int):
-        names = {str: "text", bool: "true or false", dict: "a table", list: "a list", int: "a whole number"}
-        names[float] = "a number"
-        raise MeshError(f"{place}: {key} = {value!r} is no {names[wanted].removeprefix('a ')}; write {names[wanted]}")
+        kind = _KINDS[wanted]
+        raise MeshError(f"{place}: {key} = {value!r} is no {kind.removeprefix('a ')}; write {kind}")
     return value
+
+
+def _checked(place: str, table: Mapping[str, Any], keys: Mapping[str, type]) -> None:
+    _known(place, "key", table, keys)
+    for key, wanted in keys.items():
+        if key in table:
+            _typed(place, key, table[key], wanted)
 
 
 def _unset(place: str, table: Mapping[str, Any]) -> dict[str, None]:
@@ -226,40 +220,34 @@ def _unset(place: str, table: Mapping[str, Any]) -> dict[str, None]:
 
 
 def _channel_table(mesh: Mesh, channel: ChannelSpec) -> dict[str, Any]:
-    settings, unset = _settings(mesh, channel.name, channel.settings)
-    table = {"kind": channel.kind, **settings} | ({"unset": unset} if unset else {})
-    if channel.pending:
-        table["pending"] = [_line_table(mesh, channel.name, line) for line in channel.pending]
-    return table
+    settings = _settings(mesh, channel.name, channel.settings)
+    return {"kind": channel.kind, **settings.pop("settings", {}), **settings, **_pending(mesh, channel)}
 
 
 def _node_table(mesh: Mesh, node: Node) -> dict[str, Any]:
-    table: dict[str, Any] = {"slet": node.slet.identity}
-    if node.host:
-        table["host"] = node.host
-    if node.suspended:
-        table["suspended"] = True
-    if node.on_error:
-        table["on_error"] = node.on_error
-    for key in ("timeout", "dead_letters"):
-        if getattr(node, key) is not None:
-            table[key] = getattr(node, key)
-    settings, unset = _settings(mesh, node.name, node.set_settings())
-    if unset:
-        table["unset"] = unset
-    table["ports"] = dict(node.ports)
-    if settings:
-        table["settings"] = settings
-    if node.pending:
-        table["pending"] = [_line_table(mesh, node.name, line) for line in node.pending]
-    return table
+    found = {key: getattr(node, key) for key in ("host", "suspended", "on_error", "timeout", "dead_letters")}
+    care = {key: value for key, value in found.items() if value is not None and value is not False}
+    settings = _settings(mesh, node.name, node.set_settings())
+    # What holds tables stands behind what is none.
+    unset = {"unset": settings.pop("unset")} if "unset" in settings else {}
+    return {"slet": node.slet.identity, **care, **unset, "ports": dict(node.ports), **settings, **_pending(mesh, node)}
 
 
-def _settings(mesh: Mesh, place: str, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Settings as TOML has them, and the names of those that are `None`."""
+def _pending(mesh: Mesh, there: Node | ChannelSpec) -> dict[str, Any]:
+    lines = [
+        {"when": line.when, **_settings(mesh, there.name, line.settings)}
+        | ({"close_windows": True} if line.close_windows else {})
+        for line in there.pending
+    ]
+    return {"pending": lines} if lines else {}
+
+
+def _settings(mesh: Mesh, place: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as TOML has them, and the names of those that are `None`; either is left out if it is empty."""
     found = {
         key: written(f"{mesh.name}: the setting {place}.{key}", value)
         for key, value in settings.items()
         if value is not None
     }
-    return found, [key for key, value in settings.items() if value is None]
+    unset = [key for key, value in settings.items() if value is None]
+    return ({"settings": found} if found else {}) | ({"unset": unset} if unset else {})
