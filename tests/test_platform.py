@@ -387,37 +387,3 @@ def test_a_folder_that_is_no_package_is_refused_by_name(tmp_path):
 
 
 # Light
-
-
-def test_importing_exop_imports_none_of_the_heavy_libraries():
-    """`import exop` and its public names cost next to nothing."""
-    code = (
-        "import sys, exop; exop.Application, exop.Platform, exop.slet, exop.Mesh\n"
-        "heavy = {'pyarrow', 'numpy', 'rpyc', 'structlog', 'rich', 'cyclopts', 'pyspark', 'pandas', 'sqlite3',"
-        " 'tomlkit'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.strip() == "[]"
-
-
-def test_an_embedded_platform_runs_without_the_heavy_libraries(tmp_path):
-    """Only what is used is paid for: no engine, no columns, no command line, no remoting."""
-    code = (
-        "import sys\n"
-        "from exop import Application, Platform\n"
-        "from exop.hooks import Plugins\n"
-        "class Bare(Plugins):\n"
-        "    def discover(self):\n"
-        "        import exop.stock\n"
-        "        self.register('stock', exop.stock)\n"
-        "app = Application('a')\n"
-        "from exop.stock.slets import count_up, pass_on\n"
-        "app.add('sink', pass_on, item=app.add('numbers', count_up, to=3))\n"
-        "with Platform(plugins=Bare()) as platform:\n"
-        "    app.run(platform)\n"
-        "heavy = {'pyarrow', 'numpy', 'rpyc', 'rich', 'cyclopts', 'pyspark', 'pandas', 'sqlite3', 'tomlkit'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.strip() == "[]"

@@ -1,13 +1,12 @@
 """A slet is suspended on an item, and repaired: the same item is tried again, once, in its order."""
 
-import threading
 import traceback
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from exop import Application, Batch, InputPort, Memento, OutputPort, Slet, input_port, slet
+from exop import Application, Batch, InputPort, Memento, slet
 from exop.errors import ComponentFailed
 from exop.report import Totals
 from tests.change.tools import (
@@ -36,15 +35,6 @@ def picky(x: int, *, poison: int = 50) -> int:
     if x == poison:
         raise ValueError(f"{x} is poison")
     return x
-
-
-@slet
-def picky_many(x: int, *, poison: int = 50) -> Iterator[int]:
-    """Emit every number twice, negated the second time; all but one."""
-    yield x
-    if x == poison:
-        raise ValueError(f"{x} is poison")
-    yield -x
 
 
 @slet
@@ -121,34 +111,6 @@ def test_a_replaced_slet_keeps_its_errors_in_the_report(platform):
     ]
     assert {one["slet"] for one in told} == {"tests.change.test_repair:picky"}
     assert Totals.of(platform.status("app")).errors == 2
-
-
-@pytest.mark.parametrize("repair", REPAIRS)
-@pytest.mark.parametrize("batches", [False, True], ids=["items", "batches"])
-def test_the_item_is_tried_again(platform, repair, batches):
-    """Nothing before it, it itself, and nothing behind it is lost, doubled or reordered."""
-    seen: list[int] = []
-    source = in_batches if batches else count_to
-    platform.apply(chain("app", source, picky, plain, writing(seen), a={"to": 100}).build())
-    suspended(platform, "app", "b")
-    assert seen == list(range(1, 50))
-    changed(platform, "app", REPAIRS[repair])
-    finish(platform, "app")
-    whole(seen, 100)
-
-
-@pytest.mark.parametrize("repair", ["replace", "configure"])
-@pytest.mark.parametrize("batches", [False, True], ids=["items", "batches"])
-def test_what_an_item_had_yielded_before_it_failed_has_not_left(platform, repair, batches):
-    """The outputs of one item leave together, whatever the slet yields before it raises."""
-    seen: list[int] = []
-    source = in_batches if batches else count_to
-    platform.apply(chain("app", source, picky_many, writing(seen), a={"to": 100}).build())
-    suspended(platform, "app", "b")
-    edits = {"replace": lambda m: m.replace("b", many), "configure": lambda m: m.configure("b", poison=-1)}
-    changed(platform, "app", edits[repair])
-    finish(platform, "app")
-    assert seen == [y for x in range(1, 101) for y in (x, -x)]
 
 
 @pytest.mark.parametrize("repair", REPAIRS)
@@ -405,35 +367,6 @@ def test_a_broken_slet_that_pulls(platform):
     whole(seen, 100)
 
 
-def test_further_outputs_of_the_failed_item_have_not_left(platform):
-    """What a method pushed by a further port before it raised is forgotten, and pushed by the repaired one."""
-
-    class Sorts(Slet):
-        odd: OutputPort[int]
-        poison: int = 51
-
-        @input_port
-        def x(self, x: int) -> int | None:
-            if x % 2:
-                self.odd.push(x)
-            if x == self.poison:
-                raise ValueError(x)
-            return None if x % 2 else x
-
-    evens, odds = list[int](), list[int]()
-    app = Application("app")
-    numbers = app.add("a", count_to, to=100)
-    even = app.add("b", Sorts, x=numbers)
-    app.add("c", writing(evens), x=even)
-    app.add("d", writing(odds), x=app.output("b", "odd"))
-    platform.apply(app.build())
-    suspended(platform, "app", "b")
-    assert odds[-1] == 49
-    changed(platform, "app", lambda mesh: mesh.configure("b", poison=0))
-    finish(platform, "app")
-    assert (evens, odds) == (list(range(2, 101, 2)), list(range(1, 101, 2)))
-
-
 def test_the_suspended_slet_is_removed(platform):
     """Its item goes with it; those beside it get everything."""
     left, right = list[int](), list[int]()
@@ -450,25 +383,6 @@ def test_the_suspended_slet_is_removed(platform):
     finish(platform, "app")
     whole(right, 100)
     assert left == list(range(1, 50))
-
-
-def test_a_retry_does_not_hold_a_change_up(platform):
-    """A slet that waits before its next try is parked at once, and its item is tried by the successor."""
-    trying = threading.Event()
-
-    @slet(on_error="retry")
-    def flaky(x: int) -> int:
-        if x == 50:
-            trying.set()
-            raise OSError("not yet")
-        return x
-
-    seen: list[int] = []
-    platform.apply(chain("app", count_to, flaky, writing(seen), a={"to": 100}).build())
-    eventually(trying.is_set)
-    changed(platform, "app", lambda mesh: mesh.replace("b", plain))
-    finish(platform, "app")
-    whole(seen, 100)
 
 
 def test_dead_letters_go_over(platform):

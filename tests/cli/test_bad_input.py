@@ -175,23 +175,6 @@ def test_state_of_another_version(topology: Path, tmp_path: Path, capsys: pytest
     assert not (tmp_path / "out").exists()
 
 
-def test_state_that_is_none(topology: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file that is no state of ExoP is refused, and left as it is."""
-    state = tmp_path / "state"
-    state.mkdir()
-    (state / "platform.sqlite").write_bytes(b"my thesis")
-    refused(capsys, "run", topology, "--state", state)
-    assert (state / "platform.sqlite").read_bytes() == b"my thesis"
-
-
-def test_state_in_use(topology: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A state directory belongs to one platform at a time; the error names its process."""
-    with Platform(state=tmp_path / "state"):
-        assert "is in use by the platform with process id" in refused(
-            capsys, "run", topology, "--state", tmp_path / "state"
-        )
-
-
 def test_socket_in_use(topology: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A control socket that somebody else listens on is not taken away."""
     (tmp_path / "state").mkdir(mode=0o700)

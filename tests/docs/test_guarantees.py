@@ -113,8 +113,8 @@ PROOFS = {
         KILLS,
         "runtime/channels/test_queue.py::test_what_waits_is_captured_as_plain_data_and_restored_in_order",
     ],
-    "`window`": [KILLS, "runtime/channels/test_window.py::test_open_windows_are_captured_and_restored"],
-    "`latch`": [STOCK_KILLS, "runtime/channels/test_latch.py::test_capture_and_restore"],
+    "`window`": [KILLS, "runtime/channels/test_window.py::test_windows_by_time_hold_what_their_definition_says"],
+    "`latch`": [STOCK_KILLS, "contract/test_channels.py::test_what_it_holds_is_plain_data_and_comes_back"],
     "`table`": [STOCK_KILLS, "runtime/channels/test_table.py::test_rows_are_captured_and_restored_with_their_indexes"],
     "`log` in memory": ["runtime/channels/test_log.py::test_capture_and_restore_keep_the_offsets"],
     "`log` on disk": [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from exop import Application, Batch, EndOfStream, Memento, OutputPort, Platform, Punctuation, Slet, input_port, slet
+from exop import Application, Batch, EndOfStream, Memento, OutputPort, Platform, Punctuation, Slet, slet
 from exop.errors import ComponentFailed, WiringError
 from exop.model.lifecycle import State
 from exop.stock.slets import count_up
@@ -344,35 +344,6 @@ def test_rule_8_a_suspended_slet_can_be_repaired_and_tries_the_same_item_again()
         platform.apply(platform.mesh("repair").configure("limited", limit=100))
         assert platform.wait("repair", PATIENCE)
     assert seen == [0, 1, 2, 3, 4, 5]
-
-
-def test_rule_8_nothing_of_a_failed_item_has_left(rig):
-    """Neither what was yielded before the error nor what was pushed by a further port."""
-    out, more, bad = [], [], [2]
-
-    class Half(Slet):
-        more: OutputPort[int]
-
-        @input_port
-        def item(self, item: int) -> Iterator[int]:
-            """Raise in the middle."""
-            yield item
-            self.more.push(item)
-            if item in bad:
-                bad.remove(item)
-                raise ValueError("half")
-            yield item * 10
-
-    app = Application("half")
-    app.add("out", collector(out), item=app.add("half", Half, item=app.add("numbers", count_up, to=4)))
-    app.add("more", collector(more), item=app.output("half", "more"))
-    deployment = rig.deploy(app)
-    half = deployment.components["half"]
-    eventually(lambda: half.status is State.FAILED)
-    assert (out, more) == ([0, 0, 1, 10], [0, 1])
-    half.resume()
-    assert deployment.wait(PATIENCE)
-    assert (out, more) == ([0, 0, 1, 10, 2, 20, 3, 30], [0, 1, 2, 3])
 
 
 def test_rule_8_upstream_waits_while_a_slet_is_suspended(rig):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from exop import Application, Memento, Mesh, Platform, Slet, input_port, slet
+from exop import Application, Mesh, Platform, Slet, input_port, slet
 from exop.errors import ComponentFailed, MeshError, PlanError
 from exop.model.lifecycle import State
 from exop.runtime import failure
@@ -129,28 +129,6 @@ def test_without_threads_to_open_them_slets_are_opened_one_after_the_other(rig, 
     assert len(opened) == 3
 
 
-def test_the_same_name_can_be_deployed_after_a_failure(rig):
-    """Nothing of a failed deployment is in the way of the next one."""
-    works = []
-
-    class Device(Slet):
-        def __enter__(self) -> "Device":
-            if not works:
-                raise OSError("not yet")
-            return self
-
-        @input_port
-        def item(self, item: int) -> None:
-            """Take."""
-
-    app = Application("again")
-    app.add("device", Device, item=app.add("numbers", count_up, to=3))
-    with pytest.raises(ComponentFailed):
-        rig.deploy(app)
-    works.append(True)
-    rig.run(app)
-
-
 def test_a_slet_that_cannot_even_be_made_is_named(rig):
     """An error of a slet's own making is a failure of that component, not of the platform."""
 
@@ -185,26 +163,6 @@ def test_waiting_ends_in_time(rig):
     deployment = rig.deploy(app)
     assert not deployment.wait(0.01)
     deployment.end_sources()
-    assert deployment.wait(PATIENCE)
-
-
-def test_waiting_tells_of_a_slet_that_needs_help_and_can_be_repeated_after_it(rig):
-    """The node and the error; once it is resumed, waiting goes on."""
-    bad = [3]
-
-    @slet
-    def careful(item: int) -> None:
-        if item in bad:
-            bad.remove(item)
-            raise ValueError("three")
-
-    app = Application("help")
-    app.add("careful", careful, item=app.add("numbers", count_up, to=5))
-    deployment = rig.deploy(app)
-    with pytest.raises(ComponentFailed, match="careful failed while running: ValueError: three") as failed:
-        deployment.wait(PATIENCE)
-    assert isinstance(failed.value.__cause__, ValueError)
-    deployment.components["careful"].resume()
     assert deployment.wait(PATIENCE)
 
 
@@ -353,42 +311,6 @@ def test_an_error_of_one_closing_does_not_keep_the_others_open(rig):
     rig.undeploy(deployment)
     assert sorted(closed) == ["one", "three", "two"]
     assert "jammed" in str(two.error)
-
-
-def test_ending_the_sources_drains_what_is_under_way(rig):
-    """A clean end: everything that was sent is processed, and everything ends."""
-    seen = []
-    app = Application("drain")
-    queue = app.channel("queue", kind="queue", capacity=50)
-    app.add("numbers", count_up, out=queue)
-    app.add("sink", collector(seen), item=app.add("same", same, item=queue))
-    deployment = rig.deploy(app)
-    eventually(lambda: len(seen) > 100)
-    deployment.end_sources()
-    assert deployment.wait(PATIENCE)
-    driver = deployment.components["numbers"].driver
-    assert seen == list(range(driver.count + driver.rows))
-
-
-class Seen(Memento):
-    """What a slet has seen."""
-
-    items: int = 0
-
-
-def test_a_node_that_is_to_begin_suspended_lets_nothing_in(rig):
-    """Suspended in the mesh: it waits from the start, until it is resumed."""
-    seen = []
-    app = Application("begin")
-    app.add("sink", collector(seen), item=app.add("numbers", count_up, to=5))
-    deployment = rig.deploy(app.build().suspend("sink"))
-    sink = deployment.components["sink"]
-    eventually(lambda: deployment.components["numbers"].driver.held_by)
-    assert sink.status is State.SUSPENDED
-    assert seen == []
-    rig.resume(deployment, "sink")
-    assert deployment.wait(PATIENCE)
-    assert seen == [0, 1, 2, 3, 4]
 
 
 def test_a_suspended_source_sends_nothing_until_it_is_resumed(rig):

@@ -12,7 +12,6 @@ import pytest
 from exop import Application
 from exop.cli.examination import examine
 from exop.errors import StateError
-from exop.runtime.state.tables import VERSION
 from exop.runtime.store import Store
 from exop.stock.slets import count_up, show
 
@@ -55,15 +54,6 @@ def test_activity_can_be_changed_alone(directory):
     store.close()
 
 
-def test_a_directory_has_one_platform_at_a_time(directory):
-    """The second one is refused with the process id of the first, also from the same process."""
-    store = Store(directory)
-    with pytest.raises(StateError, match=rf"in use by the platform with process id {os.getpid()}; .*--state DIR"):
-        Store(directory)
-    store.close()
-    Store(directory).close()
-
-
 def test_a_platform_that_was_killed_does_not_keep_its_directory(directory):
     """The lock is the process's: it goes with it, whatever stands in the file."""
     code = (
@@ -78,29 +68,6 @@ def test_a_platform_that_was_killed_does_not_keep_its_directory(directory):
 def contents(directory):
     """Every file of a directory, as bytes."""
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "lock"}
-
-
-def test_a_directory_of_another_version_is_refused_and_left_as_it_is(directory):
-    """Not converted, not emptied: the message names both versions and the cure."""
-    Store(directory).close()
-    database = sqlite3.connect(directory / "platform.sqlite")
-    database.execute("UPDATE platform SET version = ?", (VERSION + 1,))
-    database.commit()
-    database.close()
-    before = contents(directory)
-    with pytest.raises(StateError, match=rf"version {VERSION + 1}, this release reads version {VERSION}; nothing was"):
-        Store(directory)
-    assert contents(directory) == before
-
-
-@pytest.mark.parametrize("content", [b"this is no database, only some text that is long enough", b"\0" * 4096])
-def test_a_damaged_file_is_refused_and_left_as_it_is(directory, content):
-    """The message says that it is no state of ExoP, and what to do."""
-    directory.mkdir(parents=True)
-    (directory / "platform.sqlite").write_bytes(content)
-    with pytest.raises(StateError, match=r"no state of ExoP, or it is damaged .*move it away"):
-        Store(directory)
-    assert (directory / "platform.sqlite").read_bytes() == content
 
 
 def test_somebody_elses_database_is_refused(directory):
@@ -124,16 +91,6 @@ def test_a_closed_directory_is_free_though_a_child_lives_on(directory):
     store.close()
     Store(directory).close()
     os.close(kept)
-
-
-def test_a_refused_directory_is_not_kept_locked(directory):
-    """After the cure the same directory can be used."""
-    directory.mkdir(parents=True, mode=0o700)
-    (directory / "platform.sqlite").write_bytes(b"no database at all, but long enough to be looked at")
-    with pytest.raises(StateError):
-        Store(directory)
-    (directory / "platform.sqlite").unlink()
-    Store(directory).close()
 
 
 @pytest.mark.parametrize("place", ["/proc/exop/state", "/dev/null/state"])

@@ -10,7 +10,7 @@ from exop import Application, Batch, EndOfStream, Memento, OutputPort, Punctuati
 from exop.errors import ComponentFailed
 from exop.model.lifecycle import State
 from exop.runtime import failure
-from tests.rig import collector, eventually, parked, source_of
+from tests.rig import Two, collector, eventually, parked, source_of
 
 #: What the slet under test raises for, the first time.
 BAD = (3, 4, 9)
@@ -391,17 +391,6 @@ def test_what_leaves_is_the_minimum_of_all_inputs(rig):
     """Past a slet that does not see them, punctuations are forwarded as the minimum over its inputs."""
     marks = []
 
-    class Two(Slet):
-        @input_port
-        def left(self, item: Any) -> Any:
-            """Pass on."""
-            return item
-
-        @input_port
-        def right(self, item: Any) -> Any:
-            """Pass on."""
-            return item
-
     @slet
     def left() -> Iterator[int | Punctuation]:
         yield Punctuation(1)
@@ -423,38 +412,6 @@ def test_what_leaves_is_the_minimum_of_all_inputs(rig):
     assert times == sorted(times)
     assert times[-1] in (3, 5)
     assert marks[-1] == EndOfStream()
-
-
-def test_atomic_slets_start_a_second_try_from_the_memento_of_before(rig):
-    """`atomic=True`: what a failed try did to the memento is undone before the next one."""
-    once = Once()
-
-    @slet(atomic=True)
-    def summing(item: int, times: Times) -> None:
-        times.seen += item
-        once.check(item)
-
-    app = Application("atomic")
-    app.add("it", summing, item=app.add("source", source_of(ITEMS)))
-    deployment = rig.deploy(app)
-    finish(deployment)
-    assert deployment.components["it"].state.seen == sum(ITEMS)
-
-
-def test_without_atomic_the_memento_is_as_the_failed_call_left_it(rig):
-    """The documented difference."""
-    once = Once()
-
-    @slet
-    def summing(item: int, times: Times) -> None:
-        times.seen += item
-        once.check(item)
-
-    app = Application("not-atomic")
-    app.add("it", summing, item=app.add("source", source_of(ITEMS)))
-    deployment = rig.deploy(app)
-    finish(deployment)
-    assert deployment.components["it"].state.seen == sum(ITEMS) + sum(BAD)
 
 
 def test_a_kept_item_is_shown_with_its_port_and_traceback(rig):

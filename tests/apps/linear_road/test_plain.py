@@ -12,6 +12,7 @@ from apps.linear_road.plain import Loop, Straight
 from apps.linear_road.tolls import Tolls
 from apps.linear_road.traffic import Position, Traffic
 from apps.linear_road.trips import Trips
+from apps.linear_road.validate import command
 
 
 def drive(vid, rng, minutes):
@@ -19,7 +20,7 @@ def drive(vid, rng, minutes):
     second, segment, lane = rng.randrange(60), rng.randrange(4), 0
     while second < 60 * minutes:
         spot = 5280 * segment + (9 if rng.random() < 0.6 else rng.randrange(5280))
-        place = f"0,{lane},0,{segment},{spot}"
+        place = f"0,{lane},{int(vid % 5 == 0)},{segment},{spot}"
         yield second, f"0,{second},{vid},{rng.randrange(50)},{place},-1,-1,-1,-1,-1,-1"
         if rng.random() < 0.1:
             yield second, f"{rng.choice((2, 3))},{second},{vid},9,{place},{1000 * vid + second},-1,-1,-1,-1,1"
@@ -32,9 +33,9 @@ def drive(vid, rng, minutes):
 def traffic(tmp_path_factory):
     """Nine minutes of crowded, slow and disorderly traffic, and its history."""
     folder, rng = tmp_path_factory.mktemp("traffic"), random.Random(5)
-    rows = sorted((row for vid in range(250) for row in drive(vid, rng, 9)), key=lambda row: row[0])
+    rows = sorted((row for vid in range(300) for row in drive(vid, rng, 9)), key=lambda row: row[0])
     (folder / "in.csv").write_text("".join(f"{text}\n" for _, text in rows))
-    (folder / "history.csv").write_text("".join(f"{vid},1,0,{vid + 10}\n" for vid in range(0, 250, 2)))
+    (folder / "history.csv").write_text("".join(f"{vid},1,0,{vid + 10}\n" for vid in range(0, 300, 2)))
     return folder
 
 
@@ -73,6 +74,13 @@ def answered(traffic, output, overdue=0.0, kind=Loop, **settings):
     source.sleep = lambda seconds: wall.__setitem__(0, wall[0] + seconds)
     loop.run(source)
     return lines(output)
+
+
+def test_answers_are_those_of_the_reference(traffic, tmp_path):
+    """The slets, put together, answer each question and entry as the independent implementation of the rules does."""
+    answered(traffic, tmp_path / "out")
+    files = [traffic / "in.csv", traffic / "history.csv", tmp_path / "out"]
+    assert command([*map(str, files), "--strict-balance"]) == 0
 
 
 def test_answers_do_not_depend_on_how_the_input_is_batched(traffic, tmp_path):

@@ -48,15 +48,6 @@ def test_newcomers_are_given_what_is_kept_unless_they_are_not_to_be():
     assert silent.kept_for("new.item") == []
 
 
-def test_capture_and_restore():
-    """What is kept comes back under its keys."""
-    channel = LatchChannel("l", key=["a", "b"])
-    joined(channel, Log()).push({"a": 1, "b": 2})
-    other = LatchChannel("l", key=["a", "b"])
-    other.restore(channel.capture())
-    assert other.get((1, 2)) == {"a": 1, "b": 2}
-
-
 @pytest.mark.parametrize(
     ("fields", "item", "key"),
     [

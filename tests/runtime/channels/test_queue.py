@@ -5,11 +5,10 @@ import pytest
 
 from exop.errors import MeshError
 from exop.model.items import Batch, EndOfStream, Punctuation
-from exop.runtime.channels import queue as module
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.entry import Packet
-from tests.rig import Gate, eventually, threads_leave
+from tests.rig import eventually, threads_leave
 from tests.runtime.rig import Log, driven, finished, joined
 
 
@@ -38,21 +37,6 @@ def test_a_queue_holds_at_least_one_item():
         QueueChannel("q", capacity=0)
 
 
-def test_order_is_kept_over_items_batches_and_control_items(workers):
-    """What was pushed in one order leaves in that order, whatever its form."""
-    queue, log = QueueChannel("q"), Log()
-    entry = joined(queue, log)
-    entry.push(1)
-    entry.push_batch([2, 3])
-    entry.control(Punctuation(3))
-    entry.push(4)
-    entry.control(EndOfStream())
-    workers(queue)
-    eventually(lambda: len(log.seen) == 6)
-    assert log.seen == [1, 2, 3, Punctuation(3), 4, EndOfStream()]
-    assert log.calls == ["push", "push_batch", "control", "push", "control"]
-
-
 def test_a_batch_counts_as_its_items():
     """The depth counts items, not entries; so does the figure of what entered."""
     queue = QueueChannel("q", capacity=10)
@@ -73,29 +57,6 @@ def test_an_empty_batch_is_nothing():
     entry.push_batch(pa.record_batch({"x": pa.array([], pa.int32())}))
     assert queue.depth == 0
     assert not queue.entries
-
-
-def test_a_full_queue_parks_its_pusher_until_there_is_room(workers):
-    """Rule 7: back-pressure. The pusher goes on as soon as the worker has taken an item."""
-    queue, gate = QueueChannel("q", capacity=2), Gate()
-    log = Log(lambda _: gate.pass_through())
-    entry = joined(queue, log)
-    pushed = []
-
-    def push(_):
-        for number in range(10):
-            entry.push(number)
-            pushed.append(number)
-
-    driver = driven(push)
-    eventually(lambda: queue._pushers)
-    assert len(pushed) == 2
-    assert queue.depth == 2
-    workers(queue)
-    gate.open()
-    finished(driver)
-    eventually(lambda: len(log.seen) == 10)
-    assert log.seen == list(range(10))
 
 
 def test_a_batch_waits_until_it_fits(workers):
@@ -170,33 +131,6 @@ def test_the_depth_comes_back_to_nothing_after_many_pushers(workers):
         assert [number for who, number in log.seen if who == me] == list(range(300))
 
 
-def test_a_pusher_at_a_full_queue_comes_to_its_safe_point():
-    """Rule 4: a full queue never holds a driver away from its safe point; the item in hand goes in beyond capacity."""
-    queue = QueueChannel("q", capacity=1)
-    entry = joined(queue, Log())
-    parked_at = []
-
-    def push(driver):
-        for number in range(3):
-            driver.busy = True
-            if driver.attention:
-                parked_at.append(number)
-                driver.attend()
-            entry.push(number)
-            driver.busy = False
-            if driver.attention:
-                driver.rest()
-
-    driver = driven(push)
-    eventually(lambda: queue._pushers)
-    driver.close()
-    assert driver.wait_parked(10)
-    assert queue.depth == 2
-    queue.take(3)
-    driver.open()
-    finished(driver)
-
-
 def test_a_thread_that_is_no_driver_waits_for_room_too(workers):
     """A program that pushes by hand is under back-pressure like a driver."""
     import threading
@@ -209,51 +143,6 @@ def test_a_thread_that_is_no_driver_waits_for_room_too(workers):
     workers(queue)
     thread.join(60)
     eventually(lambda: log.seen == [0, 1, 2, 3, 4])
-
-
-def test_a_worker_exceeds_the_queue_that_it_drains_itself(workers):
-    """Rule 5: in a cycle of one worker a full queue does not stop its own drain."""
-    queue = QueueChannel("q", capacity=1)
-    entries = []
-
-    def multiply(item):
-        if item < 4:
-            entries[0].push(item + 1)
-            entries[0].push(item + 1)
-
-    log = Log(multiply)
-    entries.append(joined(queue, log))
-    entries[0].push(0)
-    workers(queue)
-    eventually(lambda: len(log.seen) == 31)
-
-
-def test_a_cycle_that_only_grows_is_stopped_and_named(workers, monkeypatch):
-    """A worker that would fill its own queue without end stops there, says why, and can still be halted."""
-    monkeypatch.setattr(module, "SPILL", 50)
-    queue, entries, alarms = QueueChannel("loop", capacity=1), [], []
-    queue.alarm = lambda: alarms.append(queue.trouble)
-
-    def multiply(item):
-        entries[0].push(item)
-        entries[0].push(item)
-
-    entries.append(joined(queue, Log(multiply)))
-    entries[0].push(0)
-    workers(queue)
-    eventually(lambda: alarms)
-    assert "'loop' makes more items than it takes" in alarms[0]
-
-
-def test_a_queue_that_was_given_to_another_worker_is_left_alone(workers):
-    """Two workers never drain one queue: the first one stops when it finds that the queue is not its own any more."""
-    queue, log = QueueChannel("q"), Log()
-    entry = joined(queue, log)
-    before = workers(queue, start=False)
-    entry.push(1)
-    workers(queue, start=False)
-    assert queue.drain(before, 10) == 0
-    assert log.seen == []
 
 
 def test_taking_cuts_batches_and_stops_before_control_items():
@@ -283,19 +172,6 @@ def test_taking_cuts_a_record_batch_without_copying():
     joined(queue, Log()).push_batch(pa.record_batch({"x": [1, 2, 3]}))
     assert queue.take(2)[0].payload.to_pylist() == [{"x": 1}, {"x": 2}]
     assert queue.take(2)[0].payload.to_pylist() == [{"x": 3}]
-
-
-def test_a_queue_whose_taker_has_left_drops_what_comes():
-    """Once the only slet that took items has ended, nobody waits for room there."""
-    queue = QueueChannel("q", capacity=1)
-    entry = joined(queue, Log())
-    entry.push(0)
-    driver = driven(lambda _: [entry.push(number) for number in range(1, 5)])
-    eventually(lambda: queue._pushers)
-    queue.leave()
-    finished(driver)
-    entry.push_batch([1, 2, 3])
-    assert queue.depth <= 3
 
 
 def test_what_waits_is_captured_as_plain_data_and_restored_in_order(workers):

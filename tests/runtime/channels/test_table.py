@@ -67,13 +67,6 @@ def test_a_scan_takes_all_rows_or_those_that_fit(table):
     assert table.read("anyone.item") == ROWS
 
 
-def test_every_change_passes_on():
-    """A table is a channel: its consumers see each row as it comes."""
-    channel, log = TableChannel("t", key="id"), Log()
-    joined(channel, log).push(ROWS[0])
-    assert log.seen == [ROWS[0]]
-
-
 def test_rows_are_captured_and_restored_with_their_indexes(table):
     """A restored table finds what the captured one did."""
     other = TableChannel("t", key="id", index=["color"])

@@ -86,57 +86,6 @@ def test_a_punctuation_makes_windows_due_and_follows_them():
     assert log.seen == [Punctuation(9), [At(3)], Punctuation(10)]
 
 
-def test_the_end_of_the_stream_makes_open_windows_due():
-    """Nothing more will come: what is open is delivered, then the end."""
-    log = Log()
-    entry = joined(WindowChannel("w", seconds=10, time="t"), log)
-    entry.push(At(3))
-    entry.push(At(12))
-    entry.control(EndOfStream())
-    assert log.seen == [[At(3)], [At(12)], EndOfStream()]
-
-
-def test_every_sliding_window_that_holds_an_item_becomes_due_once():
-    """Windows overlap; also those that began before the first item, or in a gap, are delivered."""
-    channel = WindowChannel("w", seconds=20, slide=10, time="t")
-    assert windows_of(channel, 5, 75, EndOfStream()) == [[5], [5], [75], [75]]
-
-
-def test_an_item_that_comes_after_its_window_was_due_is_counted():
-    """A late item enters no window, and reopens none."""
-    channel = WindowChannel("w", seconds=10, time="t")
-    assert windows_of(channel, 5, 25, Punctuation(25), 7, 26, EndOfStream()) == [[5], [25, 26]]
-    assert channel.metrics()["late"] == 1
-
-
-def test_an_item_is_late_also_when_nothing_was_in_between():
-    """Time moves on by punctuations alone: what is older is late, also where no window was open."""
-    channel = WindowChannel("w", seconds=10, time="t")
-    log = Log()
-    entry = joined(channel, log)
-    entry.push(At(5))
-    entry.control(Punctuation(100))
-    entry.push(At(6))
-    entry.push(At(99))
-    entry.control(EndOfStream())
-    assert [seen for seen in log.seen if isinstance(seen, list)] == [[At(5)]]
-    assert channel.metrics()["late"] == 2
-
-
-def test_an_item_that_is_late_for_one_window_is_in_those_that_are_open():
-    """Of overlapping windows, those that are not due yet take it."""
-    channel = WindowChannel("w", seconds=20, slide=10, time="t")
-    assert windows_of(channel, 35, Punctuation(35), 28, EndOfStream()) == [[35, 28], [35]]
-    assert channel.metrics()["late"] == 0
-
-
-def test_between_windows_there_may_be_gaps():
-    """A slide longer than the window: an item in the gap belongs to no window, and is not late."""
-    channel = WindowChannel("w", seconds=5, slide=10, time="t")
-    assert windows_of(channel, 2, 7, 13, EndOfStream()) == [[2], [13]]
-    assert channel.metrics()["late"] == 0
-
-
 def test_a_punctuation_costs_what_leaves():
     """The items that stay open are not looked at again, however many punctuations come."""
     reads = []
@@ -274,20 +223,6 @@ def test_a_pull_reads_the_window_of_its_port():
     entry.push_batch([1, 2, 3])
     assert channel.read("b.item") == [2, 3]
     assert channel.read("nobody.item") == []
-
-
-def test_open_windows_are_captured_and_restored():
-    """A restored window goes on where it was: items, time and lateness."""
-    channel = WindowChannel("w", seconds=10, time="t")
-    windows_of(channel, 5, 25, Punctuation(25))
-    held = channel.capture()
-    other, log = WindowChannel("w", seconds=10, time="t"), Log()
-    entry = joined(other, log)
-    other.restore(held)
-    entry.push(At(6))
-    entry.control(EndOfStream())
-    assert log.seen == [[At(25)], EndOfStream()]
-    assert other.metrics()["late"] == 1
 
 
 def test_windows_that_an_older_release_has_captured_go_on():

@@ -128,24 +128,6 @@ def test_waiting_for_a_driver_that_does_not_come_ends_in_time():
     finished(driver)
 
 
-def test_an_idle_driver_is_parked_at_once():
-    """Parking is prompt on an idle stream too: who sleeps is woken, and parks."""
-
-    def work(driver):
-        while not driver.ending:
-            driver.doze(lambda: True)
-            driver.busy = True
-            driver.stand_by()
-
-    driver = driven(work)
-    eventually(lambda: driver.sleeping)
-    driver.close()
-    assert driver.wait_parked(PATIENCE)
-    driver.open()
-    driver.end()
-    finished(driver)
-
-
 def test_no_wake_up_is_lost():
     """Whatever the order of pushing and falling asleep, the sleeper sees everything: 3000 items, one at a time."""
     entries, seen = [], []

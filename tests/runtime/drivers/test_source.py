@@ -55,28 +55,6 @@ def test_batches_and_control_items_are_counted_as_what_they_are():
     assert (mixed.count, mixed.rows) == (0, 2)
 
 
-def test_an_idle_source_keeps_nobody_from_parking():
-    """While the slet waits inside of its own `next`, nothing of it is in flight."""
-    gate, log = Gate(), Log()
-
-    def iterate():
-        yield 1
-        gate.pass_through()
-        yield 2
-
-    driver = source(iterate, log)
-    driver.start()
-    gate.somebody_waits()
-    driver.close()
-    assert driver.wait_parked(PATIENCE)
-    gate.open()
-    eventually(lambda: driver.parked)
-    assert log.seen == [1]
-    driver.open()
-    finished(driver)
-    assert log.seen == [1, 2, "end"]
-
-
 def test_a_source_that_has_not_begun_can_be_parked():
     """Whenever somebody parks it, also at its very beginning, it is told that the driver rests."""
     for _ in range(100):
