@@ -25,13 +25,13 @@ _KINDS: Final = {
 }
 
 
-def schema_of(text: str) -> pa.Schema:
+def schema_of(text: str, setting: str = "columns") -> pa.Schema:
     """Read `"time int, speed double not null"`, Spark's way to write columns.
 
     Raises:
         SettingError: a part is no column.
     """
-    return pa.schema([_field(part) for part in text.split(",")])
+    return pa.schema([_field(part, setting) for part in text.split(",")])
 
 
 def time_of(text: str) -> EventTime | None:
@@ -47,10 +47,10 @@ def time_of(text: str) -> EventTime | None:
         return EventTime(column, unit)
     except ValueError as problem:
         problem_text = f"{text!r} is not `column unit` ({problem})"
-        raise SettingError(place="spark:sql", setting="event_time", problem=problem_text) from None
+        raise SettingError(place="", setting="event_time", problem=problem_text) from None
 
 
-def _field(part: str) -> pa.Field:
+def _field(part: str, setting: str) -> pa.Field:
     match part.split():
         case [name, kind] if kind.lower() in _KINDS:
             return pa.field(name, _KINDS[kind.lower()])
@@ -58,4 +58,4 @@ def _field(part: str) -> pa.Field:
             return pa.field(name, _KINDS[kind.lower()], nullable=False)
     known = ", ".join(_KINDS)
     problem = f"{part.strip()!r} is no column; write `name type`, with one of the types {known}"
-    raise SettingError(place="spark:sql", setting="columns", problem=problem)
+    raise SettingError(place="", setting=setting, problem=problem)

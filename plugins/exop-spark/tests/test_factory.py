@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Annotated
 
 import pyarrow as pa
 import pytest
@@ -11,8 +13,9 @@ from exop_spark.errors import MasterRefused
 from exop_spark.samples import ROWS, made_up
 from exop_spark.settings import check_master
 
-from exop import Application
+from exop import Application, Slet
 from exop.errors import ExopError, SettingError
+from exop.model.mesh import Node
 from exop.model.slet import spec_of
 
 COLUMNS = pa.schema([pa.field("time", pa.int32()), pa.field("value", pa.int32())])
@@ -85,6 +88,56 @@ def test_a_topology_can_name_the_sql_slet():
     settings = {"query": "SELECT a FROM rows", "columns": "a int", "out_columns": "a int"}
     with pytest.raises(ExopError, match=r"numbers\.rows is connected to nothing"):
         app.add("numbers", "spark:sql", **settings)
+
+
+def test_the_sql_slet_has_an_input_for_each_table():
+    """`columns` as a table names the inputs; all ports have the declared columns."""
+    app = Application("text")
+    tables = {"cars": "vid int, time int", "tolls": "vid int, time int, toll int"}
+    ports = {name: app.add(name, rows_of(text)) for name, text in tables.items()}
+    settings = {"query": "SELECT 1", "columns": tables, "out_columns": "vid int"}
+    left = app.add("join", "spark:sql", **settings, **ports, event_time="time s")
+    spec = app.build().node("join").slet
+    assert {name: spec.ports[name].type.schema for name in ("cars", "out")} == {
+        "cars": pa.schema([pa.field("vid", pa.int32(), nullable=False), ("time", pa.int32())]),
+        "out": schema_of("vid int"),
+    }
+    with pytest.raises(ExopError, match=r"join\.out cannot feed next\.tolls .*the columns differ: .*'time'"):
+        app.add("next", "spark:sql", **{**settings, "columns": {"tolls": "vid int, time int"}}, tolls=left)
+    typed = Node("cli", spec.of("spark"), {**settings, "columns": '{cars = "vid int"}'}, {})
+    assert [port.name for port in typed.slet.inputs] == ["cars"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"columns": {"a b": "x int"}}, "'columns' does not fit: an input cannot be called 'a b'"),
+        ({"columns": {"plan": "x int"}}, "'columns' does not fit: an input cannot be called 'plan'"),
+        ({"columns": "x integer"}, "'columns' does not fit: 'x integer' is no column"),
+        ({"columns": "{a"}, "'columns' does not fit"),
+        ({"out_columns": "x"}, "'out_columns' does not fit: 'x' is no column"),
+        ({"event_time": "y s"}, "'columns' does not fit: the event time of 'rows' is the column 'y'"),
+        ({"event_time": {"cars": "x s"}}, "'event_time' does not fit: there is no input 'cars'; name one of rows"),
+        ({"event_time": "x"}, "'event_time' does not fit: 'x' is not `column unit`"),
+    ],
+)
+def test_settings_of_the_sql_slet_are_checked_where_it_is_added(wrong, told):
+    """The error is at the line that adds the node, and names it."""
+    settings = {"query": "SELECT 1", "columns": "x int", "out_columns": "x int"}
+    with pytest.raises(ExopError, match=rf"^bad: the setting {told}"):
+        Application("text").add("bad", "spark:sql", **settings | wrong)
+
+
+def rows_of(columns):
+    """A source of nothing, of these columns; the first one is never null."""
+    schema = schema_of(columns)
+    schema = schema.set(0, schema.field(0).with_nullable(False))
+
+    class Rows(Slet):
+        def __iter__(self) -> Iterator[Annotated[pa.RecordBatch, schema]]:
+            yield from ()
+
+    return Rows
 
 
 def test_columns_can_be_written_as_text():

@@ -21,11 +21,13 @@ def snippet(language: str) -> str:
     return found.group(1)
 
 
-def test_the_first_example_makes_a_slet():
-    """It runs as it stands."""
+def test_the_first_examples_make_slets():
+    """They run as they stand."""
     names: dict = {"__name__": "readme"}
-    exec(snippet("python"), names)
+    for text in re.findall(r"```python\n(.*?)```", README, re.DOTALL)[:2]:
+        exec(text, names)
     assert [port.name for port in spec_of(names["means"]).inputs] == ["readings"]
+    assert names["sensors"].output("alarms").name == "alarms"
 
 
 def test_the_topology_names_a_slet_that_is_there():

@@ -356,6 +356,21 @@ def test_it_runs_in_an_application_next_to_other_slets():
     assert SEEN == [1, 4, 9, 16, 25]
 
 
+def test_a_query_reads_two_inputs_that_its_settings_name():
+    """The tables of the query are the ports of the node."""
+    app = Application("pairs")
+    columns = {"ones": "n bigint", "twos": "n bigint"}
+    query = "SELECT 10 * ones.n + twos.n AS n FROM ones JOIN twos ON ones.n = twos.n"
+    sources = {name: app.add(name, numbers, to=to) for name, to in (("ones", 3), ("twos", 5))}
+    settings = {"query": query, "columns": columns, "out_columns": "n bigint", "warm_up": 0}
+    SEEN.clear()
+    app.add("seen", see, item=app.add("pairs", "spark:sql", **sources, **settings))
+    with Platform() as platform:
+        platform.apply(app.build())
+        platform.wait("pairs", 60)
+    assert sorted(SEEN) == [11, 22, 33]
+
+
 def test_the_end_of_the_java_process_is_reported_and_the_next_slet_starts_another(out, noted):
     """Runs last: it ends the Spark of the other tests."""
     from pyspark import SparkContext
