@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from exop.errors import MeshError, UnknownName
-from exop.model.checks import check, check_join
+from exop.model.checks import check, check_group, check_join
 from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.ports import OUT, own_channel
 from exop.model.slet import spec_of
@@ -108,6 +108,7 @@ class Application:
         on_error: Policy | None = None,
         timeout: float | None = None,
         dead_letters: int | ChannelRef | None = None,
+        group: str | None = None,
         **given: Any,
     ) -> ChannelRef:
         """Add a slet under a name; keyword arguments give its ports their channels and its settings their values.
@@ -120,6 +121,7 @@ class Application:
                 A slet that has a setting of this name is given that.
             dead_letters: So many failed items are kept at the most, when `on_error` is `dead-letter`; likewise. Or the
                 channel into which they go, as `DeadLetter`; `on_error` is `dead-letter` then, unless it is given.
+            group: The slets of one group share the partitions of a channel (`app.channel(name, by=field)`), in ranges.
             given: `port=channel` for inputs and outputs, `setting=value` for all else. For a family of ports,
                 `to={"cars": channel}`; for outputs that get a channel of their own, `to=["cars", "rest"]`.
 
@@ -132,7 +134,7 @@ class Application:
             SettingError: a value that does not fit.
             WiringError: two ports that do not fit.
         """
-        care = Care(on_error, timeout, dead_letters)
+        care = Care(on_error, timeout, dead_letters, group)
         return self._add(name, self._resolve(slet), care, given, None)
 
     def output(self, node: str, port: str = OUT) -> ChannelRef:
@@ -226,6 +228,8 @@ class Application:
         mesh = self._mesh.add(node, *fresh)
         for channel in set(ports.values()):
             check_join(mesh, channel, self._known_kinds(mesh.channels[channel].kind))
+        if node.group is not None:
+            check_group(mesh, node.group)
         self._mesh = mesh
         return ChannelRef(self.name, ports.get(OUT, ""), name)
 
@@ -308,10 +312,11 @@ class _Placed:
         on_error: Policy | None = None,
         timeout: float | None = None,
         dead_letters: int | ChannelRef | None = None,
+        group: str | None = None,
         **given: Any,
     ) -> ChannelRef:
         """As `Application.add`, placed on this host."""
-        app, care = self.application, Care(on_error, timeout, dead_letters)
+        app, care = self.application, Care(on_error, timeout, dead_letters, group)
         return app._add(name, app._resolve(slet), care, given, self.host)
 
 
@@ -322,12 +327,13 @@ class Care:
     on_error: Policy | None = None
     timeout: float | None = None
     dead_letters: int | ChannelRef | None = None
+    group: str | None = None
 
     def without(self, spec: SletSpec, given: Mapping[str, Any]) -> tuple[Care, dict[str, Any]]:
         """Split settings into the node's and the slet's: the slet's own settings and ports take precedence."""
         own = {
             name: getattr(self, name)
-            for name in ("timeout", "dead_letters")
+            for name in ("timeout", "dead_letters", "group")
             if getattr(self, name) is not None and (name in spec.settings or name in spec.ports)
         }
         return replace(self, **dict.fromkeys(own)), {**given, **own}

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, Protocol
 from exop.errors import MeshError, UnknownName, WiringError
 from exop.model.diff import Difference
 from exop.model.mesh import Mesh, Node
+from exop.model.partitions import PARTITIONS
 from exop.model.ports import PortType, mismatch
 from exop.model.spec import Absent
 
@@ -39,6 +40,8 @@ def check(mesh: Mesh, kinds: Mapping[str, type[KindLike]], changes: Difference |
     nodes = mesh.nodes.values() if changes is None else _beside(mesh, changes)
     for node in nodes:
         _check_ports(mesh, node)
+    for group in dict.fromkeys(node.group for node in nodes if node.group is not None):
+        check_group(mesh, group, alike=mesh.revision == 0)
     new = None if changes is None else {node.name for node in changes.nodes}
     for channel in mesh.channels.values() if changes is None else changes.channels:
         if channel.kind not in kinds:
@@ -113,6 +116,49 @@ def check_join(
                     f"{producer.name}.{out} cannot feed {consumer.name}.{port} through {channel!r}: {reason}; "
                     f"put a slet that converts between them"
                 )
+
+
+def check_group(mesh: Mesh, group: str, *, alike: bool = True) -> None:
+    """Refuse slets that cannot share the partitions of channels; with *alike*, also different slets and settings.
+
+    Raises:
+        MeshError: they read no partitioned channel, or not the same ones; or the slets are different.
+        WiringError: one of them pulls its items.
+    """
+    first, *others = members = [node for node in mesh.nodes.values() if node.group == group]
+    for node in members:
+        if not (ports := shared_ports(mesh, node)):
+            read = next(iter(node.inputs().values()), "NAME")
+            raise MeshError(
+                f"{node.name} is in the group {group!r}, and reads no partitioned channel: name the field that assigns "
+                f"an item to a partition, app.channel({read!r}, by='…', partitions=256), or leave out group={group!r}"
+            )
+        if pulled := [port for port in ports if node.slet.ports[port].pulled]:
+            raise WiringError(
+                f"{node.name}.{pulled[0]} pulls its items, and {node.name} is in the group {group!r}, to which they "
+                f"are pushed; take a slet with an input to which items are pushed, or leave out group={group!r}"
+            )
+    parts = {mesh.channels[to].settings.get("partitions", PARTITIONS) for to in shared_ports(mesh, first).values()}
+    if len(parts) > 1:
+        found = ", ".join(shared_ports(mesh, first).values())
+        raise MeshError(f"the group {group!r} shares {found}, which have {sorted(parts)} partitions; give them as many")
+    for node in others:
+        if shared_ports(mesh, node) != shared_ports(mesh, first):
+            raise MeshError(
+                f"{first.name} and {node.name} are in the group {group!r}, and share different channels "
+                f"({shared_ports(mesh, first)}, {shared_ports(mesh, node)}); connect them alike, or give them groups "
+                f"of their own"
+            )
+        if alike and (node.slet, dict(node.settings)) != (first.slet, dict(first.settings)):
+            raise MeshError(
+                f"{first.name} and {node.name} are in the group {group!r}, and are different slets, or have different "
+                f"settings; a group begins with equal members, which may be replaced one by one"
+            )
+
+
+def shared_ports(mesh: Mesh, node: Node) -> dict[str, str]:
+    """The inputs by which a node in a group shares partitioned channels, each with its channel."""
+    return {port: to for port, to in node.inputs().items() if mesh.channels[to].settings.get("by") is not None}
 
 
 def unbuffered_cycle(mesh: Mesh, buffered: frozenset[str], nodes: Iterable[str] | None = None) -> list[str] | None:

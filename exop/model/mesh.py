@@ -70,6 +70,7 @@ class Node:
     successor takes its own. A setting that differs from its default counts as given. `pending` are the settings that
     take effect at a point in the stream, one after the other. `taken` are the types of the inputs, where the ports of
     the slet depend on them and they are known; the mesh sets them. `slet` has the ports for these settings and types.
+    The nodes of a `group` share the partitions of what they read.
     """
 
     name: str
@@ -87,9 +88,11 @@ class Node:
     pending: tuple[Line, ...] = ()
     given: frozenset[str] = frozenset()
     taken: Mapping[str, PortType] = field(default_factory=lambda: _NONE)
+    group: str | None = None
 
     def __post_init__(self) -> None:
         checked_name("a node", self.name)
+        checked_name("a group", self.group or "none")
         problem = unfit_bounds(self.timeout, self.dead_letters)
         if problem is not None:
             raise MeshError(f"{self.name}: {problem}")
@@ -172,11 +175,7 @@ class Mesh(Settings, Pictured):
                 object.__setattr__(self, section, Entries(dict(found)))
 
     def node(self, name: str) -> Node:
-        """The node called *name*.
-
-        Raises:
-            UnknownName: there is none; the error names the known ones.
-        """
+        """The node called *name*; `UnknownName` if there is none."""
         if name not in self.nodes:
             raise UnknownName(place=f"the mesh {self.name!r}", kind="node", name=name, known=self.nodes)
         return self.nodes[name]

@@ -13,7 +13,7 @@ from exop.model.types.convert import written
 from exop.shown import json_text
 
 _NODE_KEYS: Final[dict[str, type]] = {
-    **dict.fromkeys(("slet", "host", "on_error"), str),
+    **dict.fromkeys(("slet", "host", "group", "on_error"), str),
     "suspended": bool,
     "timeout": float,
     "dead_letters": int,
@@ -159,6 +159,7 @@ def _node(name: str, table: Mapping[str, Any], catalog: Mapping[str, SletSpec]) 
         timeout=table.get("timeout"),
         dead_letters=table.get("dead_letters"),
         given=frozenset(given),
+        group=table.get("group"),
     )
 
 
@@ -225,7 +226,8 @@ def _channel_table(mesh: Mesh, channel: ChannelSpec) -> dict[str, Any]:
 
 
 def _node_table(mesh: Mesh, node: Node) -> dict[str, Any]:
-    found = {key: getattr(node, key) for key in ("host", "suspended", "on_error", "timeout", "dead_letters")}
+    keys = ("host", "group", "suspended", "on_error", "timeout", "dead_letters")
+    found = {key: getattr(node, key) for key in keys}
     care = {key: value for key, value in found.items() if value is not None and value is not False}
     settings = _settings(mesh, node.name, node.set_settings())
     # What holds tables stands behind what is none.

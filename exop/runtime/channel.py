@@ -15,10 +15,12 @@ from weakref import WeakKeyDictionary
 from exop.errors import StateError
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.mesh import ChannelSpec
+from exop.model.partitions import PARTITIONS
 from exop.model.ports import PortType
 from exop.model.settings import Setting, configured
 from exop.model.signature import read_settings
 from exop.runtime.entry import Entry, Work, fan_out
+from exop.runtime.partitioned import Partitioning
 
 #: Reads the seconds for which the next punctuation of a producer is waited for.
 clock: Callable[[], float] = time.monotonic
@@ -48,7 +50,7 @@ class Channel(ABC):
         kind: The name under which applications ask for it.
         buffered: A worker drains the channel, so items change threads. The result of `entry` must then not depend on
             the outlets: in a cycle it is needed before they are known.
-        serial: The channel has a content, so that one driver at a time may push into it.
+        serial: The channel has a content, so that one driver at a time may push into it, as where it has partitions.
         pull_mode: Whether a pulling port takes items out, or reads the content.
         reconfigurable: Its settings can be changed while it runs (`reconfigure`).
         filled: Its content may be read; while it is not, the slets that read it wait.
@@ -58,6 +60,7 @@ class Channel(ABC):
         refuses_whole: A batch with an item that the channel refuses is refused as a whole.
         ways: The entries behind `entry` that lead to one port each (a window per port); each stands at a named place,
             so that unfinished work finds it again after a change.
+        partitioning: The partitions that the members of a group share; `None` without any.
         asked: Its specification, with the settings and the pending lines of now.
         home: A folder of its own in the state directory, perhaps not created yet; `None` without one.
         trouble: The problem of the channel, as text: shown in the status, and raised by `wait`.
@@ -72,6 +75,7 @@ class Channel(ABC):
     live: bool = False
     ways: Sequence[Entry] = ()
     refuses_whole: ClassVar[bool] = False
+    partitioning: Partitioning | None = None
     asked: ChannelSpec
 
     def __init__(self, name: str) -> None:
@@ -148,10 +152,14 @@ class Channel(ABC):
 
 
 class DirectChannel(Channel):
-    """Passes each item on to all consumers, in their order, in the thread that pushed it. Compiled away."""
+    """Passes items on to all consumers, or the owners of the partition, in the thread that pushed. Compiled away."""
 
     kind: ClassVar[str] = "direct"
     serial: ClassVar[bool] = False
+
+    def __init__(self, name: str, *, by: str | None = None, partitions: int = PARTITIONS) -> None:
+        super().__init__(name)
+        self.partitioning = None if by is None else Partitioning(name, by, partitions)
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Return the way into the consumers."""

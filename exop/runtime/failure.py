@@ -253,7 +253,7 @@ def careful(channel: Channel, entry: Entry, place: str, producers: Producers) ->
     Every slet behind the channel has a policy of its own, so an exception is the channel's (an item without a key, a
     log on a full disk).
     """
-    there = stand_in(place)
+    refuse = refusal(channel, place, producers)
 
     def guarded(way: Way) -> Push:
         take = getattr(entry, way)
@@ -267,7 +267,7 @@ def careful(channel: Channel, entry: Entry, place: str, producers: Producers) ->
                 if way == "push_batch" and channel.refuses_whole:  # it has taken none: each is tried alone
                     in_turn(made, to_items(payload))
                 else:
-                    _refused(channel, producers, Work(there, way, payload), error)
+                    refuse(way, payload, error)
 
         return push
 
@@ -275,6 +275,12 @@ def careful(channel: Channel, entry: Entry, place: str, producers: Producers) ->
     if entry.probe is not entry:
         made.probe = careful(channel, entry.probe, place, producers)
     return made
+
+
+def refusal(channel: Channel, place: str, producers: Producers) -> Callable[[Way, Any, BaseException], None]:
+    """Return the handler of items that a channel refuses at *place*."""
+    there = stand_in(place)
+    return lambda way, payload, error: _refused(channel, producers, Work(there, way, payload), error)
 
 
 def _refused(channel: Channel, producers: Producers, work: Work, error: BaseException) -> None:

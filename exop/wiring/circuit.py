@@ -222,6 +222,25 @@ def read_circuit(ports: Iterable[ServiceReference], channels: Iterable[ServiceRe
     return Circuit().patched({one[0].node.name: one for one in connected.values()}, by_id.values())
 
 
+def groups(circuit: Circuit, channel: str) -> dict[tuple[str, str], list[Join]]:
+    """The ports that share the partitions of a channel, by group and port."""
+    found: dict[tuple[str, str], list[Join]] = {}
+    if channel in circuit.channels and circuit.channels[channel].partitioning is not None:
+        for join in circuit.consumers[channel]:
+            if join.component.node.group is not None:
+                found.setdefault((join.component.node.group, join.port.name), []).append(join)
+    return found
+
+
+def shifted(before: Circuit, after: Circuit, channel: str) -> list[Join]:
+    """The ports before a change that share partitions of a channel with other ports afterwards."""
+    now, found = groups(after, channel), list[Join]()
+    for group, joins in groups(before, channel).items():
+        if group in now and {one.name for one in joins} != {one.name for one in now[group]}:
+            found += joins
+    return found
+
+
 def touched(before: Circuit, after: Circuit, node: str) -> set[str]:
     """The channels at which the ports of a node come, go, or become others.
 

@@ -14,11 +14,12 @@ from exop.runtime.channels.window import WindowChannel, followed
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.entry import NOWHERE, Control, Entry, Late, LateEntry, Unwind
-from exop.runtime.failure import Producer, careful
+from exop.runtime.failure import Producer, Producers, careful, refusal
 from exop.runtime.lines import ChannelWatch, NodeWatch
+from exop.runtime.partitioned import route
 from exop.runtime.ways import way_into
 from exop.wiring.channels import tell_unpunctuated
-from exop.wiring.circuit import Join, before_key, edge_key, in_front_of, inside
+from exop.wiring.circuit import Join, before_key, edge_key, groups, in_front_of, inside
 from exop.wiring.region import Region
 
 if TYPE_CHECKING:
@@ -176,18 +177,34 @@ class Compiler:
             return entry
         if not entry.place:
             entry.stand_at(inside(name))  # an item that waits for the channel finds it again
+        guarded = self.circuit.producers[name]
+        return self._at(
+            careful(channel, entry, inside(name), self._producers(name)) if guarded else entry, inside(name)
+        )
+
+    def _producers(self, name: str) -> Producers:
         ports = [(join.component.node.name, join.port.name) for join in self.circuit.producers[name]]
         deployment = self.deployment
 
         def producers() -> list[Producer]:  # a successor of one does not bind the channel anew
             return [(deployment.components[node], port) for node, port in ports if node in deployment.components]
 
-        return self._at(careful(channel, entry, inside(name), producers) if ports else entry, inside(name))
+        return producers
 
     def _outlets(self, name: str) -> list[Outlet]:
-        joins = self.circuit.consumers[name]
-        self.circuit.channels[name].readers([join.name for join in joins if join.port.pulled])
-        return [outlet for join in joins if (outlet := self._outlet(name, join)) is not None]
+        """The ways out of a channel: into each port, and into the groups that share its partitions."""
+        channel, joins = self.circuit.channels[name], self.circuit.consumers[name]
+        channel.readers([join.name for join in joins if join.port.pulled])
+        found = {join.name: outlet for join in joins if (outlet := self._outlet(name, join)) is not None}
+        shares = [
+            {join.component.node.name: found.pop(join.name).entry for join in members}
+            for members in groups(self.circuit, name).values()
+        ]
+        if shares and channel.partitioning is not None:
+            refuse = refusal(channel, inside(name), self._producers(name))
+            routed = self._at(route(channel.partitioning, shares, refuse), inside(name))
+            found[routed.place] = Outlet(routed.place, routed)
+        return [*found.values()]
 
     def _outlet(self, channel: str, join: Join) -> Outlet | None:
         """The way from a channel to one port; none to a port that reads the contents of the channel."""

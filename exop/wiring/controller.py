@@ -34,6 +34,7 @@ from exop.wiring.circuit import (
     in_front_of,
     inside,
     read_circuit,
+    shifted,
     touched,
 )
 from exop.wiring.compiler import Compiler
@@ -134,6 +135,7 @@ class WiringController:
             return Region.around(before, Wiring(circuit, before.layout), nodes, channels)
         sides = [side.get(name, ()) for side in (before.circuit.producers, circuit.producers) for name in ends]
         sides += [[join for join in circuit.consumers.get(name, ()) if join.port.pulled] for name in ends]
+        sides += [shifted(before.circuit, circuit, name) for name in ends]
         nodes = {*nodes, *(join.component.node.name for side in sides for join in side)}
         # Where a long chain is cut does not matter: these queues stay.
         long = (place for place, reason in deployment.reasons.items() if reason == LONG)

@@ -6,7 +6,7 @@ A change is refused if something cannot be emptied; the input that an engine has
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 
@@ -25,7 +25,7 @@ from exop.runtime.inlets import Inlets
 from exop.runtime.pause import Pause
 from exop.runtime.ports import DrivenOutput
 from exop.shown import RAISED, described
-from exop.wiring.circuit import Circuit, Join, before_key, channel_at, edge_key, port_at
+from exop.wiring.circuit import Circuit, Join, before_key, channel_at, edge_key, port_at, shifted
 from exop.wiring.region import Region, Wiring, depth
 
 
@@ -41,6 +41,7 @@ class Drain:
     region: Region
     opened: Callable[[Component], None]
     undo: list[Callable[[], object]]
+    _sharing: set[str] = field(default_factory=set)
 
     def stage(self) -> None:
         """Do it with as few drivers closed as possible, or raise `PlanError` if something cannot be emptied.
@@ -80,7 +81,10 @@ class Drain:
             if isinstance(channel, Buffered) and leaving and (gone or len(removed) < len(leaving) or not there):
                 yield channel, leaving
             places = [(before_key(name), leaving)] if gone else []
-            places += [(edge_key(name, join), [join]) for join in leaving if not _has_port(after, join)]
+            gone_ports = [join for join in leaving if not _has_port(after, join)]
+            sharing = [join for join in shifted(before, after, name) if join not in gone_ports]
+            self._sharing |= {join.name for join in shifted(before, after, name)}
+            places += [(edge_key(name, join), [join]) for join in (*gone_ports, *sharing)]
             yield from ((inserted[place], joins) for place, joins in places if place in inserted)
         for component in self.old:  # what it has taken is not in the queue any more
             vertex = before.nodes.get(component.node.name)
@@ -101,7 +105,8 @@ class Drain:
         if any(_filled(*one) for one in kept):
             self._let_empty(worker, kept)
         for queue, leaving in kept:
-            stay = [join for join in leaving if join.component.node.name in self.region.after.circuit.nodes]
+            there = self.region.after.circuit.nodes
+            stay = [join for join in leaving if join.component.node.name in there or join.name in self._sharing]
             if _filled(queue, leaving) and (stay or not all(join.component.helpless for join in leaving)):
                 names = ", ".join(join.name for join in leaving)
                 why = worker.held_by or f"it was not emptied within {self.pause.timeout:g} s"
@@ -215,6 +220,7 @@ def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) ->
     Only a node that cannot work itself is removed with the work that waits for it.
     """
     before, after = region.before.circuit, region.after.circuit
+    sharing = {join.name for name in region.channels for join in shifted(before, after, name)}
     for driver, work in inlets.waiting(drivers):
         channel, port = channel_at(work.entry.place), port_at(work.entry.place)
         node, end = node_at(port, before.nodes)
@@ -234,6 +240,11 @@ def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) ->
                     f"an item waits in front of {work.entry.place}, and the successor of {node} pulls its items from a "
                     f"queue; repair or resume {node} first, in a change of its own, and replace it then"
                 )
+        if port in sharing:
+            raise PlanError(
+                f"an item waits in front of {port}, and partitions of {node} move to other slets of its group "
+                f"({driver.held_by or driver.name}); repair or resume that first"
+            )
         if lost:
             raise PlanError(
                 f"an item is on its way to {work.entry.place}, which would be removed, and cannot go on "

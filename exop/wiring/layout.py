@@ -9,6 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from exop.errors import WiringError
+from exop.runtime.channel import Channel
 from exop.runtime.component import Component
 from exop.runtime.tied import DurableTie
 from exop.wiring.circuit import (
@@ -258,7 +259,7 @@ class _Reach:
         deep = 0
         for name, join in fed:
             if not self._circuit.channels[name].buffered and edge_key(name, join) not in self._inserted:
-                above = int(self._circuit.channels[name].serial)
+                above = int(_one_driver(self._circuit.channels[name]))
                 if before_key(name) not in self._inserted:
                     above += sent_at(self._circuit, self._layout, name)
                 if above >= LONGEST_CHAIN:
@@ -281,17 +282,20 @@ class _Reach:
         """The drivers of the slets behind a channel."""
         channel = self._circuit.channels[name]
         if channel.buffered:
-            return {("queue", name)}
+            keys: set[DriverKey] = {("queue", name)}
+            if _one_driver(channel):
+                self._layout.runs[channel_key(name)] = keys
+            return keys
         if name not in self._behind:
             before: set[DriverKey] = {("queue", before_key(name))}
             keys = before if before_key(name) in self._inserted else _pushers(self._circuit, self._layout, name)
-            if channel.serial and self._apart(keys):
+            if _one_driver(channel) and self._apart(keys):
                 if all(kind == "queue" for kind, _ in keys):
                     self._workers.unite(queue for _, queue in keys)
                 else:
                     self._inserted[before_key(name)] = f"several drivers push into {name}: {_named(keys)}"
                     keys = before
-            if channel.serial:
+            if _one_driver(channel):
                 self._layout.runs[channel_key(name)] = keys
             self._behind[name] = keys
         return self._behind[name]
@@ -300,6 +304,11 @@ class _Reach:
         """Whether two drivers meet: queues that share a worker have one."""
         owners = {(kind, self._workers.of(name) if kind == "queue" else name) for kind, name in keys}
         return len(owners) > 1
+
+
+def _one_driver(channel: Channel) -> bool:
+    """Whether one driver at a time may pass: there is a content, or items are assigned to partitions."""
+    return channel.serial or channel.partitioning is not None
 
 
 def _pushers(circuit: Circuit, layout: Layout, channel: str) -> set[DriverKey]:

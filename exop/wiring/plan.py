@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import TIMEOUT_MAX
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from exop.errors import PlanError, SettingError
+from exop.model.checks import shared_ports
 from exop.model.diff import Difference, SettingChange, difference, setting_changes
-from exop.model.handover import HandOver, field_changes, hand_over
+from exop.model.handover import HandOver, field_changes, hand_over, keeps_own_state
 from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.shadow import Shadow, as_shadow
 from exop.model.slet import Slet
@@ -219,6 +220,7 @@ def make_plan(before: Mesh, after: Mesh) -> Plan:
     if others:
         raise PlanError(f"{others} would become of another kind while running; add a new channel and rewire to it")
     _check_tied(before, after)
+    _check_groups(before, after, changes)
     steps = [
         *(Step("add", node.name, node.slet.identity, after=node) for node in changes.added),
         *(Step("remove", node.name, node.slet.identity, before=node) for node in changes.removed),
@@ -303,6 +305,36 @@ def _check_stop(old: Node, new: Node) -> None:
             f"{old.name}: {spec.name} pushes from threads of its own and has no quiesce(), so where its successor "
             f"would begin is not known; define quiesce() so that it stops, or replace it with lose_state=True"
         )
+
+
+def _check_groups(before: Mesh, after: Mesh, changes: Difference) -> None:
+    """Refuse to move partitions between slets that keep a state, and to let a running slet join or leave a group."""
+    for old, new in changes.changed:
+        if old.group != new.group:
+            raise PlanError(
+                f"{new.name} keeps its group ({old.group or 'none'}) while it runs; add a slet to the group "
+                f"{new.group or 'NAME'!r} under another name, and remove {new.name}"
+            )
+    nodes = (*changes.added, *changes.removed, *(node for pair in changes.changed for node in pair))
+    for group in dict.fromkeys(node.group for node in nodes if node.group is not None):
+        was, now = ([node for node in mesh.nodes.values() if node.group == group] for mesh in (before, after))
+        if not was or not now or _shares(before, was) == _shares(after, now):
+            continue
+        for node in (*was, *now):
+            if node.slet.state is not None or keeps_own_state(node):
+                raise PlanError(
+                    f"the partitions of the group {group!r} would move between {', '.join(_shares(before, was))} and "
+                    f"{', '.join(_shares(after, now))}, and {node.name} keeps a state, which cannot be split; stop the "
+                    f"application and deploy it with the other group"
+                )
+
+
+def _shares(mesh: Mesh, members: list[Node]) -> dict[str, dict[str, Any]]:
+    """Return the members of a group with the partitions that they share: by port, the settings of the channel."""
+    return {
+        node.name: {port: mesh.channels[to].settings for port, to in shared_ports(mesh, node).items()}
+        for node in sorted(members, key=lambda node: node.name)
+    }
 
 
 def _check_tied(before: Mesh, after: Mesh) -> None:

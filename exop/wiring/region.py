@@ -250,7 +250,7 @@ def depth(circuit: Circuit, layout: Layout, place: str) -> float:
     channel = channel_at(place)
     if channel in circuit.channels:  # its guard, the way into it, one of its windows
         way = ("channel", "into", "window").index(place.partition(" ")[0])
-        return sent_at(circuit, layout, channel) + 0.4 + 0.2 * way
+        return (0 if circuit.channels[channel].buffered else sent_at(circuit, layout, channel)) + 0.4 + 0.2 * way
     node, port = node_at(port_at(place), circuit.nodes)
     vertex = circuit.nodes.get(node)
     if vertex is None:

@@ -224,18 +224,25 @@ def balances(deployment: Deployment) -> Iterator[tuple[tuple[str, ...], int]]:
         producers = [(node.name, port) for node, port in mesh.producers(name)]
         out = sum(counts[node].get(("out", port), 0) for node, port in producers)
         places = {f"{node}.{port}" for node, port in producers}
+        shares: dict[str, list[tuple[str, str]]] = {}  # the members of a group are one consumer
         for node, port in mesh.consumers(name):
-            place = f"{node.name}.{port}"
-            pulled = deployment.components[node.name].pulled.get(port)
-            queues = [deployment.channels[name], inserted.get(before_key(name)), inserted.get(f"{name} -> {place}")]
-            queues += pulled.earlier if pulled is not None else []
+            consumer = f"{node.group}.{port} (group)" if node.group and "by" in spec.settings else f"{node.name}.{port}"
+            shares.setdefault(consumer, []).append((node.name, port))
+        for consumer, ports in shares.items():
+            inside = {f"{node}.{port}" for node, port in ports}
+            queues = [deployment.channels[name], inserted.get(before_key(name))]
+            queues += [inserted.get(f"{name} -> {place}") for place in inside]
+            for node, port in ports:
+                pulled = deployment.components[node].pulled.get(port)
+                queues += pulled.earlier if pulled is not None else []
             held = sum(waiting(queue) for queue in queues if isinstance(queue, QueueChannel))
             flying = sum(
                 items_of(work.way, work.payload)
                 for _, work in deployment.inlets.waiting()
-                if channel_at(work.entry.place) == name or port_at(work.entry.place) in {place, *places}
+                if channel_at(work.entry.place) == name or port_at(work.entry.place) in {*inside, *places}
             )
-            yield (name, *sorted(places), place), out - counts[node.name].get(("in", port), 0) - held - flying
+            taken = sum(counts[node].get(("in", port), 0) for node, port in ports)
+            yield (name, *sorted(places), consumer), out - taken - held - flying
 
 
 def waiting(queue: QueueChannel) -> int:

@@ -13,11 +13,13 @@ from typing import Any, ClassVar, Final
 
 from exop.errors import MeshError
 from exop.model.items import EndOfStream, Punctuation
+from exop.model.partitions import PARTITIONS
 from exop.runtime.channel import Channel, Outlet
 from exop.runtime.convert import cut, weight
 from exop.runtime.drivers.base import Driver, Signal, current_driver
 from exop.runtime.entry import NOWHERE, Entry, Packet, Unwind, Way, Work, fan_out, items_of, unpacked
 from exop.runtime.metrics import Flow
+from exop.runtime.partitioned import Partitioning
 
 #: The number of entries beyond its capacity that a channel may hold because a driver would wait for itself.
 SPILL = 1_000_000
@@ -156,6 +158,7 @@ class QueueChannel(Buffered):
     """Keeps up to `capacity` items in memory.
 
     A batch counts as its items, and a batch larger than the queue enters an empty one; a punctuation counts as an item.
+    Consumers in a group share the partitions of a channel: the field `by` of an item assigns it to one.
 
     Attributes:
         taken, marks: The number of items, and of control items, delivered or taken by a port that pulls.
@@ -163,8 +166,9 @@ class QueueChannel(Buffered):
 
     kind: ClassVar[str] = "queue"
 
-    def __init__(self, name: str, *, capacity: int = 1024) -> None:
+    def __init__(self, name: str, *, capacity: int = 1024, by: str | None = None, partitions: int = PARTITIONS) -> None:
         super().__init__(name, capacity=capacity)
+        self.partitioning = None if by is None else Partitioning(name, by, partitions)
         self.entries: deque[Any] = deque()
         self.taken = self.marks = 0
         self.flow = Flow(lambda: self.taken - self._apart)

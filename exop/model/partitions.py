@@ -1,0 +1,154 @@
+"""Partitions of a stream: the hash that assigns a key to one, and the groups of slets that share them by ranges.
+
+The hash is part of the persisted format: it gives the same partition on every host, in every process and release, for
+an item and for a column. Keys that are equal in Python (1, 1.0, True, Decimal(1); 0.0, -0.0) are one key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from numbers import Integral, Real
+from typing import Any, Final
+from uuid import UUID
+from zlib import crc32
+
+#: The number of partitions of a channel, by default.
+PARTITIONS: Final = 256
+#: The maximum number of partitions.
+MOST: Final = 65_536
+#: A number is hashed as its residue modulo this prime, as CPython does it: equal numbers of all types have one residue.
+_PRIME: Final = 2**61 - 1
+_NAN: Final = _PRIME
+#: Fibonacci hashing: the high bits of the product with 2⁶⁴ divided by the golden ratio.
+_GOLDEN: Final = 0x9E3779B97F4A7C15
+_WORD: Final = 2**64 - 1
+_EPOCHS: Final = {False: datetime(1970, 1, 1), True: datetime(1970, 1, 1, tzinfo=UTC)}
+
+
+def partition_of(key: Any, partitions: int = PARTITIONS) -> int:
+    """Return the partition of a key.
+
+    Raises:
+        TypeError: a key of this type has no partition.
+
+    >>> partition_of(7) == partition_of(7.0)
+    True
+    """
+    return (((_residue(key) * _GOLDEN) & _WORD) >> 32) * partitions >> 32
+
+
+def _residue(key: Any) -> int:
+    """Return a number below 2⁶⁴ that is the same for equal keys."""
+    if isinstance(key, str):
+        return crc32(key.encode("utf-8", "surrogatepass"))
+    if isinstance(key, (int, Integral)):
+        return int(key) % _PRIME
+    if isinstance(key, (float, Decimal, Real)):
+        return _residue_of_fraction(key)
+    if key is None:
+        return 0
+    if isinstance(key, bytes):
+        return crc32(key)
+    if isinstance(key, tuple):
+        return crc32(b"".join(_residue(one).to_bytes(8, "little") for one in key))
+    if isinstance(key, datetime):
+        since = key - _EPOCHS[key.utcoffset() is not None]
+        return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) % _PRIME
+    if isinstance(key, date):
+        return key.toordinal()
+    if isinstance(key, UUID):
+        return key.int % _PRIME
+    raise TypeError(
+        f"{key!r:.100} is a {type(key).__qualname__}, and belongs to no partition; partition by a number, text, bytes, "
+        f"a date, a UUID, None, or a tuple of these"
+    )
+
+
+def _residue_of_fraction(key: Any) -> int:
+    try:
+        numerator, denominator = key.as_integer_ratio()
+    except (OverflowError, ValueError):  # infinite, or no number
+        return _NAN
+    return int(numerator * pow(denominator, -1, _PRIME) % _PRIME)
+
+
+def partitions_of_column(column: Any, partitions: int = PARTITIONS) -> Any:
+    """Return the partition of each value of a column (an Arrow or NumPy array), as a NumPy array.
+
+    Raises:
+        TypeError: a key of this type has no partition.
+    """
+    # NumPy and pyarrow are the plugin's or the user's: a platform without columns runs without them.
+    import numpy as np
+
+    mixed = _residues(column)
+    mixed *= np.uint64(_GOLDEN)
+    mixed >>= np.uint64(32)
+    mixed *= np.uint64(partitions)
+    mixed >>= np.uint64(32)
+    return mixed.view(np.int64)
+
+
+def rows_by_owner(column: Any, owners: Sequence[int]) -> tuple[Any, list[int]]:
+    """Sort the rows of a column by the owners of their partitions; *owners* has the number of each partition's owner.
+
+    Returns the rows, those of one owner in order, and for each owner where its rows begin; and the number of rows.
+    """
+    import numpy as np
+
+    owned = np.array(owners, dtype=np.uint16)[partitions_of_column(column, len(owners))]
+    rows = np.argsort(owned, kind="stable")
+    return rows, np.searchsorted(owned[rows], np.arange(max(owners) + 2)).tolist()
+
+
+def _residues(column: Any) -> Any:
+    """Return the residues of the values of a column, as an array of its own."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not isinstance(column, np.ndarray):
+        types = pa.types
+        if types.is_integer(column.type) or types.is_floating(column.type):
+            column = (column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False)
+    if isinstance(column, np.ndarray) and column.dtype.kind in "iuf":
+        return _residues_of_floats(column) if column.dtype.kind == "f" else _residues_of_integers(column)
+    found = pa.array(column) if isinstance(column, np.ndarray) else column
+    found = found.dictionary_decode() if pa.types.is_dictionary(found.type) else found
+    coded = found.dictionary_encode(null_encoding="encode")
+    known = np.array([_residue(one) for one in coded.dictionary.to_pylist()], dtype=np.uint64)
+    return known[coded.indices.to_numpy(zero_copy_only=False)]
+
+
+def _residues_of_integers(column: Any) -> Any:
+    import numpy as np
+
+    if column.dtype == np.uint64:
+        return column % np.uint64(_PRIME)
+    found = column.astype(np.int64)
+    if found.size and (found.min() < 0 or found.max() >= _PRIME):
+        found %= _PRIME
+    return found.view(np.uint64)
+
+
+def _residues_of_floats(column: Any) -> Any:
+    """Return m·2ᵉ modulo the prime: m, rotated by e within 61 bits."""
+    import numpy as np
+
+    fraction, exponent = np.frexp(column.astype(np.float64))
+    finite = np.isfinite(fraction)
+    fraction = np.where(finite, fraction, 0.0)
+    whole = np.abs(fraction * 2.0**53).astype(np.uint64)
+    turn = np.where(finite, (exponent - 53) % 61, 0).astype(np.uint64)
+    prime = np.uint64(_PRIME)
+    found = ((whole << turn) & prime) | (whole >> (np.uint64(61) - turn))
+    found = np.where((fraction < 0) & (found > 0), prime - found, found)
+    return np.where(finite, found, np.uint64(_NAN))
+
+
+def ranges(members: Iterable[str], partitions: int) -> dict[str, range]:
+    """Return the partitions that each member of a group owns: as many for each, in the order of their names."""
+    names = sorted(set(members))
+    ends = [number * partitions // len(names) for number in range(len(names) + 1)]
+    return {name: range(*bounds) for name, *bounds in zip(names, ends, ends[1:], strict=False)}
