@@ -40,31 +40,19 @@ def read_array(content: list[Any]) -> Any:
     return np.frombuffer(bytearray(data), dtype=kind).reshape(shape, order=order)
 
 
-def read_scalar(content: list[Any]) -> Any:
-    """A NumPy number of its own type."""
-    return read_array(content)[()]
-
-
-def read_record_batch(data: bytes, *, foreign: bool) -> Any:
-    """One record batch; of *foreign* data every value is checked."""
+def read_arrow(data: bytes, *, table: bool, foreign: bool) -> Any:
+    """One record batch, or a table, cut into the batches that it had; of *foreign* data every value is checked."""
     import pyarrow as pa
 
     if foreign:
         _check_plain(pa, data)
     with pa.ipc.open_stream(data) as stream:
-        found = stream.read_next_batch()
-    return _checked(found, data) if foreign else found
-
-
-def read_table(data: bytes, *, foreign: bool) -> Any:
-    """A table, cut into the batches that it had; of *foreign* data every value is checked."""
-    import pyarrow as pa
-
+        found = stream.read_all() if table else stream.read_next_batch()
     if foreign:
-        _check_plain(pa, data)
-    with pa.ipc.open_stream(data) as stream:
-        found = stream.read_all()
-    return _checked(found, data) if foreign else found
+        found.validate(full=True)
+        if found.num_rows > 8 * len(data):  # columns of nulls alone take no bytes
+            raise ValueError(f"{found.num_rows} rows in {len(data)} bytes")
+    return found
 
 
 def declared(batch: Any, described: Type) -> Any:
@@ -107,22 +95,15 @@ def _check_plain(arrow: Any, data: bytes) -> None:
 
 def _field_at(head: bytes, table: int, number: int) -> int | None:
     """Return the position of a table's field in a flat buffer."""
-    fields = table - struct.unpack_from("<i", head, table)[0]
-    (size,) = struct.unpack_from("<H", head, fields)
-    place = 4 + 2 * number
-    offset = struct.unpack_from("<H", head, fields + place)[0] if place < size else 0
+    fields, place = table - struct.unpack_from("<i", head, table)[0], 4 + 2 * number
+    offset = (
+        struct.unpack_from("<H", head, fields + place)[0] if place < struct.unpack_from("<H", head, fields)[0] else 0
+    )
     return table + offset if offset else None
 
 
 def _follow(head: bytes, place: int) -> int:
     found: int = place + struct.unpack_from("<I", head, place)[0]
-    return found
-
-
-def _checked(found: Any, data: bytes) -> Any:
-    found.validate(full=True)
-    if found.num_rows > 8 * len(data):  # columns of nulls alone take no bytes
-        raise ValueError(f"{found.num_rows} rows in {len(data)} bytes")
     return found
 
 
@@ -158,5 +139,4 @@ def _stream(arrow: Any, schema: Any, batches: list[Any]) -> bytes:
     with arrow.ipc.new_stream(sink, schema) as stream:
         for batch in batches:
             stream.write_batch(batch)
-    written: bytes = sink.getvalue().to_pybytes()
-    return written
+    return bytes(sink.getvalue())

@@ -67,24 +67,12 @@ def _read_moment(kind: Any, content: list[Any]) -> Any:
     found = kind.fromisoformat(plain).replace(fold=fold)
     if how == ["offset"]:
         return found.replace(tzinfo=timezone(timedelta(microseconds=zone)))
-    return found if zone is None else found.replace(tzinfo=zone_named(zone))
+    if zone is not None and zone not in zones():  # any other name would be looked for as a file, and as a module
+        raise ValueError(f"{zone!r:.80} is no time zone that is known here")
+    return found if zone is None else found.replace(tzinfo=ZoneInfo(zone))
 
 
-def zone_named(name: str) -> ZoneInfo:
-    """A time zone that is known here: any other name would be looked for as a file, and as a module.
-
-    Raises:
-        ValueError: it is the name of none.
-    """
-    if name not in zones():
-        raise ValueError(f"{name!r:.80} is no time zone that is known here")
-    return ZoneInfo(name)
-
-
-@cache
-def zones() -> set[str]:
-    """The names of the time zones."""
-    return available_timezones()
+zones: Final = cache(available_timezones)
 
 
 class _Mark:
@@ -112,8 +100,11 @@ class _Reader:
         self.declared = declared
         self.watched: Callable[[Iterable[Any]], Iterable[Any]] = iter if declared is None else watched
         self._made = 0
-        self._lists = self._listed if declared is None else self._counted_list
-        self._tables = None if declared is None else self._counted_table
+        self._lists = self._listed
+        self._tables = None
+        if declared is not None:
+            self._lists = lambda found: self._counted(self._listed(found))
+            self._tables = lambda pairs: self._counted(dict(watched(pairs)))
 
     def read(self, data: bytes, levels: int) -> Any:
         check_nesting(data, levels)
@@ -129,17 +120,7 @@ class _Reader:
             return found
 
     def _listed(self, found: list[Any]) -> Any:
-        if found and type(found[0]) is _Mark:
-            mark: _Mark = found[0]
-            del found[0]
-            return mark.read(found, self)
-        return found
-
-    def _counted_list(self, found: list[Any]) -> Any:
-        return self._counted(self._listed(found))
-
-    def _counted_table(self, pairs: list[tuple[Any, Any]]) -> Any:
-        return self._counted(dict(self.watched(pairs)))
+        return found.pop(0).read(found, self) if found and type(found[0]) is _Mark else found
 
     def _counted(self, made: Any) -> Any:
         """A byte can become a collection of hundreds."""
@@ -219,15 +200,11 @@ def _read_enum(content: list[Any], reader: _Reader) -> Any:
         raise StoredStateError(what="a stored value", problem=problem, cure="use the code that wrote it") from None
 
 
-def _read_dataclass(content: list[Any], reader: _Reader) -> Any:
-    kind = class_named(content[0], "dataclass", dataclasses.is_dataclass, reader.declared)
-    defaults = reader.declared is None or reader.declared.names(kind)
-    return filled(kind, dict(reader.table(content[1:])), defaults=defaults)
-
-
-def _read_named_tuple(content: list[Any], reader: _Reader) -> Any:
-    kind = class_named(content[0], "named tuple", is_named_tuple, reader.declared)
-    return filled_tuple(kind, dict(reader.table(content[1:])))
+def _read_record(content: list[Any], reader: _Reader, what: str, fits: Callable[[Any], bool]) -> Any:
+    kind, fields = class_named(content[0], what, fits, reader.declared), dict(reader.table(content[1:]))
+    if fits is is_named_tuple:
+        return filled_tuple(kind, fields)
+    return filled(kind, fields, defaults=reader.declared is None or reader.declared.names(kind))
 
 
 def _read_default_dict(content: list[Any], reader: _Reader) -> Any:
@@ -256,12 +233,12 @@ READERS: Final[dict[Tag, Callable[[list[Any], Any], Any]]] = {
     Tag.TIME: lambda v, _: _read_moment(time, v),
     Tag.TIMEDELTA: lambda v, _: timedelta(*v),
     Tag.ENUM: _read_enum,
-    Tag.DATACLASS: _read_dataclass,
-    Tag.NAMEDTUPLE: _read_named_tuple,
+    Tag.DATACLASS: lambda v, reader: _read_record(v, reader, "dataclass", dataclasses.is_dataclass),
+    Tag.NAMEDTUPLE: lambda v, reader: _read_record(v, reader, "named tuple", is_named_tuple),
     Tag.ARRAY: lambda v, _: columns.read_array(v),
-    Tag.SCALAR: lambda v, _: columns.read_scalar(v),
-    Tag.RECORD_BATCH: lambda v, reader: columns.read_record_batch(v[0], foreign=reader.declared is not None),
-    Tag.TABLE: lambda v, reader: columns.read_table(v[0], foreign=reader.declared is not None),
+    Tag.SCALAR: lambda v, _: columns.read_array(v)[()],
+    Tag.RECORD_BATCH: lambda v, reader: columns.read_arrow(v[0], table=False, foreign=reader.declared is not None),
+    Tag.TABLE: lambda v, reader: columns.read_arrow(v[0], table=True, foreign=reader.declared is not None),
     Tag.COMPLEX: lambda v, _: complex(*v),
     Tag.DEFAULTDICT: _read_default_dict,
     Tag.ORDERED: lambda v, reader: OrderedDict(reader.table(v)),
