@@ -90,7 +90,7 @@ def test_outside_libraries_stay_where_they_belong():
 def test_types_are_read_in_one_place():
     """Only the descriptions of types, and the reader of signatures, look into annotations: all else derives."""
     walkers = {"get_origin", "get_args", "get_type_hints"}
-    readers = ("model/types/", "model/annotations.py")
+    readers = ("model/types/", "model/signature.py")
     astray = [
         name_of(path)
         for path in MODULES

@@ -15,8 +15,7 @@ from exop.model.items import EndOfStream, Punctuation
 from exop.model.lifecycle import Event, State
 from exop.model.memento import Memento
 from exop.model.mesh import Node
-from exop.model.ports import PortSpec
-from exop.model.signature import OUT
+from exop.model.ports import OUT, PortSpec
 from exop.model.spec import DEAD, SletSpec
 from exop.runtime.bind import atomic, bind_function, bind_method, families
 from exop.runtime.budget import OPENING, SETTING, UserCalls

@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from exop.model.depth import deep_place
-from exop.model.signature import OUT
+from exop.model.ports import OUT
 from exop.model.slet import Slet
 from exop.shown import described, message, shown
 

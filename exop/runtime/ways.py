@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from exop.errors import ComponentFailed
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.lifecycle import Event
-from exop.model.ports import PortSpec
-from exop.model.signature import OUT
+from exop.model.ports import OUT, PortSpec
 from exop.runtime.convert import to_columns, to_items, weight
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.entry import NOWHERE, Entry, Late, LateEntry, Push, Unwind, Way, Work, in_turn

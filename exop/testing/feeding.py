@@ -7,8 +7,7 @@ from typing import Any
 
 from exop.errors import SletError
 from exop.model.items import CONTROL, EndOfStream, Punctuation
-from exop.model.ports import PortSpec
-from exop.model.signature import OUT
+from exop.model.ports import OUT, PortSpec
 from exop.model.slet import spec_of
 from exop.model.spec import SletSpec
 from exop.runtime.bind import bind_function

@@ -12,8 +12,7 @@ from typing import Any
 from exop.errors import SletError, StoredStateError, UnknownName
 from exop.model.memento import Memento
 from exop.model.named import named
-from exop.model.ports import PortSpec
-from exop.model.signature import OUT
+from exop.model.ports import OUT, PortSpec
 from exop.model.slet import spec_of
 from exop.model.spec import SletSpec
 from exop.model.stored import declared_by, unpack

@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from exop.model.items import CONTROL, EndOfStream, Punctuation
-from exop.model.ports import PortSpec
-from exop.model.signature import OUT
+from exop.model.ports import OUT, PortSpec
 from exop.runtime.component import Component
 from exop.runtime.convert import weight
 from exop.runtime.drivers.base import Halted
