@@ -395,4 +395,5 @@ def buffers(spec: SletSpec, port: PortSpec) -> bool:
     """Whether the slet pushes by this output, beside (or instead of) returning its results."""
     if spec.sets_aside and port.name == DEAD:
         return False
-    return port.name != OUT or OUT in getattr(spec.factory, "__dataclass_fields__", ())
+    returns = any(result != "none" for result in spec.results.values())
+    return port.name != OUT or not returns or OUT in getattr(spec.factory, "__dataclass_fields__", ())

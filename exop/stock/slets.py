@@ -14,6 +14,7 @@ from exop.model.memento import Memento
 from exop.model.ports import OutputPort, PortType
 from exop.model.slet import Slet, input_port, slet, spec_of
 from exop.model.spec import SletSpec
+from exop.shown import described
 from exop.stock.files import Position, read_csv, read_lines
 from exop.stock.logs import read_log
 from exop.stock.parquet import WriteParquet
@@ -63,7 +64,7 @@ class Split(Slet, name="split"):
 
     def __enter__(self) -> Self:
         self._tests = [
-            (_condition(port, text, PortType()).test({}), self.outputs[port].push)
+            (port, _condition(port, text, PortType()).test({}), self.outputs[port].push)
             for port, text in self.conditions.items()
         ]
         return self
@@ -71,8 +72,14 @@ class Split(Slet, name="split"):
     @input_port
     def item(self, item: Any) -> None:
         """Take one item."""
-        ways = [push for holds, push in self._tests if holds(item)] or [self.rest.push]
-        for push in ways:
+        ways = []
+        for port, holds, push in self._tests:
+            try:
+                if holds(item):
+                    ways.append(push)
+            except Exception as error:
+                raise ValueError(f"{port} = {self.conditions[port]!r} cannot be tested: {described(error)}") from error
+        for push in ways or [self.rest.push]:
             push(item)
 
 

@@ -136,10 +136,21 @@ def test_a_split():
             timed(2, 8),
             timed(1),
         ]
-        with pytest.raises(TypeError):
+        with pytest.raises(ValueError, match=r"big = 'item.t > 5' cannot be tested: TypeError"):
             split.item({"t": "late"})
     with pytest.raises(SettingError, match="'rest' is the port of the items for which no condition holds"):
         spec_of(Split).asked("split", {"conditions": {"rest": "item > 1"}})
+
+
+def test_a_port_of_a_split_may_be_called_out():
+    """It is an output like the others, though slets that return their results have one of this name."""
+    big, small, app = list[int](), list[int](), Application("splitting")
+    app.add("split", Split, item=app.add("numbers", "stock:count_up", to=5), conditions={"out": "item > 2"})
+    app.add("sink", collector(big), item=app.output("split"))
+    app.add("rest", collector(small), item=app.output("split", "rest"))
+    report = app.run()
+    assert (big, small) == ([3, 4], [0, 1, 2])
+    assert report["nodes"]["split"]["metrics"]["items"] == {"item": 5, "rest": 3, "out": 2}
 
 
 def test_a_split_gets_another_port_while_the_stream_runs():
