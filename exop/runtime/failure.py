@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from exop.errors import ComponentFailed, PlanError
 from exop.logs import logger
-from exop.model.items import CONTROL
+from exop.model.items import CONTROL, DeadLetter
 from exop.model.lifecycle import Event, State
 from exop.model.ports import PortSpec, node_at
 from exop.model.spec import DEAD
@@ -290,9 +290,11 @@ def _refused(channel: Channel, producers: Producers, work: Work, error: BaseExce
         facts = {"channel": channel.name, "item": item, "problem": described(error)}
         logger("exop.runtime").error("a channel refuses an item whose producer was removed", **facts)
         return
-    component, port = next((one for one in found if one[0].runner is driver), found[0])
-    where = f"in the channel {channel.name!r} ({channel.kind}), behind {component.node.name}.{port}"
     items = to_items(work.payload) if work.way == "push_batch" else [work.payload]
+    letter = items[0] if isinstance(items[0], DeadLetter) else None
+    own = [one for one in found if letter is not None and (one[0].node.name, one[1]) == (letter.node, DEAD)]
+    component, port = next((one for one in own or found if one[0].runner is driver), (own or found)[0])
+    where = f"in the channel {channel.name!r} ({channel.kind}), behind {component.node.name}.{port}"
     if _left_out(component, error, f"{where}, for the item {item}", port, items, len(items)):
         if driver is component.runner:
             _send_letters(component)

@@ -12,6 +12,7 @@ from exop.errors import NoSuchItem, NotStorable, StoredStateError
 from exop.logs import logger
 from exop.model.items import DeadLetter
 from exop.model.lifecycle import State
+from exop.model.spec import DEAD
 from exop.model.types.description import type_of
 from exop.model.types.fitting import misfit
 from exop.runtime.drivers.base import current_driver
@@ -224,8 +225,11 @@ def failed_item(component: Component, dead_letter: int | None = None) -> FailedI
 
 
 def set_aside(component: Component, port: str, item: Any, error: BaseException) -> None:
-    """Put an item out as a dead letter; without a channel for it, keep it, with the memento of this moment."""
-    if component.aside is not None and component.status is not State.ENDED:
+    """Put an item out as a dead letter; without a channel for it, keep it, with the memento of this moment.
+
+    A dead letter that its channel has refused is kept, too: a letter of the letter would be refused as well.
+    """
+    if component.aside is not None and component.status is not State.ENDED and port != DEAD:
         place, trace = (component.application, component.node.name, port), traceback_of(error, without=Unwind)
         letter = DeadLetter(*place, item, described(error), trace, time.time())
         driver = current_driver()

@@ -190,6 +190,25 @@ def test_an_item_that_a_channel_refuses(platform):
     assert {one.port for one in (*letters, *listed)} == {"out"}
 
 
+@pytest.mark.parametrize("slet_", [odd_only, odd_batch, OddPulled])
+def test_a_letter_that_its_channel_refuses_is_listed(platform, slet_):
+    """A letter of the letter would be refused as well, and so on for ever. Behind a `rewire` it is sent again."""
+    seen, letters, source = list[int](), list[Any](), Paced(20)
+    app = Application("app")
+    bad = app.channel("bad", kind="table", key="no_field")
+    app.add("c", writing(seen), x=app.add("b", slet_, x=app.add("a", source.source()), dead_letters=bad))
+    app.add("d", writing(letters), x=bad)
+    platform.apply(app.build())
+    eventually(lambda: len(platform.dead_letters("app", "b")) == 10)
+    assert "has no field 'no_field'; it has application, at, error" in platform.dead_letters("app", "b")[0].error
+    changed(platform, "app", lambda mesh: mesh.rewire("b", dead_letters=ChannelSpec("good")).rewire("d", x="good"))
+    assert platform.retry_dead_letters("app", "b") == 10
+    eventually(lambda: len(letters) == 10)
+    source.over = True
+    finish(platform, "app")
+    assert (len(seen), {one.port for one in letters}) == (10, {""} if slet_ is OddPulled else {"x"})
+
+
 def test_a_channel_that_leads_back(platform):
     """Directly it would call itself, and is refused; through a queue an item is tried again."""
     seen = list[int]()
