@@ -94,7 +94,7 @@ def passing_too(item: Any) -> Any:
     return item
 
 
-class WatermarkToo(Watermark, name="watermark_too"):
+class WatermarkToo(Watermark[Any], name="watermark_too"):
     """The same by other code."""
 
 

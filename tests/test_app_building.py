@@ -2,16 +2,27 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypedDict, TypeVar
 
 import pyarrow as pa
 import pytest
 
 from exop import Application, InputPort, OutputPort, OutputPorts, Platform, Slet, input_port, slet
 from exop.app import ChannelRef
-from exop.errors import ComponentFailed, ExopError, MeshError, SettingError, SletError, UnknownName, WiringError
+from exop.errors import (
+    ComponentFailed,
+    ConditionError,
+    ExopError,
+    MeshError,
+    SettingError,
+    SletError,
+    UnknownName,
+    WiringError,
+)
 from exop.stock.slets import count_up, show
 from tests.rig import Gate, collector
+
+T = TypeVar("T")
 
 
 @slet
@@ -195,6 +206,173 @@ def test_a_mistake_is_told_at_the_line_that_makes_it(app, numbers, mistake):
         make(app, numbers)
     assert isinstance(told.value, ExopError)
     assert app.build() == before
+
+
+@dataclass
+class Place:
+    """A part of an item."""
+
+    road: int
+
+
+@dataclass
+class Report:
+    """An item with fields, one of which has fields."""
+
+    sec: float
+    speed: int
+    place: Place
+
+
+class Stretch(TypedDict):
+    """A part of a row."""
+
+    road: int
+
+
+class Named(TypedDict):
+    """Another such part."""
+
+    road: str
+
+
+class Trip(TypedDict):
+    """A row."""
+
+    through: list[Stretch]
+
+
+class NamedTrip(TypedDict):
+    """A row that nearly fits."""
+
+    through: list[Named]
+
+
+@slet
+def reports() -> Iterator[Report]:
+    """Emit a report."""
+    yield Report(1.0, 50, Place(7))
+
+
+@slet
+def in_columns() -> Iterator[Annotated[pa.RecordBatch, pa.schema([("sec", pa.float64())])]]:
+    """Emit a record batch of a declared schema."""
+    yield pa.record_batch({"sec": [1.0]})
+
+
+@slet
+def trips() -> Iterator[Trip]:
+    """Emit a row."""
+    yield {"through": [{"road": 7}]}
+
+
+@slet
+def by_name(item: NamedTrip) -> None:
+    """Take rows whose stretches have names."""
+
+
+@slet
+def passing(item: T) -> T:
+    """Any items."""
+    return item
+
+
+@slet
+def doubled(items: list[T]) -> Iterator[T]:
+    """Of a window."""
+    yield from items
+
+
+#: The wrong field of what a source sends, given where it is named, or where the source is added.
+FIELDS = {
+    "a window's time": (
+        lambda app: app.add("reports", reports, out=app.channel("w", kind="window", seconds=5, time="secs")),
+        r"the channel 'w' \(window\): the setting 'time' does not fit: Report has no field 'secs'; did you mean 'sec'",
+    ),
+    "the time of one port of a window": (
+        lambda app: app.add(
+            "reports", reports, out=app.channel("w", "window", seconds=3, time="sec", ports={"a.x": {"time": "secs"}})
+        ),
+        r"the setting \"ports\['a\.x'\]\.time\" does not fit: Report has no field 'secs'",
+    ),
+    "a table's key": (
+        lambda app: app.add("reports", reports, out=app.channel("t", "table", key=["sec", "vid"])),
+        r"the channel 't' \(table\): the setting 'key' does not fit: Report has no field 'vid'; known: place, sec",
+    ),
+    "the field that assigns items to partitions": (
+        lambda app: app.add("reports", reports, out=app.channel("c", by="rood")),
+        "the setting 'by' does not fit: Report has no field 'rood'",
+    ),
+    "a table's index": (
+        lambda app: app.add("reports", reports, out=app.channel("t", "table", key="sec", index=["rood"])),
+        "the setting 'index' does not fit: Report has no field 'rood'",
+    ),
+    "a latch's key, of columns": (
+        lambda app: app.add("reports", in_columns, out=app.channel("l", "latch", key="vid")),
+        r"the setting 'key' does not fit: the record batch has no field 'vid'; known: sec \(reports\.out sends it\)",
+    ),
+    "a number has no fields": (
+        lambda app: app.add("numbers", count_up, out=app.channel("l", "latch", key="vid")),
+        r"the setting 'key' does not fit: int has no field 'vid' \(numbers\.out sends it\)",
+    ),
+    "a watermark's time": (
+        lambda app: app.add("timed", "stock:watermark", item=app.add("reports", reports), time="sek"),
+        r"timed: the setting 'time' does not fit: Report has no field 'sek'; .*, sec, speed \(reports\.out sends it\)",
+    ),
+    "behind slets that pass on, windows and tables": (
+        lambda app: app.add(
+            "timed",
+            "stock:watermark",
+            item=app.add(
+                "kept",
+                passing,
+                item=app.add(
+                    "doubled",
+                    doubled,
+                    items=app.add(
+                        "window",
+                        "stock:pass_on",
+                        item=app.add("reports", reports, out=app.channel("t", "table", key="sec")),
+                        out=app.channel("w", "window", count=2),
+                    ),
+                ),
+            ),
+            time="sek",
+        ),
+        r"Report has no field 'sek'; .*\(kept\.out sends it\)",
+    ),
+    "a condition": (
+        lambda app: app.add("s", "stock:split", item=app.add("reports", reports), conditions={"fast": "item.sped > 1"}),
+        r"s\.conditions\.fast: Report has no field 'sped'; did you mean 'speed'\? .* \(reports\.out sends it\)",
+    ),
+    "a field of a field": (
+        lambda app: app.add("by_name", by_name, item=app.add("a", passing, item=app.add("trips", trips))),
+        r"a\.out cannot feed by_name\.item through 'a': the field 'through\.road' leaves as int, str is expected",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", FIELDS)
+def test_a_wrong_field_is_told_at_the_line_that_makes_it(mistake):
+    """The error names the field, the type, its fields, the setting that names it and the port that sends it."""
+    make, message = FIELDS[mistake]
+    with pytest.raises(MeshError, match=message):
+        make(Application("fields"))
+
+
+def test_a_condition_at_a_point_in_the_stream_knows_the_items_that_come():
+    """Also where the slet declares nothing of its input."""
+
+    @slet
+    def limited(item: T, *, limit: int = 1) -> T:
+        return item
+
+    app = Application("limited")
+    app.add("limited", limited, item=app.add("reports", reports))
+    mesh = app.build()
+    assert mesh.configure("limited", when="item.place.road > 3", limit=2).nodes["limited"].pending
+    with pytest.raises(ConditionError, match=r"limited: Report has no field 'rood'; .* \(reports\.out sends it\)"):
+        mesh.configure("limited", when="item.rood > 3", limit=2)
 
 
 @pytest.mark.parametrize("name", ["", "with space", "a/b", "a\nb"])

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from exop.errors import MeshError, UnknownName, WiringError
 from exop.model.diff import Difference
 from exop.model.mesh import Mesh, Node
 from exop.model.partitions import PARTITIONS
-from exop.model.ports import PortType, mismatch
+from exop.model.ports import WINDOW, PortSpec, PortType, mismatch
 from exop.model.spec import Absent
 
 
 class KindLike(Protocol):
     """The facts of a channel kind that the check of a mesh needs."""
 
+    kind: ClassVar[str]
     buffered: ClassVar[bool]
     pull_mode: ClassVar[Literal["take", "read"]]
 
     @classmethod
     def carries(cls, pushed: PortType) -> PortType:
         """Return the type that consumers receive when *pushed* enters."""
+        ...
+
+    @classmethod
+    def fields(cls, settings: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Return the fields of items that the settings name, each with its setting."""
         ...
 
 
@@ -103,15 +110,20 @@ def check_join(
 
     Raises:
         WiringError: what one port sends is not what another takes.
+        SettingError: the channel names a field that items which enter it do not have.
     """
-    kind = kinds[mesh.channels[channel].kind]
-    consumers = mesh.consumers(channel)
+    spec = mesh.channels[channel]
+    kind, consumers = kinds[spec.kind], mesh.consumers(channel)
     for producer, out in mesh.producers(channel):
+        pushed = producer.slet.ports[out].type
+        if nodes is None or producer.name in nodes:
+            for setting, name in kind.fields(spec.settings):
+                sent = replace(pushed, origin=f"{producer.name}.{out}")
+                sent.check_field(f"the channel {channel!r} ({spec.kind})", setting, name)
         for consumer, port in consumers:
             if nodes is not None and producer.name not in nodes and consumer.name not in nodes:
                 continue
-            reason = mismatch(kind.carries(producer.slet.ports[out].type), consumer.slet.ports[port].type)
-            if reason:
+            if reason := unfit_join(kind, pushed, consumer.slet.ports[port]):
                 raise WiringError(
                     f"{producer.name}.{out} cannot feed {consumer.name}.{port} through {channel!r}: {reason}; "
                     f"put a slet that converts between them"
@@ -159,6 +171,14 @@ def check_group(mesh: Mesh, group: str, *, alike: bool = True) -> None:
 def shared_ports(mesh: Mesh, node: Node) -> dict[str, str]:
     """The inputs by which a node in a group shares partitioned channels, each with its channel."""
     return {port: to for port, to in node.inputs().items() if mesh.channels[to].settings.get("by") is not None}
+
+
+def unfit_join(kind: type[KindLike], pushed: PortType, taken: PortSpec) -> str | None:
+    """Return why what is *pushed* into a channel of this kind cannot enter a port.
+
+    A port that pulls reads the items in a window, and not the windows.
+    """
+    return mismatch(pushed if taken.pulled and kind.kind == WINDOW else kind.carries(pushed), taken.type)
 
 
 def unbuffered_cycle(mesh: Mesh, buffered: frozenset[str], nodes: Iterable[str] | None = None) -> list[str] | None:

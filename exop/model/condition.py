@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn
 from exop.errors import ConditionError, suggest
 from exop.model.ports import PortType
 from exop.model.types.description import ANY, Type
+from exop.model.types.fitting import lacks
 
 #: In a condition: the time of the punctuation that comes.
 PUNCTUATION: Final = "punctuation"
@@ -166,13 +167,10 @@ class _Reader:
 
     def _check_field(self, node: ast.AST, subject: str, known: Type) -> None:
         name = _field_name(node, subject)
-        if name is None or not known.fields or name in known.fields:
-            return
-        if known.kind == "record" and not known.is_row and hasattr(known.cls, name):  # a property
+        if name is None or known.kind == "union" or (problem := lacks(known, name)) is None:
             return
         at = self._end(node) - len(name) if isinstance(node, ast.Attribute) else self._at(node.slice)  # type: ignore[attr-defined]
-        shown = "the record batch" if known.kind == "columns" else known.name
-        self._fail(at, f"{shown} has no field {name!r}; {suggest(name, known.fields, 'field')}")
+        self._fail(at, f"{problem}{self.names.subjects[subject].sent_by}")
 
     def _at(self, node: ast.AST, where: str = "col_offset") -> int:
         """Python counts bytes; people count letters."""

@@ -175,6 +175,7 @@ def absent(data: Any) -> SletSpec:
     found.pop("guarantee", None)
     found.pop("here", None)
     plugin, _, name = found["slet"].rpartition(":")
+    traits: dict[str, Any] = {name: name in found["traits"] for name in _TRAITS[:-1]}
     factory = Absent(found["slet"], found["code"], cast("dict[str, Any]", found))
     object.__setattr__(factory, "__doc__", found["doc"])
     return SletSpec(
@@ -188,7 +189,7 @@ def absent(data: Any) -> SletSpec:
         state=memento,
         results=found["results"],
         tie="tie" if "tie" in found["traits"] else None,
-        **{name: name in found["traits"] for name in _TRAITS[:-1]},
+        **traits,
         effects=found["effects"],
         on_error=found["on_error"],
         atomic=found["atomic"],
@@ -198,7 +199,7 @@ def absent(data: Any) -> SletSpec:
 
 
 def _read_port(one: _Port) -> PortSpec:
-    flags = {name: name in one["control"] for name in _CONTROL}
+    flags: dict[str, Any] = {name: name in one["control"] for name in _CONTROL}
     carried = PortType(from_data(one["schema"]), one["form"], **flags)
     return PortSpec(one["port"], one["direction"], carried, one["method"], one["pulled"])
 

@@ -19,6 +19,8 @@ Place = TypeVar("Place", "Node", "ChannelSpec")
 
 #: How a condition on a channel calls what comes.
 ITEM = "item"
+#: The kinds of types that say nothing of an item.
+_OPEN = ("any", "open", "variable")
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,10 @@ class Line:
         return f"{changes or 'nothing'}{close} when {self.when}"
 
 
-def node_names(place: str, spec: SletSpec) -> Names:
+def node_names(place: str, spec: SletSpec, types: Mapping[str, PortType] = MappingProxyType({})) -> Names:
     """Return the names allowed in a condition on a node: the ports into which items are pushed, and the settings.
+
+    A port of which nothing is declared has the one of *types*, which are those of the items that come.
 
     Raises:
         MeshError: the platform does not push into the slet.
@@ -59,13 +63,13 @@ def node_names(place: str, spec: SletSpec) -> Names:
             f"{place}: {spec.name} {why}, so there is no item at which its settings could change; configure it "
             f"without `when`, or set a condition on a slet that items are pushed into"
         )
-    return Names(place, named, tuple(spec.settings), punctuation=len(pushed) == 1)
+    known = {name: types.get(name, one) if one.items.kind in _OPEN else one for name, one in named.items()}
+    return Names(place, known, tuple(spec.settings), punctuation=len(pushed) == 1)
 
 
 def channel_names(mesh: Mesh, channel: str) -> Names:
     """Return the names allowed in a condition on a channel: the channel itself or `item`, and `punctuation`."""
-    carried = [node.slet.ports[port].type for node, port in mesh.producers(channel)]
-    return item_names(channel, carried[0] if len(carried) == 1 else PortType())
+    return item_names(channel, mesh.pushed(channel) or PortType())
 
 
 def item_names(channel: str, carried: PortType) -> Names:
@@ -74,8 +78,10 @@ def item_names(channel: str, carried: PortType) -> Names:
     return Names(channel, dict.fromkeys(names, carried))
 
 
-def line_for(node: Node, when: str, settings: Mapping[str, Any]) -> Line:
-    """A new line for a node, checked.
+def line_for(
+    node: Node, when: str, settings: Mapping[str, Any], types: Mapping[str, PortType] = MappingProxyType({})
+) -> Line:
+    """A new line for a node, checked; *types* are those of the items that come.
 
     Raises:
         ConditionError: *when* is no condition on its items.
@@ -84,7 +90,7 @@ def line_for(node: Node, when: str, settings: Mapping[str, Any]) -> Line:
     """
     if not settings:
         raise MeshError(f"{node.name}: nothing is to change when {when}; name a setting, {node.name}(…, NAME=VALUE)")
-    condition = read_condition(when, node_names(node.name, node.slet))
+    condition = read_condition(when, node_names(node.name, node.slet, types))
     after = node.with_settings(settings)
     if after.slet.ports.keys() != node.slet.ports.keys():
         raise MeshError(

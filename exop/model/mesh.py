@@ -104,7 +104,9 @@ class Node:
                 f"{self.name}: {spec.identity} pushes from threads of its own, and cannot push its dead letters "
                 f"into a channel; give a number, dead_letters={spec.dead_letters}, and see `exop item list`"
             )
-        object.__setattr__(self, "slet", spec.specialised(self.name, self.settings, self.taken).connected(self.ports))
+        object.__setattr__(self, "taken", self.taken if spec.derives else _NONE)
+        spec = spec.specialised(self.name, self.settings, self.taken).connected(self.ports)
+        object.__setattr__(self, "slet", spec.bound(self.taken))
         known = self.slet.settings
         given = {name for name, value in self.settings.items() if name in known and not known[name].is_default(value)}
         object.__setattr__(self, "given", frozenset(given | (self.given & self.settings.keys())))
@@ -337,7 +339,7 @@ class Mesh(Settings, Pictured):
             MeshError: one of these slets refuses its settings or its inputs.
         """
         made = self.edited_alone(nodes, channels, **fields)
-        return cast("Self", made.retyped()) if made.special else made
+        return cast("Self", made.retyped(self, nodes, channels)) if made.special else made
 
     def edited_alone(
         self,
@@ -352,7 +354,7 @@ class Mesh(Settings, Pictured):
         )
         if "_ends" in self.__dict__:
             made.__dict__["_ends"] = self._ends.after(made.nodes, {name: self.nodes.get(name) for name in nodes})
-        found = {name for name, node in nodes.items() if node is not None and node.slet.specialises}
+        found = {name for name, node in nodes.items() if node is not None and node.slet.derives}
         made.__dict__["special"] = self.special.difference(nodes).union(found)
         return made
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import GenericAlias
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union
 
-from exop.errors import UnknownName
+from exop.errors import SettingError, UnknownName
 from exop.model.items import Batch, EndOfStream, Punctuation
 from exop.model.types.description import Type, type_name, type_of
-from exop.model.types.fitting import columns_unfit, unfit
+from exop.model.types.fitting import bind, closed, columns_unfit, lacks, unfit, variables
 
 T = TypeVar("T")
 #: The output port by which the results of a slet leave.
 OUT: Final = "out"
+#: The kind of channel that hands out lists of items.
+WINDOW: Final = "window"
 In = TypeVar("In", contravariant=True)
 
 Form = Literal["item", "batch", "columns"]
@@ -83,7 +86,8 @@ class PortType:
 
     `item` is the type of one item, `form` how the slet handles it (single items, lists, Arrow columns), `schema` the
     declared `pyarrow.Schema` of columns or `None`. `punctuation` and `end` tell whether the slet sees control items,
-    `pauses` whether it may yield `None`, which is no item.
+    `pauses` whether it may yield `None`, which is no item. `origin` names the output from which a type of an input
+    comes, for messages.
     """
 
     item: Any = Any
@@ -92,6 +96,7 @@ class PortType:
     punctuation: bool = False
     end: bool = False
     pauses: bool = field(default=False, compare=False)
+    origin: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return "pyarrow.RecordBatch" if self.form == "columns" else type_name(self.item)
@@ -108,6 +113,28 @@ class PortType:
     def items(self) -> Type:
         """The description of one item; of columns, that of their schema."""
         return type_of(self.item if self.schema is None else Annotated[self.item, self.schema])
+
+    @property
+    def windowed(self) -> PortType:
+        """The type of the windows of such items: lists; rows of columns are dictionaries."""
+        item = dict if self.form == "columns" else self.item
+        return replace(self, item=GenericAlias(list, (item,)), form="item", schema=None)
+
+    @property
+    def sent_by(self) -> str:
+        """The end of a message on such items: where they come from."""
+        return f" ({self.origin} sends it)" if self.origin else ""
+
+    def check_field(self, place: str, setting: str, name: str) -> None:
+        """Refuse the *name* that a *setting* of *place* gives to a field if these items have none of that name.
+
+        A slet whose settings name fields calls it in `specialised`, with an empty *place*.
+
+        Raises:
+            SettingError: they have none; the error names those that they have.
+        """
+        if (problem := lacks(self.items, name)) is not None:
+            raise SettingError(place=place, setting=setting, problem=f"{problem}{self.sent_by}")
 
 
 @dataclass(frozen=True)
@@ -145,6 +172,22 @@ def node_at(place: str, nodes: Container[str]) -> tuple[str, str]:
     node, _, port = place.rpartition(".")
     head, _, family = node.rpartition(".")
     return (head, f"{family}.{port}") if node not in nodes and head in nodes else (node, port)
+
+
+def is_generic(ports: Iterable[PortSpec]) -> bool:
+    """Whether there are outputs among these ports whose types have variables, which stand for what comes."""
+    return any(port.direction == "out" and variables(port.type.item) for port in ports)
+
+
+def derived(
+    inputs: Iterable[PortSpec], outputs: Iterable[PortSpec], taken: Mapping[str, PortType]
+) -> tuple[PortSpec, ...]:
+    """Return outputs with the types that their variables stand for where *taken* comes to the inputs."""
+    found: dict[TypeVar, Any] = {}
+    for port in inputs:
+        if (given := taken.get(port.name)) is not None:
+            bind(type_of(port.type.item), type_of(dict if given.form == "columns" else given.item), found)
+    return tuple(replace(port, type=replace(port.type, item=closed(port.type.item, found))) for port in outputs)
 
 
 def own_channel(node: str, port: str) -> str:

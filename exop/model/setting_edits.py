@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -10,14 +11,14 @@ from exop.errors import MeshError
 from exop.model.condition import read_condition
 from exop.model.lines import Line, channel_names, line_for
 from exop.model.memento import Memento, check_memento
-from exop.model.ports import PortType
+from exop.model.ports import WINDOW, PortType
 
 if TYPE_CHECKING:
     from exop.model.mesh import Mesh, Node
     from exop.model.spec import SletSpec
 
 #: The kinds of channels whose consumers take what is pushed, of the same type.
-_PASSING: Final = ("direct", "queue", "log")
+_PASSING: Final = ("direct", "queue", "log", "latch", "table")
 
 
 class Settings:
@@ -43,7 +44,8 @@ class Settings:
         if close_windows:
             raise MeshError(f"{name} is a slet, which has no open windows; configure the window channel before it")
         if when is not None:
-            return mesh.edited({name: replace(node, pending=(*node.pending, line_for(node, when, settings)))})
+            line = line_for(node, when, settings, self.types_into(node))
+            return mesh.edited({name: replace(node, pending=(*node.pending, line))})
         return mesh.fitted(node, replace(node.with_settings(settings), pending=()))
 
     def configure_channel(
@@ -102,33 +104,53 @@ class Settings:
                 )
         return gone
 
-    def carried(self, channel: str) -> PortType | None:
-        """The type that the consumers of a channel take; `None` where it is not known."""
+    def pushed(self, channel: str) -> PortType | None:
+        """The type that the producers of a channel push; `None` if it is not known, or there are several."""
         mesh = cast("Mesh", self)
-        pushed = [node.slet.ports[port].type for node, port in mesh.producers(channel)]
-        known = bool(pushed) and channel in mesh.channels and mesh.channels[channel].kind in _PASSING
-        return pushed[0] if known and all(one == pushed[0] for one in pushed) else None
+        found = [(node.slet.ports[port].type, f"{node.name}.{port}") for node, port in mesh.producers(channel)]
+        if not found or any(one != found[0][0] for one, _ in found):
+            return None
+        return replace(found[0][0], origin=", ".join(origin for _, origin in found))
+
+    def types_into(self, node: Node) -> dict[str, PortType]:
+        """The types of the items that come to the inputs of a node, as far as they are known."""
+        found = {}
+        for port, to in node.inputs().items():
+            channel = cast("Mesh", self).channels.get(to)
+            known = channel is not None and channel.kind in (*_PASSING, WINDOW)
+            if channel is not None and known and (pushed := self.pushed(to)) is not None:
+                whole = channel.kind in _PASSING or node.slet.ports[port].pulled
+                found[port] = pushed if whole else pushed.windowed
+        return found
 
     @cached_property
     def special(self) -> frozenset[str]:
         """The nodes whose ports depend on their settings and inputs; an edit hands them on."""
-        return frozenset(name for name, node in cast("Mesh", self).nodes.items() if node.slet.specialises)
+        return frozenset(name for name, node in cast("Mesh", self).nodes.items() if node.slet.derives)
 
-    def retyped(self) -> Mesh:
-        """The mesh with the ports that its slets have with the types that their inputs take.
+    def retyped(self, before: Mesh, nodes: Iterable[str], channels: Iterable[str]) -> Mesh:
+        """The mesh with the ports that its slets have with the types of their inputs, after an edit of these names.
 
         Raises:
             MeshError: a slet refuses them, or the types along a cycle never settle.
         """
         mesh = cast("Mesh", self)
+        found, edits = {*nodes}, [node for one in (before, mesh) for name in nodes if (node := one.nodes.get(name))]
+        ends = {*channels, *(to for node in edits for to in node.outputs().values())}
         for _ in range(len(mesh.special) + 1):
-            nodes: dict[str, Node | None] = {}
-            for node in (mesh.nodes[name] for name in sorted(mesh.special)):
-                types = {port: found for port, to in node.inputs().items() if (found := mesh.carried(to)) is not None}
-                if types != node.taken:
-                    nodes[node.name] = replace(node, taken=types)
-            if not nodes:
+            found |= {node.name for channel in ends for node, _ in mesh.consumers(channel)}
+            edited: dict[str, Node | None] = {}
+            for node in (mesh.nodes[name] for name in sorted(found & mesh.special)):
+                types = mesh.types_into(node)
+                if _with_origins(types) != _with_origins(node.taken):
+                    edited[node.name] = replace(node, taken=types)
+            if not edited:
                 return mesh
-            mesh = mesh.edited_alone(nodes)
-        names = ", ".join(nodes)
+            mesh, found = mesh.edited_alone(edited), set()
+            ends = {to for name in edited for to in mesh.nodes[name].outputs().values()}
+        names = ", ".join(edited)
         raise MeshError(f"the types of {names} depend on each other along a cycle, and never settle; declare one")
+
+
+def _with_origins(types: Mapping[str, PortType]) -> dict[str, tuple[PortType, str]]:
+    return {port: (one, one.origin) for port, one in types.items()}

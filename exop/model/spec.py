@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from exop.errors import MeshError, SletError, UnknownName
 from exop.model.items import DeadLetter
 from exop.model.memento import Memento
-from exop.model.ports import PortSpec, PortType, port_type
+from exop.model.ports import PortSpec, PortType, derived, is_generic, port_type
 from exop.model.settings import Setting, configured
 from exop.shown import RAISED, described
 
@@ -104,6 +104,7 @@ class SletSpec:
     sets_aside: bool = False
     families: tuple[PortSpec, ...] = ()
     _asked: Any = field(default=None, repr=False)
+    _generic: Mapping[str, PortType] = field(default_factory=dict, repr=False)
 
     @property
     def has_effects(self) -> bool:
@@ -131,6 +132,15 @@ class SletSpec:
         """Whether the ports depend on the settings and on the inputs."""
         return callable(getattr(self.factory, "specialised", None))
 
+    @cached_property
+    def derives(self) -> bool:
+        """Whether the ports, or the types of the outputs, depend on the inputs."""
+        return self.specialises or self._is_generic
+
+    @cached_property
+    def _is_generic(self) -> bool:
+        return bool(self._generic) or is_generic((*self.outputs, *self.families))
+
     def specialised(self, place: str, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
         """Return the slet with the ports that it has with *settings*, and with these types of *inputs*.
 
@@ -144,6 +154,32 @@ class SletSpec:
             return self
         if settings.keys() != self.settings.keys():  # of a node that was made by hand
             settings = self.configured(place, settings)
+        made = self._made(place, settings, inputs)
+        outputs = (*made.outputs, _DEAD_PORT) if self.sets_aside else made.outputs
+        ports = {"inputs": made.inputs, "outputs": outputs, "results": made.results, "families": made.families}
+        return replace(self, **ports, _asked=(settings, inputs), _generic={})  # type: ignore[arg-type]
+
+    def bound(self, inputs: Mapping[str, PortType]) -> SletSpec:
+        """Return the slet with the types that its outputs have if items of these types come to its *inputs*.
+
+        The variables in the types of its outputs stand for what comes.
+        """
+        if not self._is_generic:
+            return self
+        declared = self._declared
+        outputs = derived(self.inputs, declared, inputs)
+        generic = {port.name: port.type for port in declared if not port.member and is_generic([port])}
+        return self if outputs == self.outputs else replace(self, outputs=outputs, _generic=generic)
+
+    @property
+    def _declared(self) -> tuple[PortSpec, ...]:
+        """The outputs with their types as they are declared."""
+        types = {family.family: family.type for family in self.families}
+        found = ((port, types[port.family] if port.member else self._generic.get(port.name)) for port in self.outputs)
+        return tuple(port if known is None else replace(port, type=known) for port, known in found)
+
+    def _made(self, place: str, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
+        """Call the `specialised` of the slet, and check what it returns."""
         slet, what = f"{place} ({self.identity})", "slet with these settings"
         try:
             made = self.factory.specialised(settings, inputs)  # type: ignore[attr-defined]
@@ -155,9 +191,7 @@ class SletSpec:
             raise SletError(slet=slet, what=what, problem=problem, cure=cure) from error
         if unfit := _unfit_ports(made, self.settings):
             raise SletError(slet=slet, what=what, problem=unfit, cure="choose other names, or correct `specialised`")
-        outputs = (*made.outputs, _DEAD_PORT) if self.sets_aside else made.outputs
-        ports = {"inputs": made.inputs, "outputs": outputs, "results": made.results, "families": made.families}
-        return replace(self, **ports, _asked=(settings, inputs))
+        return cast("SletSpec", made)
 
     def asked(self, place: str, given: Mapping[str, Any]) -> SletSpec:
         """Return the slet with the ports that it has with the settings among *given* ports and settings.
@@ -204,7 +238,8 @@ class SletSpec:
         # Imported lazily: most slets are never described.
         from exop.model.described import described
 
-        return described(self.setting_aside(False))
+        plain = self.setting_aside(False)
+        return described(replace(plain, outputs=plain._declared))
 
     @property
     def is_here(self) -> bool:

@@ -41,10 +41,9 @@ class Outlet:
 class Channel(ABC):
     """The base of channel kinds. A channel belongs to no slet, so it survives the replacement of its neighbours.
 
-    A kind is a subclass with keyword-only settings in `__init__` (after `name`), registered through the hook
-    `register_channels`. The wiring calls `entry(outlets)` whenever connections change, while nothing is in flight, and
-    binds the producers to the result. Every further public method of a kind is its extended interface, which slets
-    reach through an `InputPort`.
+    A kind is a subclass with keyword-only settings in `__init__`, registered through the hook `register_channels`. The
+    wiring calls `entry(outlets)` whenever connections change, while nothing is in flight, and binds the producers to
+    the result. Slets reach every further public method of a kind through an `InputPort`.
 
     Attributes:
         kind: The name under which applications ask for it.
@@ -107,6 +106,11 @@ class Channel(ABC):
     def carries(cls, pushed: PortType) -> PortType:
         """Return the type that consumers receive when *pushed* enters; the same unless the kind converts items."""
         return pushed
+
+    @classmethod
+    def fields(cls, settings: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Return the fields of items that the settings name, each with its setting, so that they are checked."""
+        return [("by", settings["by"])] if settings.get("by") else []
 
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
         """Take other settings, complete, between two items; returns the undoing. For `reconfigurable` kinds.
@@ -262,16 +266,14 @@ class ControlMerge:
         with self._lock:
             self._times = {name: moment for name, moment in self._times.items() if name in self._expected}
             self._ended &= self._expected
-            if self._quiet is not None:
-                self._quiet = {name: found for name, found in self._quiet.items() if name in self._expected}
+            self._quiet = self._quiet and {name: found for name, found in self._quiet.items() if name in self._expected}
 
     def open_anew(self, producer: str) -> None:
         """Begin another stream under the name *producer*."""
         with self._lock:
             self._ended.discard(producer)
             self._times.pop(producer, None)
-            if self._quiet is not None:
-                self._quiet.pop(producer, None)
+            (self._quiet or {}).pop(producer, None)
 
     def take_back_end(self, producer: str) -> None:
         """Expect the end of *producer* again: the predecessor received it, and has not passed it on."""
@@ -344,8 +346,7 @@ class ControlMerge:
             self._sent, self._done = held["sent"], held["done"]
             self._outbox = list(held["outbox"])
             if (idle := held.get("idle")) is not None:
-                now = clock()
-                self._quiet = {name: (now, allowed) for name, allowed in idle.items()}
+                self._quiet = {name: (clock(), allowed) for name, allowed in idle.items()}
 
     def _note(self, producer: str, mark: Punctuation) -> None:
         """Note the allowance of a producer, and that its time rises now."""

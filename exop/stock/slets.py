@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from exop.errors import SettingError
 from exop.model.condition import Condition, Names, read_condition
@@ -19,7 +19,9 @@ from exop.stock.files import Position, read_csv, read_lines
 from exop.stock.logs import read_log
 from exop.stock.parquet import WriteParquet
 from exop.stock.sqlite import WriteSqlite
-from exop.stock.watermark import WATERMARKS
+from exop.stock.watermark import Watermark
+
+T = TypeVar("T")
 
 
 @slet
@@ -31,7 +33,7 @@ def count_up(position: Position, *, to: int | None = None, start: int = 0, step:
 
 
 @slet
-def pass_on(item: Any) -> Any:
+def pass_on(item: T) -> T:
     """Pass every item on as it is: joins what comes from several channels."""
     return item
 
@@ -42,7 +44,7 @@ def show(item: Any) -> None:
     print(item, flush=True)  # noqa: T201 (that is what it is for)
 
 
-class Split(Slet, name="split"):
+class Split(Slet, Generic[T], name="split"):
     """Let each item leave by the ports whose conditions hold for it; where none holds, by `rest`.
 
     Args:
@@ -51,16 +53,15 @@ class Split(Slet, name="split"):
 
     reopens: ClassVar[bool] = True
     conditions: dict[str, str]
-    rest: OutputPort[Any]
+    rest: OutputPort[T]
 
     @classmethod
     def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
         """An output for each condition; the items leave as they come."""
-        taken = inputs.get("item", PortType())
         for port, text in settings["conditions"].items():
-            _condition(port, text, taken)
-        leaving = PortType(dict if taken.form == "columns" else taken.item)
-        return spec_of(cls).with_outputs({"rest": leaving} | dict.fromkeys(settings["conditions"], leaving))
+            _condition(port, text, inputs.get("item", PortType()))
+        spec = spec_of(cls)
+        return spec.with_outputs(dict.fromkeys(settings["conditions"], spec.ports["rest"].type))
 
     def __enter__(self) -> Self:
         self._tests = [
@@ -70,7 +71,7 @@ class Split(Slet, name="split"):
         return self
 
     @input_port
-    def item(self, item: Any) -> None:
+    def item(self, item: T) -> None:
         """Take one item."""
         ways = []
         for port, holds, push in self._tests:
@@ -156,7 +157,7 @@ STOCK = (
     pass_on,
     show,
     Split,
-    *WATERMARKS,
+    Watermark,
     WriteLines,
     WriteSqlite,
     WriteParquet,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, Self
+from typing import Any, Generic, Self, TypeVar
 
 from exop.errors import SettingError
 from exop.model.items import Punctuation
@@ -15,6 +15,8 @@ from exop.model.slet import Slet, input_port, spec_of
 from exop.model.spec import SletSpec
 from exop.runtime.channels.table import time_reader
 
+T = TypeVar("T")
+
 
 class Followed(Memento):
     """The progress of a watermark: items older than `floor` are late."""
@@ -22,12 +24,12 @@ class Followed(Memento):
     floor: int | float = -math.inf
 
 
-class Watermark(Slet, name="watermark"):
+class Watermark(Slet, Generic[T], name="watermark"):
     """Follow the times of the items with punctuations: of an item at *t*, nothing older than *t* - `delay` follows.
 
     An item that is older than that leaves by `late` instead of `out`, and is counted there, connected or not. So the
     items of this stream alone decide which of them are late, however fast other streams are. Punctuations that reach
-    the slet end here.
+    the slet end here. Record batches stay whole: a punctuation follows each batch that raises the time.
 
     Args:
         time: The field that holds the time of an item, a number.
@@ -38,30 +40,42 @@ class Watermark(Slet, name="watermark"):
 
     time: str
     followed: Followed
-    late: OutputPort[Any]
+    late: OutputPort[T]
     delay: float = 0.0
     idle: float | None = None
 
     @classmethod
     def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
-        """The ports as they are; refuses a delay or an allowance that cannot be."""
+        """The ports carry columns where columns come."""
         delay, idle = settings["delay"], settings["idle"]
         if not 0 <= delay < math.inf:
             raise SettingError(place="", setting="delay", problem=f"it is {delay:g}, and must be finite, and 0 or more")
         if idle is not None and not 0 < idle < math.inf:
             problem = f"it is {idle:g}, and must be finite, and more than 0; leave it out to wait without end"
             raise SettingError(place="", setting="idle", problem=problem)
-        return spec_of(cls)
+        spec, taken = spec_of(cls), inputs.get("item", PortType())
+        taken.check_field("", "time", settings["time"])
+        if taken.form != "columns":
+            return spec
+
+        def port(one: PortSpec) -> PortSpec:
+            return replace(one, type=replace(one.type, item=taken.item, form=taken.form, schema=taken.schema))
+
+        return replace(spec, inputs=tuple(map(port, spec.inputs)), outputs=tuple(map(port, spec.outputs)))
 
     def __enter__(self) -> Self:
-        self._read = time_reader(self.time)
+        self._field = ""
         return self
 
     @input_port
-    def item(self, item: Any | Punctuation) -> Iterable[Any | Punctuation]:
-        """Take one item."""
+    def item(self, item: T | Punctuation) -> Iterable[T | Punctuation]:
+        """Take one item, or one record batch."""
         if isinstance(item, Punctuation):
             return ()
+        if hasattr(item, "num_rows"):
+            return self._batch(item)
+        if self.time is not self._field:  # it was configured
+            self._field, self._read = self.time, time_reader(self.time)
         time, followed = self._read(item), self.followed
         if time < followed.floor:
             self.late.push(item)
@@ -71,29 +85,14 @@ class Watermark(Slet, name="watermark"):
         followed.floor = floor
         return item, Punctuation.before(floor, self.idle)
 
-
-class WatermarkColumns(Watermark, name="watermark_columns"):
-    """Do the same for record batches, without taking their rows apart: a punctuation follows each batch that raises it.
-
-    The same rows are late as if they came one by one. It needs numpy.
-    """
-
-    @classmethod
-    def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
-        """The same, in columns."""
-        return _in_columns(super().specialised(settings, inputs))
-
-    @input_port
-    def item(self, item: Any | Punctuation) -> Iterable[Any | Punctuation]:
-        """Take one record batch."""
-        if isinstance(item, Punctuation):
-            return ()
+    def _batch(self, batch: Any) -> Iterable[Any | Punctuation]:
+        """Take one record batch. The same rows are late as if they came one by one."""
         # Imported lazily: only columns need it.
         import numpy as np
 
-        times, before = item.column(self.time).to_numpy(zero_copy_only=False), self.followed.floor
+        times, before = batch.column(self.time).to_numpy(zero_copy_only=False), self.followed.floor
         if times.dtype.kind not in "iuf" or not np.isfinite(times).all():
-            problem = f"has a time that is missing or no finite number (its type is {item.column(self.time).type})"
+            problem = f"has a time that is missing or no finite number (its type is {batch.column(self.time).type})"
             raise ValueError(f"the column {self.time!r} {problem}; cast timestamps to int64")
         if not len(times):
             return ()
@@ -102,26 +101,13 @@ class WatermarkColumns(Watermark, name="watermark_columns"):
         floors = np.maximum.accumulate(np.concatenate(([max(before, floors.min().item())], floors)))
         late, floor = times < floors[:-1], floors[-1].item()
         if late.any():
-            self.late.push_batch(item.filter(late))
-            item = item.filter(~late)
+            self.late.push_batch(batch.filter(late))
+            batch = batch.filter(~late)
         self.followed.floor = floor
-        left = (item,) if item.num_rows else ()
+        left = (batch,) if batch.num_rows else ()
         return left if floor <= before else (*left, Punctuation.before(floor, self.idle))
 
 
 def _delay(delay: float, time: float) -> float:
     """Return a whole delay as an integer for times that are: the difference is exact, also in nanoseconds."""
     return int(delay) if isinstance(time, int) and not delay % 1 else delay
-
-
-def _in_columns(spec: SletSpec) -> SletSpec:
-    """Return the same slet with ports that carry columns: no annotation can say so where pyarrow is not installed."""
-
-    def port(one: PortSpec) -> PortSpec:
-        return replace(one, type=replace(one.type, form="columns"))
-
-    return replace(spec, inputs=tuple(map(port, spec.inputs)), outputs=tuple(map(port, spec.outputs)))
-
-
-#: The slet for items, and that for record batches.
-WATERMARKS: Final = (Watermark, _in_columns(spec_of(WatermarkColumns)))

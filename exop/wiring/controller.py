@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from exop.errors import WiringError
+from exop.model.checks import unfit_join
 from exop.model.filter import where
 from exop.model.items import CONTROL, EndOfStream
 from exop.model.lifecycle import State
-from exop.model.ports import mismatch, node_at
+from exop.model.ports import node_at
 from exop.model.properties import APPLICATION, CONNECTED_TO, KIND, ORIGIN
 from exop.registry import ServiceRegistry
 from exop.runtime.channel import ControlMerge
@@ -234,7 +235,7 @@ def _complete(
 def _check_types(circuit: Circuit, channels: Iterable[str]) -> None:
     for name in channels:
         for producer, consumer in product(circuit.producers.get(name, ()), circuit.consumers.get(name, ())):
-            reason = mismatch(circuit.channels[name].carries(producer.port.type), consumer.port.type)
+            reason = unfit_join(type(circuit.channels[name]), producer.port.type, consumer.port)
             if reason:
                 raise WiringError(f"{producer.name} cannot feed {consumer.name} through {name!r}: {reason}")
 

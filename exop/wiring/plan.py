@@ -273,8 +273,18 @@ def _steps(old: Node, new: Node) -> list[Step]:
         steps.append(Step("rewire", new.name, ", ".join(moved), old, new))
     if old.suspended != new.suspended:
         steps.append(Step("suspend" if new.suspended else "resume", new.name, new.slet.identity, old, new))
-    text = f"on_error={new.policy}, timeout={new.patience or 'none'}, dead_letters={new.letters}"
-    return steps or [Step("adjust", new.name, "what is set" if old.given != new.given else text, old, new)]
+    return steps or [Step("adjust", new.name, _adjusted(old, new), old, new)]
+
+
+def _adjusted(old: Node, new: Node) -> str:
+    """Describe what else differs: the settings that count as set, the types of the inputs, or the policy."""
+    if old.given != new.given:
+        return "what is set"
+    types = {**old.taken, **new.taken}
+    other = [port for port in types if old.taken.get(port) != new.taken.get(port)]
+    if other:
+        return ", ".join(f"{port} takes {new.taken.get(port, 'anything')}" for port in other)
+    return f"on_error={new.policy}, timeout={new.patience or 'none'}, dead_letters={new.letters}"
 
 
 def _other_ports(old: Node, new: Node) -> str:

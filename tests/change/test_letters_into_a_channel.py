@@ -175,11 +175,16 @@ def test_slets_share_a_channel(platform):
 def test_an_item_that_a_channel_refuses(platform):
     """The letter of the producer, although the worker of a queue has met the error; it is listed if that has ended."""
     letters = list[Any]()
+
+    @slet
+    def untyped(x: int) -> Any:
+        return x
+
     app = Application("app")
     table = app.channel("table", kind="table", key="number")
     bad = app.channel("bad")
     for name in ("one", "two"):  # two drivers meet at the table: a queue stands before it
-        app.add(name, plain, x=app.add(f"numbers-{name}", count_to, to=100), out=table, dead_letters=bad)
+        app.add(name, untyped, x=app.add(f"numbers-{name}", count_to, to=100), out=table, dead_letters=bad)
     app.add("c", writing([]), x=table)
     app.add("d", writing(letters), x=bad)
     platform.apply(app.build())

@@ -54,7 +54,7 @@ def test_a_cycle_without_a_queue_is_refused_in_the_order_of_the_flow():
 
 def test_who_reads_a_table_that_he_writes_is_no_endless_call():
     """A port that pulls ends the chain of calls: a slet may read the table which it fills."""
-    mesh = Mesh("look", {}, {"in": ChannelSpec("in"), "rows": ChannelSpec("rows", "table", {"key": "x"})})
+    mesh = Mesh("look", {}, {"in": ChannelSpec("in"), "rows": ChannelSpec("rows", "table", {"key": "real"})})
     mesh = mesh.add(node("source", "numbers", out="in")).add(node("look", "Look", item="in", table="rows", out="rows"))
     check(mesh, KINDS)
     assert successors(mesh, lambda channel: True) == {"source": {"look"}, "look": set()}

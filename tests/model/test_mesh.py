@@ -6,12 +6,13 @@ import dataclasses
 import re
 from collections.abc import Iterator
 from types import GenericAlias
+from typing import Any, Generic, TypeVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exop import Application, Mesh, slet
+from exop import Application, Mesh, OutputPorts, Slet, input_port, slet
 from exop.errors import ConditionError, MeshError, SettingError, SletError, UnknownName, WiringError
 from exop.model.checks import check
 from exop.model.diff import difference
@@ -23,6 +24,8 @@ from exop.runtime.channels import BUILT_IN
 from exop.stock.slets import Split, count_up
 from exop.wiring.plan import make_plan
 from tests.model.meshes import SLETS, line, meshes, node
+
+T = TypeVar("T")
 
 
 def test_every_edit_returns_a_new_mesh():
@@ -344,6 +347,59 @@ def test_types_follow_the_inputs():
     assert mesh.remove("numbers").node("split").slet.ports["big"].type == PortType()
     with pytest.raises(ConditionError, match=r"^split\.conditions\.big: \w+ has no field 'speed'"):
         cars().configure("split", conditions={"big": "item.speed > 1"})
+
+
+def test_an_edit_looks_at_the_slets_that_its_types_reach():
+    """Among many slets whose types depend on what comes, those are asked again to which another type comes."""
+    app = Application("many")
+    for chain in range(20):
+        item = app.add(f"{chain}-source", "stock:count_up", to=3)
+        for number in range(3):
+            item = app.add(f"{chain}-{number}", "stock:pass_on", item=item)
+        app.add(f"{chain}-sink", "stock:show", item=item)
+    mesh, asked = app.build(), list[str]()
+    types_into = Mesh.types_into
+
+    def counted(self, node):
+        asked.append(node.name)
+        return types_into(self, node)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Mesh, "types_into", counted)
+        edited = mesh.replace("7-source", words_of, lose_state=True)
+        assert asked == ["7-0", "7-1", "7-2"]
+        assert edited.nodes["7-2"].slet.ports["out"].type.item is str
+        asked.clear()
+        mesh.replace("7-source", count_up).suspend("3-sink")
+        assert set(asked) <= {"7-0"}
+    steps = {(step.node, step.text) for step in make_plan(mesh, edited).steps if step.verb == "adjust"}
+    assert steps == {(f"7-{number}", "item takes str") for number in range(3)}
+    assert make_plan(mesh, Mesh.from_toml(mesh.to_toml(), catalog_of(mesh))).steps == ()
+
+
+def test_members_of_a_family_have_the_type_that_comes():
+    """A type variable of a family is that of the input, whichever members are connected."""
+
+    class Spread(Slet, Generic[T]):
+        to: OutputPorts[T]
+
+        @input_port
+        def item(self, item: T) -> None:
+            """Push to all."""
+
+    app = Application("spread")
+    ports = {"item": app.add("numbers", count_up, to=3), "to.a": app.channel("a")}
+    app.add("spread", Spread, **ports)
+    mesh = app.build()
+    assert mesh.nodes["spread"].slet.ports["to.a"].type.item is int
+    mesh = mesh.rewire("spread", **{"to.b": ChannelSpec("b")}).replace("numbers", words_of, lose_state=True)
+    assert [port.type.item for port in mesh.nodes["spread"].slet.outputs] == [str, str]
+    assert [port["type"] for port in mesh.nodes["spread"].slet.described()["ports"]][:2] == ["T", "T"]
+
+
+def catalog_of(mesh: Mesh) -> dict[str, Any]:
+    """The slets of a mesh by identity, as they are declared."""
+    return {node.slet.identity: spec_of(node.slet.factory).of(node.slet.plugin) for node in mesh.nodes.values()}
 
 
 @slet

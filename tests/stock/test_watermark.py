@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from exop import Application, Platform, Punctuation, slet
 from exop.errors import SettingError
-from exop.stock.watermark import WATERMARKS, Followed, Watermark
+from exop.stock.watermark import Followed, Watermark
 from exop.testing import feed
 from exop.testing import open as opened
 from tests.rig import PATIENCE, collector, source_of
@@ -77,11 +77,10 @@ def test_in_columns_the_same_rows_are_late(times, start, delay, data):
     batches = [
         pa.record_batch({"t": pa.array(times[a:b], pa.int64())}) for a, b in itertools.pairwise([0, *cuts, len(times)])
     ]
-    columns = WATERMARKS[1]
     found = []
-    for kind, items in ((Watermark, timed(*times)), (columns, batches)):
+    for items in (timed(*times), batches):
         followed = Followed()
-        with opened(kind, followed=followed, time="t", delay=delay) as made:
+        with opened(Watermark, followed=followed, time="t", delay=delay) as made:
             left = [one for item in items for one in made.item(item)]
             late = made.late.items
         marks = [one for one in left if isinstance(one, Punctuation)]
@@ -92,7 +91,7 @@ def test_in_columns_the_same_rows_are_late(times, start, delay, data):
 
 
 def test_in_columns_batches_stay_batches():
-    """Between sources and sinks of columns no row is taken apart."""
+    """Between sources and sinks of columns no row is taken apart, and the schema is known behind the watermark."""
     seen, app = [], Application("columns")
 
     @slet
@@ -103,10 +102,18 @@ def test_in_columns_batches_stay_batches():
     def keep(item: pa.RecordBatch | Punctuation) -> None:
         seen.append(item if isinstance(item, Punctuation) else item.to_pydict())
 
-    app.add("watermark", "stock:watermark_columns", item=app.add("rows", rows), time="t", delay=1)
+    app.add("watermark", "stock:watermark", item=app.add("rows", rows), time="t", delay=1)
     app.add("keep", keep, item=app.output("watermark"))
     app.run()
     assert seen == [{"t": [1, 5]}, Punctuation.before(4), {"t": [9]}, Punctuation.before(8)]
+
+
+def test_another_field_may_hold_the_time_from_now_on():
+    """A change of the setting takes effect with the next item."""
+    with opened(Watermark, time="t") as made:
+        made.item({"t": 1, "u": 5})
+        made.time = "u"
+        assert list(made.item({"t": 1, "u": 5}))[1] == Punctuation.before(5)
 
 
 @pytest.mark.parametrize("time", [float("nan"), float("inf"), "today", None, datetime(2026, 1, 1), 10**400])
@@ -121,8 +128,9 @@ def test_a_watermark_refuses_an_item_without_a_time(time):
 @pytest.mark.parametrize("times", [[1, None], [1.0, float("nan")], [datetime(2026, 1, 1)]])
 def test_a_watermark_refuses_a_batch_without_times(times):
     """A timestamp has a unit, which the setting `delay` does not."""
-    with pytest.raises(ValueError, match="the column 't' has a time that is missing or no finite number"):
-        feed(WATERMARKS[1], [pa.record_batch({"t": times})], time="t")
+    told = "the column 't' has a time that is missing or no finite number"
+    with opened(Watermark, time="t") as made, pytest.raises(ValueError, match=told):
+        made.item(pa.record_batch({"t": times}))
 
 
 @pytest.mark.parametrize(

@@ -278,7 +278,7 @@ def type_name(annotation: Any) -> str:
         return "None"
     if isinstance(annotation, (type, NewType)) and not typing.get_args(annotation):
         return str(annotation.__qualname__)  # type: ignore[union-attr]
-    return str(annotation).replace("typing.", "").replace("collections.abc.", "")
+    return str(annotation).replace("typing.", "").replace("collections.abc.", "").replace("~", "")
 
 
 def is_named_tuple(kind: Any) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, Union
 
 from exop.errors import suggest
 from exop.model.types.description import Field, Type, type_of
@@ -140,6 +140,61 @@ def _deepest(found: Iterable[Misfit | None], here: Misfit) -> Misfit:
     """The misfit inside of the one member that was meant, or that of all."""
     inside = [one for one in found if one is not None and one.path != here.path]
     return inside[0] if len(inside) == 1 else here
+
+
+def variables(annotation: Any) -> tuple[TypeVar, ...]:
+    """Return the type variables that an annotation leaves open."""
+    if isinstance(annotation, TypeVar):
+        return (annotation,)
+    found = () if isinstance(annotation, type) else getattr(annotation, "__parameters__", ())
+    return found if all(isinstance(one, TypeVar) for one in found) else ()
+
+
+def bind(target: Type, source: Type, found: dict[TypeVar, Any]) -> None:
+    """Add to *found* what the type variables of *target* stand for where values of type *source* come.
+
+    A variable that stands for several types stands for their union; one of which nothing is known stays open.
+    """
+    if not variables(target.annotation):
+        return
+    if target.kind == "variable":
+        known = source.annotation is not None and source.kind not in ("any", "open", "variable", "none")
+        if known and not variables(source.annotation) and unfit(source, target) is None:
+            before = found.get(target.annotation)
+            found[target.annotation] = source.annotated if before is None else Union[before, source.annotated]  # noqa: UP007 (built at run time)
+    elif target.kind == "union":
+        others = [one for one in target.members if not variables(one.annotation)]
+        rest = [one.annotated for one in source.members if all(unfit(one, other) for other in others)]
+        for one in target.members if rest else ():
+            bind(one, type_of(Union[tuple(rest)]), found)  # noqa: UP007
+    elif target.cls is source.cls or target.kind == source.kind != "record":
+        for pair in zip(target.arguments, source.arguments, strict=False):
+            bind(*pair, found)
+
+
+def closed(annotation: Any, found: Mapping[TypeVar, Any]) -> Any:
+    """Return an annotation with the types that its variables stand for, with `Any` where that is not known.
+
+    A variable with bounds stays where that is not known.
+    """
+    bounded = {one: one for one in variables(annotation) if one.__bound__ or one.__constraints__}
+    types = tuple(found.get(one, bounded.get(one, Any)) for one in variables(annotation))
+    if isinstance(annotation, TypeVar):
+        return types[0]
+    return annotation[types] if types else annotation
+
+
+def lacks(item: Type, name: str) -> str | None:
+    """Return why items of a type have no field *name*; `None` if they have it, or it is not known."""
+    for one in (member.bare for member in item.members):
+        known = one.fields
+        if one.kind == "scalar" or known:
+            digits = name.isdigit() and not one.is_row  # the place in a tuple
+            if name in known or digits or (one.kind != "columns" and not one.is_row and hasattr(one.cls, name)):
+                continue
+            shown = "the record batch" if one.kind == "columns" else str(one)
+            return f"{shown} has no field {name!r}" + (f"; {suggest(name, known, 'field')}" if known else "")
+    return None
 
 
 def columns_unfit(source: Type, target: Type) -> Misfit | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from exop.errors import MeshError
@@ -78,6 +78,16 @@ class LatchChannel(KeepingChannel):
         self._gone = {"overwritten": 0}
         self._kept: dict[Any, Any] = {}
         self._lock = threading.RLock()
+
+    @classmethod
+    def fields(cls, settings: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Return the fields of the key, and those that have an index."""
+        given = {name: settings.get(name) or () for name in ("key", "index")}
+        return [
+            (setting, name)
+            for setting, found in given.items()
+            for name in ([found] if isinstance(found, str) else found)
+        ]
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Keep, then pass on; the first control item, which comes when all producers have sent one, fills it."""

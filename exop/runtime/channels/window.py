@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
-from types import GenericAlias
 from typing import Any, ClassVar
 
 from exop.errors import MeshError, UnknownName
 from exop.model.items import EndOfStream, Punctuation
-from exop.model.ports import PortType
+from exop.model.ports import WINDOW, PortType
 from exop.runtime.channel import Channel, Outlet, PullMode
 from exop.runtime.channels.port_window import PortWindow
 from exop.runtime.channels.table import time_reader
@@ -36,7 +34,7 @@ class WindowChannel(Channel):
             one for its own time, as behind `stock:watermark` without delay.
     """
 
-    kind: ClassVar[str] = "window"
+    kind: ClassVar[str] = WINDOW
     reconfigurable: ClassVar[bool] = True
     pull_mode: ClassVar[PullMode] = "read"
     refuses_whole: ClassVar[bool] = True
@@ -69,8 +67,16 @@ class WindowChannel(Channel):
     @classmethod
     def carries(cls, pushed: PortType) -> PortType:
         """Return lists of the pushed type; rows of columns are dictionaries."""
-        item = dict if pushed.form == "columns" else pushed.item
-        return dataclasses.replace(pushed, item=GenericAlias(list, (item,)), form="item", schema=None)
+        return pushed.windowed
+
+    @classmethod
+    def fields(cls, settings: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Return the fields with the time of an item, of the channel and of single ports."""
+        given = {
+            "time": settings,
+            **{f"ports[{port!r}].time": own for port, own in (settings.get("ports") or {}).items()},
+        }
+        return [(setting, name) for setting, sizes in given.items() if (name := sizes.get("time"))]
 
     def readers(self, ports: Sequence[str]) -> None:
         """Give each port that pulls a window of its own."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, Literal, NewType, Protocol, TypedDict, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, Protocol, TypedDict, TypeVar
 
 import pytest
 
-from exop.model.types.fitting import fits
+from exop.model.types.description import type_of
+from exop.model.types.fitting import bind, closed, fits, lacks
 
 T = TypeVar("T")
 Number = TypeVar("Number", int, float)
@@ -129,3 +130,79 @@ def test_fits(source, target):
 def test_does_not_fit(source, target):
     """What cannot be right is refused."""
     assert not fits(source, target)
+
+
+K = TypeVar("K")
+
+
+@pytest.mark.parametrize(
+    ("declared", "comes", "leaves", "type_"),
+    [
+        (T, Car, T, Car),
+        (T, Car, list[T], list[Car]),
+        (T, Car | None, T, Car | None),
+        (T | None, Car | None, T, Car),
+        (T | int, Car | str | int, T, Car | str),
+        (list[T], list[Car], T, Car),
+        (Sequence[T], list[Car], T | None, Car | None),
+        (dict[K, T], dict[str, Car], tuple[T, K], tuple[Car, str]),
+        (Box[T], Box[Car], Box[list[T]], Box[list[Car]]),
+        (Annotated[T, "a note"], Car, T, Car),
+        (Bound, Car, Bound, Car),
+        (T, Any, T, Any),
+        (T, list[K], list[T], list[Any]),
+        (list[T], Car, T, Any),
+        (Bound, int, Bound, Bound),  # refused where the ports are joined
+        (int, int, list[K], list[Any]),
+    ],
+)
+def test_a_variable_stands_for_what_comes(declared, comes, leaves, type_):
+    """What leaves has the type that the variables of the input have taken; what is not known is `Any`."""
+    found: dict[Any, Any] = {}
+    bind(type_of(declared), type_of(comes), found)
+    assert closed(leaves, found) == type_
+
+
+def test_a_variable_of_two_inputs_stands_for_both_types():
+    """As a static type checker has it."""
+    found: dict[Any, Any] = {}
+    for comes in (Car, int):
+        bind(type_of(T), type_of(comes), found)
+    assert closed(list[T], found) == list[Car | int]
+
+
+class Point(NamedTuple):
+    """A record whose fields have places, too."""
+
+    x: int
+    y: int
+
+    @property
+    def norm(self) -> int:
+        """No field, and an attribute all the same."""
+        return self.x + self.y
+
+
+@pytest.mark.parametrize(
+    ("item", "name", "problem"),
+    [
+        (Point, "x", None),
+        (Point, "norm", None),
+        (Point, "1", None),
+        (Point, "z", "Point has no field 'z'; known: x, y"),
+        (Row, "a", None),
+        (Row, "keys", "Row has no field 'keys'; "),
+        (int, "time", "int has no field 'time'"),
+        (Point | Row, "x", "Row has no field 'x'; "),
+        (Point | None, "x", None),
+        (Any, "time", None),
+        (dict, "time", None),
+        (dict[str, int], "time", None),
+        (Car, "wheels", None),
+        (Box[int], "lid", None),
+    ],
+)
+def test_a_field_that_items_lack(item, name, problem):
+    """It is said where it is known; of a row, what is no key is no field."""
+    found = lacks(type_of(item), name)
+    assert found is None if problem is None else (found or "").startswith(problem)
