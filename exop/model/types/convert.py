@@ -7,17 +7,16 @@ else is guessed: a truth value is no number, a number is no text, a fraction is 
 
 from __future__ import annotations
 
-import collections.abc
 import dataclasses
 import enum
 import numbers
 import operator
 import os
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, SupportsIndex
 from uuid import UUID
 
 from exop.errors import MeshError, suggest
@@ -62,83 +61,50 @@ def _shown(value: Any, most: int = 80) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-def _int(value: Any) -> int:
-    if type(value) is int:
+def _number(value: Any, kind: Any) -> Any:
+    """A number out of another one, or out of text; a truth value is none."""
+    if type(value) is kind or (kind is not int and isinstance(value, kind)):
         return value
+    takes, made = _NUMBERS[kind]
     try:
-        return int(value) if isinstance(value, str) else operator.index(_no_truth(value, "int"))
-    except (TypeError, ValueError):
-        raise _unfit("int", value) from None
+        return made(_given(value, isinstance(value, takes) and not isinstance(value, bool), kind.__name__))
+    except (TypeError, ValueError, InvalidOperation):
+        raise _unfit(kind.__name__, value) from None
 
 
-def _float(value: Any) -> float:
-    if isinstance(value, float):
-        return value
-    real = isinstance(_no_truth(value, "float"), (str, numbers.Real))
-    try:
-        return float(_given(value, real, "float"))
-    except ValueError:
-        raise _unfit("float", value) from None
-
-
-def _bool(value: Any) -> bool:
-    if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
-        return value.lower() in _TRUE
-    return bool(_given(value, isinstance(value, bool), "true or false"))
-
-
-def _str(value: Any) -> str:
-    return str(_given(value, isinstance(value, str), "str")) if type(value) is not str else value
-
-
-def _decimal(value: Any) -> Decimal:
-    if isinstance(value, Decimal):
-        return value
-    try:
-        return Decimal(str(_given(_no_truth(value, "Decimal"), isinstance(value, (int, float, str)), "Decimal")))
-    except InvalidOperation:
-        raise _unfit("Decimal", value) from None
-
-
-def _duration(value: Any) -> timedelta:
-    return value if isinstance(value, timedelta) else timedelta(seconds=_float(value))
-
-
-def _moment(kind: Any, example: str) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        if isinstance(value, kind) and not (kind is date and isinstance(value, datetime)):
-            return value
-        try:
-            return kind.fromisoformat(_given(value, isinstance(value, str), kind.__name__))
-        except ValueError:
-            raise _unfit(f"{kind.__name__} as in {example}", value) from None
-
-    return read
-
-
-def _no_truth(value: Any, wanted: str) -> Any:
-    return _given(value, not isinstance(value, bool), wanted)
-
-
-_SCALARS: Final[dict[Any, Callable[[Any], Any]]] = {
-    int: _int,
-    float: _float,
-    bool: _bool,
-    str: _str,
-    Decimal: _decimal,
-    timedelta: _duration,
-    datetime: _moment(datetime, "2026-01-31T12:30:00"),
-    date: _moment(date, "2026-01-31"),
-    time: _moment(time, "12:30:00"),
+_NUMBERS: Final[dict[Any, tuple[tuple[Any, ...], Callable[[Any], Any]]]] = {
+    int: ((str, SupportsIndex), lambda value: int(value) if isinstance(value, str) else operator.index(value)),
+    float: ((str, numbers.Real), float),
+    Decimal: ((int, float, str), lambda value: Decimal(str(value))),
 }
+_EXAMPLES: Final = {datetime: "2026-01-31T12:30:00", date: "2026-01-31", time: "12:30:00"}
+
+
+def _moment(value: Any, kind: Any) -> Any:
+    if isinstance(value, kind) and not (kind is date and isinstance(value, datetime)):
+        return value
+    try:
+        return kind.fromisoformat(_given(value, isinstance(value, str), kind.__name__))
+    except ValueError:
+        raise _unfit(f"{kind.__name__} as in {_EXAMPLES[kind]}", value) from None
 
 
 def _scalar(value: Any, wanted: Type) -> Any:
-    read = _SCALARS.get(wanted.cls)
-    if read is not None:
-        return read(value)
-    if issubclass(wanted.cls, PurePath) and not isinstance(value, wanted.cls):
-        return wanted.cls(_given(value, isinstance(value, (str, os.PathLike)), "a path"))
+    kind = wanted.cls
+    if kind is bool:
+        if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
+            return value.lower() in _TRUE
+        return bool(_given(value, isinstance(value, bool), "true or false"))
+    if kind is str:
+        return str(_given(value, isinstance(value, str), "str"))
+    if kind is timedelta:
+        return value if isinstance(value, timedelta) else timedelta(seconds=_number(value, float))
+    if kind in _NUMBERS:
+        return _number(value, kind)
+    if kind in _EXAMPLES:
+        return _moment(value, kind)
+    if issubclass(kind, PurePath) and not isinstance(value, kind):
+        return kind(_given(value, isinstance(value, (str, os.PathLike)), "a path"))
     return _instance(value, wanted)
 
 
@@ -168,25 +134,20 @@ def _union(value: Any, wanted: Type) -> Any:
     raise _unfit(" or ".join("nothing" if one.kind == "none" else one.name for one in members), value)
 
 
-def _choice(value: Any, wanted: Type) -> Any:
-    return _chosen(value, [(choice, str(choice)) for choice in wanted.choices])
-
-
-def _chosen(value: Any, choices: list[tuple[Any, str]]) -> Any:
-    for choice, text in choices:
-        if (type(value) is type(choice) and value == choice) or (isinstance(value, str) and value == text):
+def _choice(value: Any, choices: Sequence[Any]) -> Any:
+    for choice in choices:
+        if (type(value) is type(choice) and value == choice) or (isinstance(value, str) and value == str(choice)):
             return choice
-    known = suggest(value, [text for _, text in choices], "choice")
+    known = suggest(value, list(map(str, choices)), "choice")
     raise ValueError(f"{_shown(value)} is none of the choices; {known}")
 
 
 def _member(value: Any, wanted: Type) -> Any:
     if isinstance(value, wanted.cls):
         return value
-    by_name = wanted.cls.__members__.get(value) if isinstance(value, str) else None
-    if by_name is not None:
-        return by_name
-    return wanted.cls(_chosen(value, [(member.value, str(member.value)) for member in wanted.cls]))
+    if isinstance(value, str) and value in wanted.cls.__members__:
+        return wanted.cls.__members__[value]
+    return wanted.cls(_choice(value, [member.value for member in wanted.cls]))
 
 
 def _list(value: Any, wanted: Type) -> Any:
@@ -194,7 +155,7 @@ def _list(value: Any, wanted: Type) -> Any:
     if made not in _LISTS:
         return _instance(value, wanted)
     value = _literal(value)
-    sound = isinstance(value, (*_LISTS, collections.abc.Sequence, collections.abc.Set))
+    sound = isinstance(value, (*_LISTS, Sequence, Set))
     if not sound or isinstance(value, (str, bytes)):
         raise _unfit(f"a {made.__name__}, written [a, b]", value)
     if wanted.kind == "tuple" and len(wanted.arguments) != len(value):
@@ -269,7 +230,7 @@ _BY_KIND: Final[dict[str, Callable[[Any, Type], Any]]] = {
     "type": lambda value, wanted: _given(value, isinstance(value, type), "a class"),
     "callable": lambda value, wanted: _given(value, callable(value), "something that can be called"),
     "scalar": _scalar,
-    "choice": _choice,
+    "choice": lambda value, wanted: _choice(value, wanted.choices),
     "enum": _member,
     "union": _union,
     "list": _list,
@@ -304,16 +265,22 @@ def _written(place: str, value: Any) -> Any:
         if isinstance(value, plain):
             return plain(value)
     if isinstance(value, (str, PurePath, Decimal, UUID)):
-        return _unicode(place, str(value))
+        text = str(value)
+        if text.isascii() or text.encode(errors="ignore").decode() == text:
+            return text
+        raise MeshError(
+            f"{place} is {text!r:.80}, which is not Unicode, and a topology file cannot hold it; "
+            f"use other text, or give the file or folder another name"
+        )
     if isinstance(value, timedelta):
         return value.total_seconds()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         given = [(one, getattr(value, one.name)) for one in dataclasses.fields(value) if one.init]
-        return _plain_table(place, {f.name: one for f, one in given if one is not None or f.default is not None})
-    if isinstance(value, Mapping):
-        return _plain_table(place, value)
+        value = {f.name: one for f, one in given if one is not None or f.default is not None}
     if hasattr(value, "_asdict"):
-        return _plain_table(place, value._asdict())
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {str(_written(place, key)): _written(f"{place}.{key}", one) for key, one in value.items()}
     if isinstance(value, Set):
         return [_written(place, one) for one in sorted(value, key=repr)]
     if isinstance(value, (list, tuple)):
@@ -322,18 +289,3 @@ def _written(place: str, value: Any) -> Any:
         f"{place} is {value!r:.80}, which a topology file cannot hold; "
         f"use numbers, text, dates, lists, tables and dataclasses for settings that are stored"
     )
-
-
-def _unicode(place: str, text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise MeshError(
-            f"{place} is {text!r:.80}, which is not Unicode, and a topology file cannot hold it; "
-            f"use other text, or give the file or folder another name"
-        ) from None
-    return text
-
-
-def _plain_table(place: str, value: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(_written(place, key)): _written(f"{place}.{key}", one) for key, one in value.items()}
