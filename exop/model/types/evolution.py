@@ -6,7 +6,7 @@ A platform that lacks a class reads its description all the same: it can show th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, NotRequired, TypedDict
 
@@ -31,20 +31,15 @@ def as_data(described: Type) -> list[dict[str, Any]]:
     """Give a description a form that JSON and msgpack have: its types, which refer to each other by position."""
     found = list(described.reached())
     place = {id(one): number for number, one in enumerate(found)}
-    return [_plain(one, place) for one in found]
-
-
-def _plain(one: Type, place: Mapping[int, int]) -> dict[str, Any]:
-    data: dict[str, Any] = {"kind": one.kind, "name": one.name}
-    if one.identity:
-        data["identity"] = one.identity
-    if one.arguments:
-        data["arguments"] = [place[id(argument)] for argument in one.arguments]
-    if one.texts:
-        data["choices"] = list(one.texts)
-    if one.fields:
-        fields = one.fields.values()
-        data["fields"] = [[field.name, place[id(field.type)], field.required, field.written] for field in fields]
+    data = []
+    for one in found:
+        parts = {
+            "identity": one.identity,
+            "arguments": [place[id(argument)] for argument in one.arguments],
+            "choices": list(one.texts),
+            "fields": [[each.name, place[id(each.type)], each.required, each.written] for each in one.fields.values()],
+        }
+        data.append({"kind": one.kind, "name": one.name} | {name: part for name, part in parts.items() if part})
     return data
 
 
@@ -71,34 +66,17 @@ def from_data(data: Any) -> Type:
         nodes: list[_Node] = convert(data, list[_Node])
     except ValueError as problem:
         _refuse(str(problem)[:300])
-    found = [_read(node) for node in nodes]
-    try:
-        for one, node in zip(found, nodes, strict=True):
-            vars(one)["arguments"] = tuple(found[_place(place)] for place in node.get("arguments", ()))
-            vars(one)["fields"] = {
-                name: Field(name, found[_place(place)], required, written=written)
-                for name, place, required, written in node.get("fields", ())
-            }
-    except IndexError:
+    found = [_alone(node) for node in nodes]
+    referred = [place for node in nodes for place in (*node.get("arguments", ()), *(one[1] for one in _fields(node)))]
+    if not all(0 <= place < len(found) for place in referred):
         _refuse("it refers to a type that it does not have")
-    _check_names(found)
-    return found[0]
-
-
-def _read(node: _Node) -> Type:
-    identity = node.get("identity", "")
-    choices = tuple(node.get("choices", ()))
-    return built(node["kind"], node["name"], _KNOWN.get((node["kind"], identity)), identity=identity, choices=choices)
-
-
-def _place(place: int) -> int:
-    if place < 0:
-        raise IndexError
-    return place
-
-
-def _check_names(found: Sequence[Type]) -> None:
-    """Refuse a name that leads to itself, or to nothing."""
+    for one, node in zip(found, nodes, strict=True):
+        vars(one)["arguments"] = tuple(found[place] for place in node.get("arguments", ()))
+        vars(one)["fields"] = {
+            name: Field(name, found[place], required, written=written)
+            for name, place, required, written in _fields(node)
+        }
+    # A name that leads to itself, or to nothing, is refused.
     left = {id(one): one for one in found if one.kind in _NAMES}
     while left:
         ended = [one for one in left.values() if not any(id(argument) in left for argument in one.arguments)]
@@ -106,6 +84,18 @@ def _check_names(found: Sequence[Type]) -> None:
             _refuse("a type in it is a name for itself")
         for one in ended:
             del left[id(one)]
+    return found[0]
+
+
+def _fields(node: _Node) -> Sequence[tuple[str, int, bool, str]]:
+    return node.get("fields", ())
+
+
+def _alone(node: _Node) -> Type:
+    """A type without those to which it refers."""
+    kind, identity = node["kind"], node.get("identity", "")
+    known = _KNOWN.get((kind, identity))
+    return built(kind, node["name"], known, identity=identity, choices=tuple(node.get("choices", ())))
 
 
 def _refuse(problem: str) -> NoReturn:
