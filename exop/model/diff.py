@@ -1,11 +1,12 @@
-"""The difference between two meshes, as a value: the content of a change."""
+"""The content of a change: the difference between two meshes, and the marks that hold for one change alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeVar
 
+from exop.errors import UnknownName
 from exop.model.entries import missing, touched
 from exop.model.mesh import ChannelSpec, Mesh, Node
 
@@ -101,3 +102,55 @@ def _difference(
     common = sorted(name for name in names if name in before)
     changed = tuple((before[name], after[name]) for name in common if before[name] != after[name])
     return tuple(after[name] for name in added), tuple(before[name] for name in missing(before, after)), changed
+
+
+#: The fields of `Node` that are marks, unmarked: they are no part of what runs, and no topology file has them.
+MARKS: Final[Mapping[str, Any]] = {"lose_state": False, "memento": None, "rebuild": None}
+#: The same of `ChannelSpec`, and what stands before the name of a channel where marks are sent.
+_CHANNEL_MARKS: Final[Mapping[str, Any]] = {"close_windows": False}
+_CHANNEL: Final = "channel "
+
+
+def marks_of(mesh: Mesh) -> dict[str, dict[str, Any]]:
+    """The marks that were made, by node; those of channels under `channel NAME`."""
+    places: list[tuple[str, Any, Mapping[str, Any]]] = [(name, node, MARKS) for name, node in mesh.nodes.items()]
+    places += [(_CHANNEL + name, channel, _CHANNEL_MARKS) for name, channel in mesh.channels.items()]
+    found = {
+        name: {mark: made for mark, plain in marks.items() if (made := getattr(there, mark)) != plain}
+        for name, there, marks in places
+    }
+    return {name: marks for name, marks in found.items() if marks}
+
+
+def marked(mesh: Mesh, marks: Mapping[str, Mapping[str, Any]]) -> Mesh:
+    """The mesh with these marks on its nodes and channels.
+
+    Raises:
+        UnknownName: one of them is not there, or has no such mark.
+    """
+    nodes: dict[str, Node | None] = {}
+    channels: dict[str, ChannelSpec | None] = {}
+    for name, given in marks.items():
+        known = _CHANNEL_MARKS if name.startswith(_CHANNEL) else MARKS
+        for mark in given:
+            if mark not in known:
+                raise UnknownName(place=name, kind="mark", name=mark, known=known)
+        if name.startswith(_CHANNEL):
+            channel = mesh.channel(name.removeprefix(_CHANNEL))
+            channels[channel.name] = replace(channel, **given)
+        else:
+            nodes[name] = replace(mesh.node(name), **given)
+    return mesh.edited(nodes, channels)
+
+
+def without_marks(mesh: Mesh) -> Mesh:
+    """The mesh as it runs after a change."""
+    return unmarked(mesh, mesh.nodes, mesh.channels)
+
+
+def unmarked(mesh: Mesh, nodes: Iterable[str], channels: Iterable[str]) -> Mesh:
+    """The mesh without the marks of these nodes and channels."""
+    return mesh.edited(
+        {name: replace(mesh.nodes[name], **MARKS) for name in nodes},
+        {name: replace(mesh.channels[name], **_CHANNEL_MARKS) for name in channels},
+    )

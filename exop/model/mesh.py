@@ -9,8 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, Self, cast
 
 from exop.errors import MeshError, UnknownName
-from exop.model.ends import Ends
-from exop.model.entries import Entries
+from exop.model.entries import Ends, Entries
 from exop.model.lines import Line, inherited
 from exop.model.memento import Memento
 from exop.model.ports import PortType, own_channel

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from exop.errors import UnknownName
+from exop.model.diff import marked
 from exop.model.exported import imported
-from exop.model.marks import marked
 from exop.model.memento import memento_of
 from exop.model.mesh import Mesh
 from exop.model.resolve import with_full_paths
@@ -25,7 +25,7 @@ from exop.remoting.tasks import Tasks
 
 
 class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The options of one node, or channel, for the next change alone (`exop.model.marks`)."""
+    """The options of one node, or channel, for the next change alone (`exop.model.diff`)."""
 
     lose_state: bool = False
     close_windows: bool = False

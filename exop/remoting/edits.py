@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from exop.errors import MeshError, SettingError, UnknownName
-from exop.model.marks import MARKS
+from exop.model.diff import MARKS
 from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.ports import node_at, own_channel
 from exop.model.spec import DEAD, SletSpec

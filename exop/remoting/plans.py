@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from exop.errors import PlanError
-from exop.model.marks import marks_of, without_marks
+from exop.model.diff import marks_of, without_marks
 from exop.model.memento import Memento
 from exop.model.mesh import Mesh
 from exop.model.resolve import resolved

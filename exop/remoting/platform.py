@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from exop.errors import ComponentFailed, PeerUnreachable, UnknownName
 from exop.hooks import Plugins
-from exop.model.marks import without_marks
+from exop.model.diff import without_marks
 from exop.model.memento import Memento
 from exop.model.mesh import Mesh
 from exop.pictures.notebook import Figures

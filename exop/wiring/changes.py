@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from exop.errors import ExopError, PlanError, StateError
 from exop.model.checks import check_durable
-from exop.model.marks import unmarked
+from exop.model.diff import unmarked
 from exop.model.mesh import Mesh
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
