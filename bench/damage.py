@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import sqlite3
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from bench.cases import carry_out
 from bench.durable_app import either, keyed, numbers, totals
 from bench.durable_app.engine import Doubled, Summed
 from bench.harness import Result
-from bench.kills import KILLED
+from bench.kills import life
 from exop import Application, Platform
 from exop.errors import ComponentFailed, ExopError, StateError
 from exop.hooks import Plugins
@@ -225,12 +224,7 @@ def _left_behind(number: int) -> Path:
 
 def _killed(chance: random.Random) -> bool:
     """A life in a process of its own; whether it ended by its kill."""
-    environment = {**os.environ, "EXOP_FAILPOINT": f"{chance.choice(POINTS)}:{chance.randint(5, 20)}"}
-    code = f"from pathlib import Path; from bench.damage import live; live(Path({str(_folder())!r}))"
-    root = Path(__file__).parents[1]
-    ran = subprocess.run([sys.executable, "-c", code], env=environment, cwd=root, check=False, timeout=PATIENCE * 2)
-    assert ran.returncode in (0, KILLED), f"ended with {ran.returncode}"
-    return ran.returncode == KILLED
+    return life(__name__, [str(_folder())], failpoint=f"{chance.choice(POINTS)}:{chance.randint(5, 20)}")[0]
 
 
 def _output(folder: Path) -> dict[str, Any]:
@@ -261,3 +255,7 @@ def _contents(state: Path) -> dict[str, bytes]:
         for path in state.rglob("*")
         if path.is_file() and path.name != "lock"
     }
+
+
+if __name__ == "__main__":
+    live(Path(sys.argv[1]))

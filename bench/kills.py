@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
-import subprocess
+import runpy
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
-from typing import IO
 
 from bench.durable_app import ON_SPARK, OUTPUTS
+from exop.runtime.durable import failpoints
 from exop.runtime.durable.failpoints import FAILPOINTS
 from exop.runtime.log.disk import DiskLog
 
@@ -51,26 +56,10 @@ class Run:
         Raises:
             RuntimeError: it ended otherwise, or not at all.
         """
-        environment = {**os.environ, "PYTHONPATH": PATHS} | ({"EXOP_FAILPOINT": failpoint} if failpoint else {})
-        command = [sys.executable, "-m", self.module, str(self.folder), *self.options]
-        with tempfile.TemporaryFile("w+") as said:
-            process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=said, text=True)
-            assert process.stdout is not None
-            out = process.stdout.readline() if running else ""
-            try:
-                out += process.communicate(timeout=PATIENCE if seconds is None else seconds)[0]
-            except subprocess.TimeoutExpired:
-                process.kill()
-                out += process.communicate()[0]
-                if seconds is None:
-                    raise RuntimeError(f"it did not finish within {PATIENCE:g} s: {_tail(said)}") from None
-            self.starts += [float(line.split()[1]) for line in out.splitlines() if line.startswith("started")]
-            if process.returncode == KILLED:
-                self.kills += 1
-                return True
-            if process.returncode != 0:
-                raise RuntimeError(f"it ended with exit code {process.returncode}: {_tail(said)}")
-            return False
+        killed, out = life(self.module, [str(self.folder), *self.options], seconds, failpoint, running=running)
+        self.starts += [float(line.split()[1]) for line in out.splitlines() if line.startswith("started")]
+        self.kills += killed
+        return killed
 
     def output(self) -> dict[str, list[str]]:
         """The lines of each output; those of a merge sorted, since their order is nobody's promise; and the log."""
@@ -83,9 +72,65 @@ class Run:
         return found
 
 
-def _tail(said: IO[str]) -> str:
-    said.seek(0)
-    return said.read()[-5000:]
+def life(
+    module: str,
+    arguments: Sequence[str],
+    seconds: float | None = None,
+    failpoint: str | None = None,
+    *,
+    running: bool = False,
+) -> tuple[bool, str]:
+    """Run a program until it has finished, or is killed: after *seconds*, or at a failpoint.
+
+    Returns:
+        Whether it was killed, and what it has printed.
+
+    Raises:
+        RuntimeError: it ended otherwise, or not at all.
+    """
+    with tempfile.NamedTemporaryFile("r") as said:
+        reader, writer = _processes().Pipe(duplex=False)
+        process = _processes().Process(target=_live, args=(module, arguments, failpoint, writer, said.name))
+        process.start()
+        writer.close()
+        with os.fdopen(os.dup(reader.fileno())) as printed:
+            reader.close()
+            out = printed.readline() if running else ""
+            process.join(PATIENCE if seconds is None else seconds)
+            hangs = process.is_alive() and seconds is None
+            process.kill()
+            process.join()
+            out += printed.read()
+        if hangs or process.exitcode not in (0, KILLED):
+            what = f"did not finish within {PATIENCE:g} s" if hangs else f"ended with exit code {process.exitcode}"
+            raise RuntimeError(f"it {what}: {said.read()[-5000:]}")
+        return process.exitcode == KILLED, out
+
+
+@cache
+def _processes() -> ForkServerContext:
+    """Return the context whose processes are forked off one that has imported the platform: each import takes 0.4 s."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["exop.wiring.applications", "exop.stock.slets", "bench.durable_app.queries"])
+    before = dict(os.environ)
+    os.environ.update(PYTHONPATH=PATHS, EXOP_FAILPOINT="-")  # with a name, whichever, the failpoints are compiled in
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    return context
+
+
+def _live(module: str, arguments: Sequence[str], failpoint: str | None, out: Connection, said: str) -> None:
+    """Be the program, in the new process."""
+    os.dup2(out.fileno(), 1)
+    os.dup2(os.open(said, os.O_WRONLY), 2)
+    out.close()
+    name, _, times = (failpoint or "").partition(":")
+    failpoints._NAME, failpoints._left[0] = name, int(times or 1)
+    sys.argv[1:] = arguments
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def undisturbed(options: Sequence[str] = ()) -> dict[str, list[str]]:

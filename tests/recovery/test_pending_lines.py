@@ -1,38 +1,21 @@
 """Killed at any moment, a durable application has its settings take effect where an undisturbed run has them."""
 
-import os
 import random
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 
+from bench.kills import life
 from exop import Platform
 from exop.hooks import Plugins
 from exop.runtime.store import StoredApplication
 from tests.recovery.pending_app import LAST, POINTS, Offered, mesh
-from tests.rig import PATIENCE, eventually
+from tests.rig import eventually
 
 
 def live(folder, seconds=None, failpoint=None):
     """One life of the application; tells whether it was killed."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.recovery.pending_app", str(folder)],
-        env={**environment, **({"EXOP_FAILPOINT": failpoint} if failpoint else {})},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        _, problem = process.communicate(timeout=seconds or 4 * PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        assert seconds is not None, "it has not finished"
-        return True
-    assert process.returncode in (0, -9), problem
-    return process.returncode == -9
+    return life("tests.recovery.pending_app", [str(folder)], seconds, failpoint)[0]
 
 
 def wanted():
