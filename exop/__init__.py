@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from exop.model.items import Batch, DeadLetter, EndOfStream, Punctuation
     from exop.model.memento import Memento
     from exop.model.mesh import Mesh
+    from exop.model.partitions import Keyed
     from exop.model.ports import InputPort, InputPorts, OutputPort, OutputPorts
     from exop.model.shadow import Shadow
     from exop.model.slet import Slet, input_port, slet
@@ -34,6 +35,7 @@ _HOMES = {
     "ExopError": "exop.errors",
     "InputPort": "exop.model.ports",
     "InputPorts": "exop.model.ports",
+    "Keyed": "exop.model.partitions",
     "Memento": "exop.model.memento",
     "Mesh": "exop.model.mesh",
     "OutputPort": "exop.model.ports",
@@ -60,6 +62,7 @@ __all__ = [
     "ExopError",
     "InputPort",
     "InputPorts",
+    "Keyed",
     "Memento",
     "Mesh",
     "OutputPort",

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from numbers import Integral, Real
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 from zlib import crc32
+
+from exop.model.types.description import type_of
 
 #: The number of partitions of a channel, by default.
 PARTITIONS: Final = 256
@@ -25,6 +27,26 @@ _NAN: Final = _PRIME
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 _WORD: Final = 2**64 - 1
 _EPOCHS: Final = {False: datetime(1970, 1, 1), True: datetime(1970, 1, 1, tzinfo=UTC)}
+
+
+class _Keyed:
+    """Marks the annotation of a field of a memento that is split by partitions."""
+
+    def __repr__(self) -> str:
+        return "Keyed"
+
+
+KEYED: Final = _Keyed()
+K = TypeVar("K")
+V = TypeVar("V")
+#: A field of a memento with the state of each key: `by_xway: Keyed[int, float] = field(default_factory=dict)`. The keys
+#: are values of the field by which a channel is partitioned; when partitions move, their keys move to other members.
+Keyed: TypeAlias = Annotated[dict[K, V], KEYED]
+
+
+def keyed_fields(kind: type) -> list[str]:
+    """The fields of a memento class that are split by partitions."""
+    return [name for name, field in type_of(kind).fields.items() if KEYED in field.type.notes]
 
 
 def partition_of(key: Any, partitions: int = PARTITIONS) -> int:

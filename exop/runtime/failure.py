@@ -6,13 +6,15 @@ way into a channel that may refuse an item, `stranded` a driver that meets an er
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from exop.errors import ComponentFailed, PlanError
 from exop.logs import logger
 from exop.model.items import CONTROL, DeadLetter
 from exop.model.lifecycle import Event, State
+from exop.model.partitions import partition_of, ranges
 from exop.model.ports import PortSpec, node_at
 from exop.model.spec import DEAD
 from exop.runtime.bind import put_back
@@ -306,6 +308,20 @@ def _refused(channel: Channel, producers: Producers, work: Work, error: BaseExce
     raise _held(component, Kept(port, work.payload, error), work, why)
 
 
+def _to_owners(deployment: Deployment, component: Component, work: Work, port: PortSpec) -> Iterator[Work]:
+    """Yield the work of a member of a group for those that own its partitions by now."""
+    partitioning, group = deployment.channels[component.node.ports[port.name]].partitioning, component.node.group
+    if partitioning is None or group is None or isinstance(work.payload, CONTROL):
+        yield work
+        return
+    members = (node.name for node in deployment.mesh.nodes.values() if node.group == group)
+    owners = [name for name, part in ranges(members, partitioning.partitions).items() for _ in part]
+    key_of = partitioning.key_of()
+    for item in [work.payload] if work.way == "push" else to_items(work.payload, port.type.item):
+        owner = owners[partition_of(key_of(item), partitioning.partitions)]
+        yield replace(work, entry=stand_in(f"{owner}.{port.name}"), payload=item if work.way == "push" else [item])
+
+
 def retry_dead_letters(deployment: Deployment, node: str) -> int:
     """Have all dead letters of a node tried again, in order, and return their number; the policy applies anew.
 
@@ -339,7 +355,7 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
                 there = deployment.places[f"channel {component.node.ports[port.name]}"]
                 work.append(Work(there, "push", letter.item))
             elif port is not None:
-                work.append(again(component, port, letter.item))
+                work += _to_owners(deployment, component, again(component, port, letter.item), port)
             else:  # of a slet that pulls: it finds them when it pulls the next time
                 for name, items in letter.item.items():
                     component.pulled[name].taken.extend(items)

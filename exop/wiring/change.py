@@ -37,6 +37,7 @@ from exop.wiring.channels import move_contents, settle_channels
 from exop.wiring.circuit import inside
 from exop.wiring.controller import WiringController
 from exop.wiring.drain import Drain, check_ends, check_inlets, check_left, check_level, put_out, take_over
+from exop.wiring.groups import move_keys
 from exop.wiring.lines import caught_up, may_fire, remembered, settle
 from exop.wiring.plan import Plan, Step
 from exop.wiring.region import Region
@@ -286,6 +287,8 @@ class Change:
                     self.beside.kept[name] = self.beside.keeps[name](components[name], made, self._undo_cut)
             else:
                 self._alter(now[name], steps[name])
+        for move in self.plan.moves:
+            move_keys(move, components, now, self._undo_cut)
         deployment.place(now, steps)
         if self._successors.channels or self.plan.changes.channels_removed:
             deployment.channels = channels | self._successors.channels

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import TIMEOUT_MAX
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from exop.errors import PlanError, SettingError
-from exop.model.checks import shared_ports
 from exop.model.diff import Difference, SettingChange, difference, setting_changes
-from exop.model.handover import HandOver, field_changes, hand_over, keeps_own_state
+from exop.model.handover import HandOver, field_changes, hand_over
 from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.shadow import Shadow, as_shadow
 from exop.model.slet import Slet
@@ -19,6 +18,7 @@ from exop.pictures.notebook import as_text, picture_of
 from exop.runtime.interrupts import uninterrupted
 from exop.runtime.opening import opens
 from exop.runtime.pause import PATIENCE
+from exop.wiring.groups import Move, moves
 
 #: Seconds for which the hand-over of a state may stop the stream, by default.
 PAUSE: Final = 0.05
@@ -89,6 +89,7 @@ class Plan:
     after: Mesh
     steps: tuple[Step, ...]
     changes: Difference
+    moves: tuple[Move, ...] = ()
     remarks: Callable[[Plan], tuple[str, ...]] = field(default=lambda _: (), repr=False, compare=False)
     took: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
     timeout: float | None = None
@@ -107,7 +108,7 @@ class Plan:
             *(f"remove the channel {channel.name}" for channel in self.changes.channels_removed),
             *(_channel_text(old, new) for old, new in self.changes.channels_changed),
         ]
-        lines = [str(step) for step in self.steps] + channels + list(self.notes)
+        lines = [*map(str, (*self.steps, *self.moves)), *channels, *self.notes]
         return "\n".join([head, *(f"  {line}" for line in lines)])
 
     def __repr__(self) -> str:
@@ -220,13 +221,12 @@ def make_plan(before: Mesh, after: Mesh) -> Plan:
     if others:
         raise PlanError(f"{others} would become of another kind while running; add a new channel and rewire to it")
     _check_tied(before, after)
-    _check_groups(before, after, changes)
     steps = [
         *(Step("add", node.name, node.slet.identity, after=node) for node in changes.added),
         *(Step("remove", node.name, node.slet.identity, before=node) for node in changes.removed),
         *(step for old, new in changes.changed for step in _steps(old, new)),
     ]
-    return Plan(before, after, tuple(steps), changes)
+    return Plan(before, after, tuple(steps), changes, moves(before, after, changes))
 
 
 def _channel_text(old: ChannelSpec, new: ChannelSpec) -> str:
@@ -315,36 +315,6 @@ def _check_stop(old: Node, new: Node) -> None:
             f"{old.name}: {spec.name} pushes from threads of its own and has no quiesce(), so where its successor "
             f"would begin is not known; define quiesce() so that it stops, or replace it with lose_state=True"
         )
-
-
-def _check_groups(before: Mesh, after: Mesh, changes: Difference) -> None:
-    """Refuse to move partitions between slets that keep a state, and to let a running slet join or leave a group."""
-    for old, new in changes.changed:
-        if old.group != new.group:
-            raise PlanError(
-                f"{new.name} keeps its group ({old.group or 'none'}) while it runs; add a slet to the group "
-                f"{new.group or 'NAME'!r} under another name, and remove {new.name}"
-            )
-    nodes = (*changes.added, *changes.removed, *(node for pair in changes.changed for node in pair))
-    for group in dict.fromkeys(node.group for node in nodes if node.group is not None):
-        was, now = ([node for node in mesh.nodes.values() if node.group == group] for mesh in (before, after))
-        if not was or not now or _shares(before, was) == _shares(after, now):
-            continue
-        for node in (*was, *now):
-            if node.slet.state is not None or keeps_own_state(node):
-                raise PlanError(
-                    f"the partitions of the group {group!r} would move between {', '.join(_shares(before, was))} and "
-                    f"{', '.join(_shares(after, now))}, and {node.name} keeps a state, which cannot be split; stop the "
-                    f"application and deploy it with the other group"
-                )
-
-
-def _shares(mesh: Mesh, members: list[Node]) -> dict[str, dict[str, Any]]:
-    """Return the members of a group with the partitions that they share: by port, the settings of the channel."""
-    return {
-        node.name: {port: mesh.channels[to].settings for port, to in shared_ports(mesh, node).items()}
-        for node in sorted(members, key=lambda node: node.name)
-    }
 
 
 def _check_tied(before: Mesh, after: Mesh) -> None:

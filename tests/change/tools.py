@@ -226,9 +226,9 @@ def balances(deployment: Deployment) -> Iterator[tuple[tuple[str, ...], int]]:
         places = {f"{node}.{port}" for node, port in producers}
         shares: dict[str, list[tuple[str, str]]] = {}  # the members of a group are one consumer
         for node, port in mesh.consumers(name):
-            consumer = f"{node.group}.{port} (group)" if node.group and "by" in spec.settings else f"{node.name}.{port}"
-            shares.setdefault(consumer, []).append((node.name, port))
-        for consumer, ports in shares.items():
+            group = f"group {node.group}.{port}" if node.group and "by" in spec.settings else f"{node.name}.{port}"
+            shares.setdefault(group, []).append((node.name, port))
+        for ports in shares.values():
             inside = {f"{node}.{port}" for node, port in ports}
             queues = [deployment.channels[name], inserted.get(before_key(name))]
             queues += [inserted.get(f"{name} -> {place}") for place in inside]
@@ -242,7 +242,7 @@ def balances(deployment: Deployment) -> Iterator[tuple[tuple[str, ...], int]]:
                 if channel_at(work.entry.place) == name or port_at(work.entry.place) in {*inside, *places}
             )
             taken = sum(counts[node].get(("in", port), 0) for node, port in ports)
-            yield (name, *sorted(places), consumer), out - taken - held - flying
+            yield (name, *sorted(places), *sorted(inside)), out - taken - held - flying
 
 
 def waiting(queue: QueueChannel) -> int:

@@ -56,6 +56,9 @@ def check_keep(plan: Plan, seconds: float) -> None:
     steps = replacements(plan)
     if not steps:
         raise PlanError(f"the plan for {plan.after.name} replaces no slet: there is no predecessor to keep")
+    if plan.moves:
+        group = plan.moves[0].group
+        raise PlanError(f"partitions of the group {group!r} move: keep a predecessor in a change of its own")
     for step in steps:
         _check_following(plan, step, "its predecessor cannot run on behind it; to go back later, replace it back")
         cure = ", and would go on doing so behind its successor; to go back later, replace it back"

@@ -173,9 +173,8 @@ class Shadows:
 
     def made(self, deployment: Deployment, plan: Plan, companions: Companions) -> None:
         """Close the predecessors that a change has ended, and let those begin to follow that it keeps."""
-        for step in plan.steps:
-            if step.verb in ENDING:
-                self._end(deployment.name, step.node)
+        for node in _ended(plan):
+            self._end(deployment.name, node)
         for node, kept in companions.kept.items():
             self._kept[deployment.name, node] = deployment, kept
             kept.since = plan.before.revision
@@ -183,8 +182,7 @@ class Shadows:
 
     def notes(self, plan: Plan) -> Iterator[str]:
         """Describe the predecessors that a plan ends."""
-        ended = {step.node for step in plan.steps if step.verb in ENDING}
-        for node in ended & self._kept_of(plan.after.name).keys():
+        for node in _ended(plan) & self._kept_of(plan.after.name).keys():
             yield f"{node}: the predecessor that is kept behind it is closed: no rollback to it any more"
 
     def rollback_plan(self, node: str, mesh: Mesh, plan: Callable[[Mesh], Plan]) -> tuple[Plan, Standby]:
@@ -254,3 +252,9 @@ class Shadows:
         deployment, kept = found
         if problem := leave(kept, deployment, self._manager, self._wiring):
             logger("exop.wiring").error("a predecessor did not close", node=f"{application}.{node}", error=problem)
+
+
+def _ended(plan: Plan) -> set[str]:
+    """The nodes whose predecessors are kept no longer: another change came, or their partitions have moved."""
+    shared = {node for move in plan.moves for node in move.before}
+    return shared | {step.node for step in plan.steps if step.verb in ENDING}
