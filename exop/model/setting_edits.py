@@ -113,7 +113,7 @@ class Settings:
         return replace(found[0][0], origin=", ".join(origin for _, origin in found))
 
     def types_into(self, node: Node) -> dict[str, PortType]:
-        """The types of the items that come to the inputs of a node, as far as they are known."""
+        """The types of the items that come to the inputs of a node, as far as they are known; `Any` in a family."""
         found = {}
         for port, to in node.inputs().items():
             channel = cast("Mesh", self).channels.get(to)
@@ -121,6 +121,8 @@ class Settings:
             if channel is not None and known and (pushed := self.pushed(to)) is not None:
                 whole = channel.kind in _PASSING or node.slet.ports[port].pulled
                 found[port] = pushed if whole else pushed.windowed
+            elif node.slet.ports[port].member:
+                found[port] = PortType()
         return found
 
     @cached_property

@@ -98,8 +98,9 @@ class Slet:
     heavy_opening: ClassVar[bool] = False
     #: A change of settings opens a new instance, which takes the place of the old one: they cannot be set in place.
     reopens: ClassVar[bool] = False
-    #: The output ports by name; set where the class has a `specialised`.
+    #: The output ports by name, and the names of the input ports; set where there is a `specialised`, or a family.
     outputs: ClassVar[Mapping[str, OutputPort[Any]]]
+    inputs: ClassVar[tuple[str, ...]]
     __slet__: ClassVar[SletSpec | None] = None
     __slet_options__: ClassVar[Mapping[str, Any]] = {}
 

@@ -144,7 +144,8 @@ class SletSpec:
     def specialised(self, place: str, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
         """Return the slet with the ports that it has with *settings*, and with these types of *inputs*.
 
-        An input whose type is not known is missing in *inputs*. *place* is named in errors.
+        An input whose type is not known is missing in *inputs*; one of a family carries `Any`. *place* is named in
+        errors.
 
         Raises:
             SettingError, ConditionError: the slet refuses a setting, or a required one is missing.

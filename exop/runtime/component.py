@@ -124,8 +124,9 @@ class Component(Living):
         self.state = spec.state[1]() if spec.state else None
         if spec.is_class:
             self.instance = spec.factory(**self.node.private_settings(), **self._injected())
-            if spec.specialises:
+            if spec.specialises or spec.families:
                 self.instance.outputs = MappingProxyType(self.outputs)
+                self.instance.inputs = tuple(port.name for port in spec.inputs)
 
     def _source_driver(self, name: str) -> SourceDriver:
         """Make the driver of a slet that is iterated."""

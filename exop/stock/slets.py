@@ -16,6 +16,7 @@ from exop.model.slet import Slet, input_port, slet, spec_of
 from exop.model.spec import SletSpec
 from exop.shown import described
 from exop.stock.files import Position, read_csv, read_lines
+from exop.stock.join import Join
 from exop.stock.logs import read_log
 from exop.stock.parquet import WriteParquet
 from exop.stock.sqlite import WriteSqlite
@@ -157,6 +158,7 @@ STOCK = (
     pass_on,
     show,
     Split,
+    Join,
     Watermark,
     WriteLines,
     WriteSqlite,

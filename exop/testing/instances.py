@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 from exop.errors import SletError
 from exop.model.memento import Memento
-from exop.model.ports import InputPorts
+from exop.model.ports import OutputPorts
 from exop.model.slet import Slet, spec_of
 from exop.model.spec import SletSpec
 from exop.model.tie import Tie
+from exop.runtime.bind import families
 from exop.testing.ports import CollectingOutput, CollectingOutputs, GivenInput
 
 S = TypeVar("S", bound=Slet)
@@ -23,7 +24,7 @@ def open(slet: type[S], /, **given: Any) -> Iterator[S]:  # noqa: A001 (it opens
 
     Output ports collect what is pushed (see `collected`). *given* are the settings, converted and checked as anywhere;
     a memento under the name of its field; for each input port that the slet pulls its items, or a channel; for a family
-    of outputs the names of its members (others come with the first push), for one of inputs a mapping of names.
+    the names of its members (further outputs come with the first push), with what is pulled by name.
 
     Raises:
         SletError: it is no class slet.
@@ -50,25 +51,26 @@ def entered(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) -> I
 
 def _instance(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) -> Any:
     spec = spec.asked(spec.name, given)
-    fields: dict[str, Any] = {port.name: CollectingOutput() for port in spec.outputs}
-    for port in spec.inputs:
-        if port.pulled:
-            fields[port.name] = GivenInput(port.name, given.get(port.name, ()))
-    for one in (family for family in spec.families if family.method is None):
-        ends = given.get(one.family, ())
-        made = {
-            name: GivenInput(f"{one.family}.{name}", ends[name]) if one.pulled else CollectingOutput() for name in ends
-        }
-        fields[one.family] = InputPorts(made) if one.pulled else CollectingOutputs(made)
+    spec = spec.connected([f"{one.family}.{name}" for one in spec.families for name in given.get(one.family, ())])
+    ports: dict[str, Any] = {port.name: CollectingOutput() for port in spec.outputs}
+    for port in (one for one in spec.inputs if one.pulled):
+        ends = given.get(port.family, ())
+        ports[port.name] = GivenInput(port.name, ends[port.member] if port.member else ends)
+    members = families(spec, ports)
+    fields = ports | {
+        name: CollectingOutputs(one) if type(one) is OutputPorts else one for name, one in members.items()
+    }
     if spec.state:
         fields[spec.state[0]] = memento if memento is not None else spec.state[1]()
     if spec.tie:
         fields[spec.tie] = Tie({port.name: port.type.form for port in spec.inputs})
-    settings = spec.configured(spec.name, {name: value for name, value in given.items() if name not in fields})
+    connected = {*fields, *(one.family for one in spec.families)}
+    settings = spec.configured(spec.name, {name: value for name, value in given.items() if name not in connected})
     declared = getattr(spec.factory, "__dataclass_fields__", fields)
     instance = spec.factory(**settings, **{name: value for name, value in fields.items() if name in declared})
-    if spec.specialises:
-        instance.outputs = {port.name: fields[port.name] for port in spec.outputs}
+    if spec.specialises or spec.families:
+        instance.outputs = {port.name: ports[port.name] for port in spec.outputs}
+        instance.inputs = tuple(port.name for port in spec.inputs)
     return instance
 
 

@@ -1,0 +1,169 @@
+"""`stock:join`: items of several streams that have one key and are close in time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import field, replace
+from functools import lru_cache
+from itertools import product
+from typing import Any, ClassVar, Final, Self, TypedDict
+
+from exop.errors import SettingError
+from exop.model.items import EndOfStream, Punctuation
+from exop.model.memento import Memento
+from exop.model.ports import OUT, OutputPort, PortType
+from exop.model.slet import Slet, input_port, spec_of
+from exop.model.spec import SletSpec
+from exop.runtime.channel import ControlMerge
+from exop.runtime.channels.table import key_reader, time_reader
+
+#: So many items are kept at least before those that nothing can be joined with any more are looked for.
+_FEW: Final = 100
+
+
+class Kept(Memento):
+    """The items with which later ones may be joined: time and item, by side and key.
+
+    `complete` is the time through which each side is complete, `said` that of the last punctuation that left; `added`
+    counts the items since the last sweep, which left `swept`.
+    """
+
+    sides: dict[str, dict[Any, list[tuple[int | float, Any]]]] = field(default_factory=dict)
+    complete: dict[str, int | float] = field(default_factory=dict)
+    said: float = -math.inf
+    added: int = 0
+    swept: int = 0
+
+
+class Join(Slet, name="join"):
+    """Join the items of several streams that have the same key and lie within some time of each other.
+
+    The streams enter by the ports `sides.NAME`. For each choice of one item from every side, with equal fields `by` and
+    times of which none is more than `within` from another, a dictionary leaves as soon as the last one has come: the
+    fields `by`, the latest time under the name of `time`, and each item under the name of its side.
+
+    Punctuations say which items can be forgotten: those that are too old for what may still come by the other sides.
+    An item that a punctuation of its own side excludes leaves by `late`.
+
+    Args:
+        by: The field, or fields, that are equal.
+        time: The field that holds the time of an item, a number.
+        within: The maximum difference of two times.
+    """
+
+    reopens: ClassVar[bool] = True
+    by: str | list[str]
+    time: str
+    within: float
+    kept: Kept
+    late: OutputPort[Any]
+
+    @classmethod
+    def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
+        """The output has the fields of a result; refuses a field that a side lacks."""
+        by, time, within = _fields(settings["by"]), settings["time"], settings["within"]
+        if not 0 <= within < math.inf:
+            problem = f"it is {within:g}, and must be finite, and 0 or more"
+            raise SettingError(place="", setting="within", problem=problem)
+        sides = {port.partition(".")[2]: carried for port, carried in inputs.items()}
+        for side, carried in sides.items():
+            if side in (*by, time):
+                problem = f"the side {side!r} has the name of a field of the result; connect it under another name"
+                raise SettingError(place="", setting="time" if side == time else "by", problem=problem)
+            for setting, name in (*(("by", name) for name in by), ("time", time)):
+                carried.check_field("", setting, name)
+        spec = spec_of(cls)
+        result = _result((*by, time), tuple((side, _item(carried)) for side, carried in sides.items()))
+        return spec.with_outputs({OUT: replace(spec.ports[OUT].type, item=result if sides else dict)})
+
+    def __enter__(self) -> Self:
+        self._key, self._time, self._names = key_reader(self.by), time_reader(self.time), _fields(self.by)
+        self._sides = [port.partition(".")[2] for port in self.inputs]
+        self._merged: tuple[Kept, ControlMerge] | None = None
+        return self
+
+    @input_port
+    def sides(self, side: str, item: Any | Punctuation | EndOfStream) -> Iterable[Any | Punctuation]:
+        """Take one item of one side."""
+        if isinstance(item, (Punctuation, EndOfStream)):
+            return self._complete(side, item)
+        time, kept = self._time(item), self.kept
+        if time <= kept.complete.get(side, -math.inf):
+            self.late.push(item)
+            return ()
+        key, mine = self._key(item), [(time, item)]
+        choices = [
+            mine if other == side else [one for one in self._of(other, key) if abs(one[0] - time) <= self.within]
+            for other in self._sides
+        ]
+        kept.sides.setdefault(side, {}).setdefault(key, []).extend(mine)
+        kept.added += 1
+        return [self._joined(key, chosen) for chosen in product(*choices) if len(chosen) > 1 and self._near(chosen)]
+
+    def metrics(self) -> dict[str, int | float | str]:
+        """The number of items that are kept."""
+        return {"kept": self.kept.swept + self.kept.added}
+
+    def _of(self, side: str, key: Any) -> list[tuple[int | float, Any]]:
+        return self.kept.sides.get(side, {}).get(key, [])
+
+    def _near(self, chosen: tuple[tuple[int | float, Any], ...]) -> bool:
+        times = [time for time, _ in chosen]
+        return max(times) - min(times) <= self.within
+
+    def _joined(self, key: Any, chosen: tuple[tuple[int | float, Any], ...]) -> dict[str, Any]:
+        keys = key if isinstance(self.by, list) else (key,)
+        found = {**dict(zip(self._names, keys, strict=True)), self.time: max(time for time, _ in chosen)}
+        return found | {side: item for side, (_, item) in zip(self._sides, chosen, strict=True)}
+
+    def _complete(self, side: str, mark: Punctuation | EndOfStream) -> list[Punctuation]:
+        """Note how far a side is complete; return what is complete by all of them."""
+        kept = self.kept
+        if self._merged is None or self._merged[0] is not kept:  # the memento is taken over after the opening
+            merge = ControlMerge()
+            merge.expect(self._sides)
+            for other, time in kept.complete.items():
+                merge.on(other, Punctuation(time))
+            self._merged = kept, merge
+        time = math.inf if isinstance(mark, EndOfStream) else mark.time
+        kept.complete[side] = max(time, kept.complete.get(side, time))
+        if kept.added > kept.swept + _FEW or time == math.inf:
+            self._sweep()
+        due = [one for one in self._merged[1].on(side, mark) if isinstance(one, Punctuation)]
+        said = [one for one in due if kept.said < one.time < math.inf]
+        kept.said = max([kept.said, *(one.time for one in said)])
+        return said
+
+    def _sweep(self) -> None:
+        """Forget the items with which nothing can be joined any more, and the sides that are gone."""
+        kept, left = self.kept, dict[str, dict[Any, list[tuple[int | float, Any]]]]()
+        for side in self._sides:
+            others = [kept.complete.get(other, -math.inf) for other in self._sides if other != side]
+            oldest = min(others, default=math.inf) - self.within
+            found = {key: [one for one in items if one[0] > oldest] for key, items in kept.sides.get(side, {}).items()}
+            left[side] = {key: items for key, items in found.items() if items}
+        kept.sides, kept.added = left, 0
+        kept.swept = sum(len(items) for keys in left.values() for items in keys.values())
+
+
+def _fields(by: str | list[str]) -> tuple[str, ...]:
+    return (by,) if isinstance(by, str) else tuple(by)
+
+
+def _item(carried: PortType) -> Any:
+    """The type of the items of a side as the slet has them: rows of columns are dictionaries."""
+    return dict if carried.form == "columns" else carried.item
+
+
+def _result(fields: tuple[str, ...], sides: tuple[tuple[str, Any], ...]) -> Any:
+    """Return the type of the results; the same one for the same sides."""
+    try:
+        return _made(fields, sides)
+    except TypeError:  # a type that cannot be a key
+        return _made.__wrapped__(fields, sides)
+
+
+@lru_cache(maxsize=128)
+def _made(fields: tuple[str, ...], sides: tuple[tuple[str, Any], ...]) -> Any:
+    return TypedDict("Joined", dict.fromkeys(fields, Any) | dict(sides))  # type: ignore[operator]

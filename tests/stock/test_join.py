@@ -1,0 +1,202 @@
+"""`stock:join`: which items are joined, which are late, and what is kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exop import Application, EndOfStream, Platform, Punctuation, slet
+from exop.errors import ConditionError, SettingError
+from exop.model.stored import pack, unpack
+from exop.stock.join import Join, Kept
+from exop.stock.watermark import Watermark
+from exop.testing import collected
+from exop.testing import open as open_slet
+from tests.change.tools import Tap
+from tests.rig import PATIENCE, collector, eventually
+
+
+@dataclass(frozen=True)
+class Car:
+    """An item of one side."""
+
+    vid: int
+    time: int
+    speed: int = 0
+
+
+@dataclass(frozen=True)
+class Toll:
+    """An item of another side."""
+
+    vid: int
+    time: int
+
+
+def joined(*items: Any, vid: int = 1) -> dict[str, Any]:
+    """A result of cars, tolls and perhaps others."""
+    sides = zip(("cars", "tolls", "others"), items, strict=False)
+    return {"vid": vid, "time": max(item.time for item in items), **dict(sides)}
+
+
+def test_items_of_one_key_that_are_close():
+    """Each pair leaves when its second item comes; what is too old for the other side's punctuations is let go of."""
+    with open_slet(Join, sides=["cars", "tolls"], by="vid", time="time", within=10) as join:
+        assert list(join.sides("cars", Car(1, 100))) == []
+        assert list(join.sides("tolls", Toll(1, 110))) == [joined(Car(1, 100), Toll(1, 110))]
+        assert list(join.sides("tolls", Toll(1, 111))) == []
+        assert list(join.sides("tolls", Toll(2, 100))) == []
+        assert list(join.sides("cars", Car(1, 101))) == [
+            joined(Car(1, 101), Toll(1, 110)),
+            joined(Car(1, 101), Toll(1, 111)),
+        ]
+        assert list(join.sides("cars", Punctuation(105))) == []
+        assert list(join.sides("tolls", Punctuation(103))) == [Punctuation(103)]
+        assert list(join.sides("cars", Car(1, 105))) == []
+        assert collected(join.late) == [Car(1, 105)]
+        assert list(join.sides("tolls", Toll(1, 104))) == [
+            joined(Car(1, 100), Toll(1, 104)),
+            joined(Car(1, 101), Toll(1, 104)),
+        ]
+        assert join.metrics() == {"kept": 6}
+        assert list(join.sides("tolls", EndOfStream())) == [Punctuation(105)]
+        assert join.metrics() == {"kept": 4}
+        assert list(join.sides("cars", EndOfStream())) == []
+        assert join.metrics() == {"kept": 0}
+
+
+items = st.tuples(st.sampled_from(["cars", "tolls", "others"]), st.integers(0, 2), st.integers(0, 12))
+
+
+@given(st.lists(items, max_size=40), st.integers(0, 5), st.integers(0, 6), st.sets(st.integers(0, 39), max_size=3))
+def test_any_streams(coming, within, delay, handed_over):
+    """What leaves is what a join of the whole streams without their late items gives; what follows is complete.
+
+    It goes on from its memento, stored and read again at any moment.
+    """
+    names = list(dict.fromkeys(side for side, _, _ in coming)) or ["cars"]
+    settings = {"sides": names, "by": ["vid"], "time": "time", "within": within}
+    marks, late, found, complete = dict.fromkeys(names, 0), [], [], -math.inf
+    taken: dict[str, list[Car]] = {name: [] for name in names}
+    kept = Kept()
+    for number, (side, vid, ahead) in enumerate(coming):
+        if number in handed_over:
+            kept = unpack(pack(kept, "kept"), Kept, "kept")
+        with open_slet(Join, kept=kept, **settings) as join:
+            car = Car(vid, max(0, marks[side] + ahead - delay), number)
+            left = list(join.sides(side, car))
+            if collected(join.late):
+                late.append(car)
+                assert car.time < marks[side]
+            else:
+                taken[side].append(car)
+            marks[side] = max(marks[side], car.time - delay // 2)
+            left += join.sides(side, Punctuation.before(marks[side]))
+        for one in left:
+            if isinstance(one, Punctuation):
+                assert one.time > complete
+                complete = one.time
+            else:
+                assert one["time"] > complete
+                found.append(one)
+    whole = [
+        {"vid": chosen[0].vid, "time": max(times), **dict(zip(names, chosen, strict=True))}
+        for chosen in product(*taken.values())
+        if len({one.vid for one in chosen}) == 1
+        and max(times := [one.time for one in chosen]) - min(times) <= within
+        and len(names) > 1
+    ]
+    assert len(found) == len(whole)
+    assert all(one in whole for one in found)
+    with open_slet(Join, kept=kept, **settings) as join:
+        for name in names:
+            join.sides(name, EndOfStream())
+        assert join.metrics() == {"kept": 0}
+
+
+def test_what_is_kept_is_bounded():
+    """Behind punctuations the memento has at most twice what may still be joined."""
+    with open_slet(Join, sides=["cars", "tolls"], by="vid", time="time", within=50) as join:
+        for time in range(1500):
+            for side in ("cars", "tolls"):
+                join.sides(side, Car(time % 7, time))
+                join.sides(side, Punctuation.before(time))
+            assert join.metrics()["kept"] <= 2 * 2 * 51 + 102
+
+
+@slet
+def cars() -> Iterator[Car]:
+    """Cars."""
+    yield from (Car(time % 2, time, 50 + time) for time in range(4))
+
+
+@slet
+def tolls() -> Iterator[Toll]:
+    """Tolls."""
+    yield from (Toll(time % 2, time) for time in range(4))
+
+
+def test_the_result_has_a_type():
+    """Fields that a side lacks, and what reads a result and names other fields, are errors at their line."""
+    app = Application("typed")
+    sides = {"cars": app.add("cars", cars), "tolls": app.add("tolls", tolls)}
+    result = app.add("join", "stock:join", sides=sides, by="vid", time="time", within=1)
+    app.add("split", "stock:split", item=result, conditions={"fast": "item.cars.speed > 60"})
+    with pytest.raises(ConditionError, match=r"Joined has no field 'car'; did you mean 'cars'"):
+        app.add("wrong", "stock:split", item=result, conditions={"fast": "item.car.speed > 60"})
+    for wrong, text in (
+        ({"by": "speed"}, r"the setting 'by' does not fit: Toll has no field 'speed'.*\(tolls\.out sends it\)"),
+        ({"time": "at"}, r"the setting 'time' does not fit: Car has no field 'at'"),
+        ({"within": -1}, r"the setting 'within' does not fit: it is -1, and must be finite"),
+        (
+            {"sides": {"vid": sides["cars"]}},
+            r"the setting 'by' does not fit: the side 'vid' has the name of a field",
+        ),
+    ):
+        given = {"sides": sides, "by": "vid", "time": "time", "within": 1, **wrong}
+        with pytest.raises(SettingError, match=f"^other: {text}"):
+            app.add("other", "stock:join", **given)
+    app.build()
+
+
+def test_a_third_side_comes_while_the_stream_runs():
+    """From then on a result needs an item of each of the three sides; the kept ones count."""
+    taps = {name: Tap() for name in ("cars", "tolls", "others")}
+    seen: list[Any] = []
+    app = Application("joining")
+    ends = {}
+    for name, tap in taps.items():
+
+        @slet
+        def stamped(number: int) -> dict[str, int]:
+            return {"vid": 1, "time": number}
+
+        numbers = app.add(f"{name}-numbers", tap.source())
+        stamped_items = app.add(f"{name}-stamped", stamped, number=numbers)
+        ends[name] = app.add(name, Watermark, item=stamped_items, time="time")
+    two = {name: ends[name] for name in ("cars", "tolls")}
+    app.add("join", Join, sides=two, by="vid", time="time", within=1, out=app.channel("out"))
+    app.add("seen", collector(seen), item="out")
+    app.add("spare", collector([]), item=ends["others"])
+    with Platform() as platform:
+        platform.apply(app.build())
+        for tap in taps.values():
+            tap.let(2)
+        eventually(lambda: len(seen) == 4)
+        plan = platform.plan(platform.mesh("joining").rewire("join", **{"sides.others": "others"}))
+        assert "replace join: by itself, with the port sides.others; the state (Kept) by reference" in str(plan)
+        plan.apply()
+        taps["others"].let(1)
+        eventually(lambda: len(seen) == 4 + 1)
+        for tap in taps.values():
+            tap.shut()
+        assert platform.wait("joining", PATIENCE)
+    two_and_three = {"cars": 2, "tolls": 2, "others": 3}
+    assert seen[-1] == {"vid": 1, "time": 3, **{side: {"vid": 1, "time": at} for side, at in two_and_three.items()}}
