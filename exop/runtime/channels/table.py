@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any, ClassVar
 
 from exop.errors import MeshError
@@ -20,9 +21,9 @@ def key_reader(fields: str | Sequence[str] | None) -> Callable[[Any], Any]:
     if not fields:
         return lambda item: None
     if isinstance(fields, str):
-        return lambda item: _field(item, fields)
-    names = tuple(fields)
-    return lambda item: tuple(_field(item, name) for name in names)
+        return _reader(fields)
+    readers = tuple(map(_reader, fields))
+    return lambda item: tuple(read(item) for read in readers)
 
 
 def time_reader(field: str) -> Callable[[Any], float]:
@@ -42,14 +43,32 @@ def time_reader(field: str) -> Callable[[Any], float]:
     return moment
 
 
-def _field(item: Any, name: str) -> Any:
-    try:
-        if isinstance(item, Mapping):
-            return item[name]
-        return item[int(name)] if name.isdigit() else getattr(item, name)
-    except (LookupError, AttributeError, TypeError) as error:
-        known = item if isinstance(item, Mapping) else [one for one in dir(item) if _is_field(type(item), one)]
-        raise LookupError(f"the item has no field {name!r}; it has {', '.join(map(str, known)) or 'none'}") from error
+def _reader(name: str) -> Callable[[Any], Any]:
+    last: tuple[type | None, Callable[[Any], Any]] = None, _getter(dict, name)  # most streams have items of one class
+
+    def read(item: Any) -> Any:
+        nonlocal last
+        kind, get = last
+        try:
+            if type(item) is not kind:
+                get = _getter(type(item), name)
+                last = type(item), get
+            return get(item)
+        except (LookupError, AttributeError, TypeError) as error:
+            kind = type(item)
+            known = item if isinstance(item, Mapping) else [one for one in dir(item) if _is_field(kind, one)]
+            names = [*(range(len(item)) if isinstance(item, (tuple, list)) else ()), *known]
+            raise LookupError(
+                f"the item has no field {name!r}; it has {', '.join(map(str, names)) or 'none'}"
+            ) from error
+
+    return read
+
+
+def _getter(kind: type, name: str) -> Callable[[Any], Any]:
+    if issubclass(kind, Mapping):
+        return itemgetter(name)
+    return itemgetter(int(name)) if name.isdigit() else attrgetter(name)
 
 
 def _is_field(kind: type, name: str) -> bool:

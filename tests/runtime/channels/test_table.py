@@ -1,12 +1,22 @@
 """The table: rows by key, with indexes, scans and filters."""
 
 import threading
+from dataclasses import dataclass
 
 import pytest
 
 from exop.errors import MeshError
-from exop.runtime.channels.table import TableChannel
+from exop.runtime.channels.table import TableChannel, key_reader
 from tests.runtime.rig import Log, joined
+
+
+@dataclass
+class Price:
+    """A row with fields."""
+
+    article: str
+    euros: int
+
 
 ROWS = [
     {"id": 1, "color": "red", "size": 3},
@@ -27,6 +37,19 @@ def test_a_table_needs_a_key():
     """Without one it could not tell which row a change is of."""
     with pytest.raises(MeshError, match="needs a key"):
         TableChannel("t", key="")
+
+
+@pytest.mark.parametrize(
+    ("item", "known"),
+    [({"id": 1}, "id"), ((5, 6), "0, 1"), (Price("pen", 2), "article, euros"), ("text", "none")],
+)
+def test_an_item_without_a_field_is_told_by_the_fields_that_it_has(item, known):
+    """The reader serves keys, indexes and times; items of several classes may alternate."""
+    read = key_reader("9")
+    for _ in range(2):
+        assert read(tuple(range(10))) == 9
+        with pytest.raises(LookupError, match=f"the item has no field '9'; it has {known}$"):
+            read(item)
 
 
 def test_rows_are_found_by_key(table):
