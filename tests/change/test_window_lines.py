@@ -11,7 +11,7 @@ from exop.errors import ConditionError, MeshError, PlanError, SettingError, Stal
 from exop.model.mesh import ChannelSpec, Node
 from exop.model.slet import spec_of
 from exop.stock.watermark import Watermark
-from tests.change.tools import Position, Tap, changed, count_to, end, finish, in_thread
+from tests.change.tools import Position, Tap, changed, end, finish, in_thread
 from tests.rig import Gate, eventually
 
 LAST = 20_000
@@ -104,19 +104,6 @@ def test_by_count_closing(platform, source):
     assert seen == wanted
 
 
-def test_overlapping_by_count(platform):
-    """Windows of six that begin every two: those that have begun are filled, the new ones begin behind them."""
-    seen: list[Any] = []
-    app = windowed(reports, seen, count=6, slide=2)
-    app.add("z", count_to, to=0)
-    platform.apply(app.build().configure("pieces", count=3, slide=3, when="item.time >= 12").configure("a", to=20))
-    finish(platform, "app")
-    old = [span(1, 6), span(3, 8), span(5, 10), span(7, 12), span(9, 14), span(11, 16)]
-    new = [span(13, 15), span(16, 18)]
-    assert sorted(seen) == sorted(old + new)
-    assert [one for one in seen if one in old] == old
-
-
 def test_overlapping_by_count_closed(platform):
     """All that are open leave, the oldest first."""
     seen: list[Any] = []
@@ -138,50 +125,6 @@ def test_by_time_running_on(platform, source):
     wanted = [span(max(1, n), n + 59) for n in range(0, 5100, 60)]
     wanted += [span(n, min(6000, n + 29)) for n in range(5100, 6001, 30)]
     assert seen == wanted
-
-
-def test_by_time_to_longer_ones(platform):
-    """The first long window has only what the short ones had not: every item is in one window."""
-    seen: list[Any] = []
-    app = windowed(reports, seen, seconds=60, time="time")
-    platform.apply(app.build().configure("pieces", seconds=100, when="item.time >= 130").configure("a", to=500))
-    finish(platform, "app")
-    short = [span(1, 59), span(60, 119), span(120, 179)]
-    assert seen == [*short, span(180, 199), span(200, 299), span(300, 399), span(400, 499), [500]]
-
-
-def test_by_time_closing(platform):
-    """What is open leaves, and the first new window has what comes from the point on."""
-    seen: list[Any] = []
-    app = windowed(reports, seen, seconds=60, time="time")
-    mesh = app.build().configure("pieces", seconds=30, when="item.time >= 100", close_windows=True)
-    platform.apply(mesh.configure("a", to=200))
-    finish(platform, "app")
-    assert seen == [span(1, 59), span(60, 99), span(100, 119), span(120, 149), span(150, 179), span(180, 200)]
-
-
-def test_overlapping_by_time(platform):
-    """Windows of 60 that begin every 20: those that have begun come to their ends, beside the new ones."""
-    seen: list[Any] = []
-    app = windowed(reports, seen, seconds=60, slide=20, time="time")
-    mesh = app.build().configure("pieces", seconds=40, slide=40, when="item.time >= 105")
-    platform.apply(mesh.configure("a", to=250))
-    finish(platform, "app")
-    old = [span(max(1, n), n + 59) for n in range(-40, 101, 20)]
-    new = [span(120, 159), span(160, 199), span(200, 239), span(240, 250)]
-    assert sorted(seen) == sorted(old + new)
-
-
-def test_line_after_line(platform):
-    """A second line may come while the windows of before the first are still open."""
-    seen: list[Any] = []
-    app = windowed(reports, seen, count=100)
-    mesh = app.build().configure("pieces", count=10, when="item.time >= 20")
-    mesh = mesh.configure("pieces", count=7, when="item.time >= 30")
-    mesh = mesh.configure("pieces", count=5, when="item.time >= 113").configure("a", to=140)
-    platform.apply(mesh)
-    finish(platform, "app")
-    assert seen == [span(1, 100), span(101, 107), span(108, 114), *(span(n, n + 4) for n in range(115, 137, 5))]
 
 
 def test_from_count_to_time_and_back(platform):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from exop import Platform
 from exop.cli import main
 from tests.cli.line import PACKAGE
 from tests.cli.shell import eventually, facts, running
@@ -13,12 +14,12 @@ from tests.cli.test_editing import as_json, told
 
 @pytest.fixture
 def file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Path]:
-    """The topology of an application that runs on a platform in another process."""
+    """The topology of an application on a platform that is reached over its socket."""
     folder = tmp_path / "line"
     folder.mkdir()
     (folder / "__init__.py").write_text(PACKAGE)
-    with running("serve", "--load", folder, "--name", "served", stdout=None, stderr=None):
-        eventually(lambda: facts("ps"))
+    with Platform(name="served", control=True) as platform:
+        platform.load(folder)
         assert main(["apply", str(folder), f"output={tmp_path / 'out'}", "label=x"]) == 0
         path = tmp_path / "line.toml"
         path.write_text(told(capsys, "mesh", "line", "--format", "toml"))

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from exop import Platform
 from exop.cli import main
-from tests.cli.shell import applications, eventually, exop_process, facts, lines, running
+from tests.cli.shell import applications, eventually, exop_process, facts, lines
 from tests.cli.test_editing import as_json, told
 
 
@@ -86,8 +87,8 @@ def test_bad_input(line: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_the_state_of_a_suspended_slet(tmp_path: Path, counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The state upstream of an item that fails can be looked at while everything waits."""
-    with running("serve", "--load", counting, stdout=None, stderr=None):
-        eventually(lambda: facts("ps"))
+    with Platform(control=True) as platform:
+        platform.load(counting)
         assert main(["apply", str(counting), f"missing={tmp_path / 'no'}", f"output={tmp_path / 'out'}"]) == 0
         eventually(lambda: applications() == {"counting": "suspended"})
         shown = json.loads(told(capsys, "memento", "show", "counting.numbers"))

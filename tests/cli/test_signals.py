@@ -12,7 +12,7 @@ import pytest
 
 from exop.cli.stopping import Stopping
 from exop.runtime.store import Store
-from tests.cli.shell import COMMAND, applications, eventually, exop, exop_process, lines, running
+from tests.cli.shell import COMMAND, applications, eventually, exop, lines, running
 
 #: An endless source, slow enough to be watched and fast enough to wait for.
 PACED = ("pace=0.001", "output=out")
@@ -127,11 +127,11 @@ def test_repair_from_another_terminal(counting: Path) -> None:
     arguments = ("run", counting, "to=5", "output=out", "missing=mended", "--on-failure", "wait")
     with running(*arguments) as process:
         eventually(lambda: applications().get("counting") == "suspended")
-        told = exop_process("describe", "counting.half").stdout
+        told = exop("describe", "counting.half").stdout
         assert "ValueError: no halves today" in told
         assert "kept item at 'item': 3" in told
         Path("mended").touch()
-        assert exop_process("resume", "counting.half").returncode == 0
+        assert exop("resume", "counting.half").returncode == 0
         _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert "`exop resume counting.half` tries again" in err

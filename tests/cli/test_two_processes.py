@@ -9,45 +9,48 @@ from pathlib import Path
 
 import pytest
 
+from exop import Platform
 from exop.cli import main
 from tests.cli.shell import applications, eventually, exop, exop_process, facts, running
 
 
 @pytest.fixture
 def served(counting: Path) -> Iterator[Path]:
-    """A platform that waits, and knows the slets of `counting`."""
-    with running("serve", "--load", counting, "--name", "served", stdout=None, stderr=None):
-        eventually(lambda: facts("ps"))
+    """A platform that knows the slets of `counting`; the commands of the tests reach it over its socket."""
+    with Platform(name="served", control=True) as platform:
+        platform.load(counting)
         yield counting
 
 
-def test_from_apply_to_remove(served: Path, tmp_path: Path) -> None:
+def test_from_apply_to_remove(counting: Path, tmp_path: Path) -> None:
     """apply, ps, describe, services, mesh, end, remove: all about an application that runs elsewhere."""
-    assert exop_process("apply", "./counting", "pace=0.001", "output=out").stdout == "counting runs on served\n"
-    eventually(lambda: applications() == {"counting": "running"})
+    with running("serve", "--load", counting, "--name", "served", stdout=None, stderr=None):
+        eventually(lambda: facts("ps"))
+        assert exop_process("apply", "./counting", "pace=0.001", "output=out").stdout == "counting runs on served\n"
+        eventually(lambda: applications() == {"counting": "running"})
 
-    (platform,) = facts("ps")
-    assert (platform["platform"], platform["applications"]["counting"]["state"]) == ("served", "running")
-    assert "served    counting     running" in exop_process("ps").stdout
+        (platform,) = facts("ps")
+        assert (platform["platform"], platform["applications"]["counting"]["state"]) == ("served", "running")
+        assert "served    counting     running" in exop_process("ps").stdout
 
-    node = facts("describe", "counting.half")
-    assert (node["slet"], node["role"], node["state"]) == ("counting:half", "pi", "active")
-    assert {port["port"]: port["type"] for port in node["ports"]} == {"item": "int", "out": "float"}
+        node = facts("describe", "counting.half")
+        assert (node["slet"], node["role"], node["state"]) == ("counting:half", "pi", "active")
+        assert {port["port"]: port["type"] for port in node["ports"]} == {"item": "int", "out": "float"}
 
-    assert [one["properties"]["name"] for one in facts("services", "(&(kind=slet)(role=pi))")] == ["half"]
-    assert len(facts("services")) > 10
+        assert [one["properties"]["name"] for one in facts("services", "(&(kind=slet)(role=pi))")] == ["half"]
+        assert len(facts("services")) > 10
 
-    assert exop("mesh", "counting").stdout.startswith("flowchart LR")
-    (tmp_path / "mesh.toml").write_text(exop("mesh", "counting", "--format", "toml").stdout)
+        assert exop("mesh", "counting").stdout.startswith("flowchart LR")
+        (tmp_path / "mesh.toml").write_text(exop("mesh", "counting", "--format", "toml").stdout)
 
-    assert exop_process("end", "counting", "--wait").stdout == "counting: finished\n"
-    assert exop_process("remove", "counting").stdout == "counting: removed\n"
-    assert applications() == {}
+        assert exop("end", "counting", "--wait").stdout == "counting: finished\n"
+        assert exop("remove", "counting").stdout == "counting: removed\n"
+        assert applications() == {}
 
-    assert exop_process("apply", "mesh.toml").stdout == "counting runs on served\n"
-    eventually(lambda: applications() == {"counting": "running"})
-    assert exop("apply", "mesh.toml").stdout == "counting: revision 1: nothing to do\n"
-    assert exop("stop", "counting").returncode == 0
+        assert exop("apply", "mesh.toml").stdout == "counting runs on served\n"
+        eventually(lambda: applications() == {"counting": "running"})
+        assert exop("apply", "mesh.toml").stdout == "counting: revision 1: nothing to do\n"
+        assert exop("stop", "counting").returncode == 0
 
 
 def test_a_slet_of_the_file_that_runs_replaces_another(counting: Path, tmp_path: Path) -> None:
@@ -125,9 +128,9 @@ def test_several_platforms(served: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_to_wait_for_what_is_suspended(served: Path, tmp_path: Path) -> None:
     """`end --wait` does not wait for ever for a slet that has to be repaired: it says which, exit code 1."""
-    assert exop_process("apply", "./counting", f"missing={tmp_path / 'no'}", "output=out").returncode == 0
+    assert exop("apply", "./counting", f"missing={tmp_path / 'no'}", "output=out").returncode == 0
     eventually(lambda: applications() == {"counting": "suspended"})
-    done = exop_process("end", "counting", "--wait")
+    done = exop("end", "counting", "--wait")
     assert (done.returncode, done.stdout) == (1, "")
     assert "counting.half failed while running: ValueError: no halves today" in done.stderr
 
@@ -136,7 +139,7 @@ def test_to_wait_for_the_end_of_a_run(counting: Path, tmp_path: Path) -> None:
     """`end --wait` succeeds when the `exop run` that has ended with its application no longer answers."""
     with running("run", counting, "pace=0.01", f"output={tmp_path / 'out'}", "-q"):
         eventually(lambda: applications() == {"counting": "running"})
-        done = exop_process("end", "counting", "--wait")
+        done = exop("end", "counting", "--wait")
     assert (done.returncode, done.stderr) == (0, "")
 
 
