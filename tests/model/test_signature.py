@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import functools
-import typing
-from collections.abc import AsyncIterator, Generator, Iterable, Iterator
+import re
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator  # noqa: F401 (for the texts below)
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn  # noqa: F401
 
 import pyarrow as pa
 import pytest
 
-from exop import Batch, EndOfStream, InputPort, Memento, OutputPort, Punctuation, slet
+from exop import Batch, EndOfStream, InputPort, Memento, OutputPort, Punctuation, slet  # noqa: F401
 from exop.errors import SletError
 from exop.model.slet import spec_of
 from exop.model.spec import Role
 
-if typing.TYPE_CHECKING:
-    from decimal import Decimal
-
 SCHEMA = pa.schema([("vid", pa.int32())])
+Declared = Annotated[pa.RecordBatch, SCHEMA]
 
 
 @dataclass
@@ -95,101 +93,39 @@ def test_an_unknown_policy_is_refused():
             """A slet."""
 
 
-def one(item: int) -> int:
-    """One item out."""
+def made(text: str) -> Any:
+    """A slet out of the text of its function."""
+    names = dict(globals())
+    exec(f"from __future__ import annotations\n{text}", names)
+    return slet(names[re.search(r"def (\w+)", text)[1]])  # type: ignore[index]
 
 
-def optional(item: int) -> int | None:
-    """One or none."""
-
-
-def many(item: int) -> Iterator[int]:
-    """Any number."""
-
-
-def iterable(item: int) -> Iterable[int]:
-    """Any number, as an iterable."""
-
-
-def generator(item: int) -> Generator[int, None, None]:
-    """Any number, as a generator."""
-
-
-def sink(item: int) -> None:
-    """Nothing."""
-
-
-def never(item: int) -> NoReturn:
-    """Nothing, ever."""
-
-
-def source(position: Other, *, cars: int) -> Iterator[int | None]:
-    """A source that may have nothing now."""
-
-
-def bare_source() -> Iterator[int]:
-    """A source without a state."""
-
-
-def pulling(items: InputPort[int]) -> Iterator[str]:
-    """A slet that pulls."""
-
-
-def pulling_sink(items: InputPort[int]) -> None:
-    """A sink that pulls."""
-
-
-def marked(item: int | Punctuation | EndOfStream) -> Iterator[int | Punctuation]:
-    """A slet that sees control items."""
-
-
-def marks_only(item: Punctuation) -> None:
-    """A slet that sees nothing else."""
-
-
-def batches(items: Batch[int]) -> Batch[str]:
-    """A slet that takes lists."""
-
-
-def columns(rows: pa.RecordBatch) -> pa.RecordBatch | None:
-    """A slet that takes columns."""
-
-
-def declared(rows: Annotated[pa.RecordBatch, SCHEMA] | Punctuation) -> Iterator[Annotated[pa.RecordBatch, SCHEMA]]:
-    """A slet that takes declared columns."""
-
-
-def anything(item: Any) -> Any:
-    """A slet that takes anything."""
-
-
+ROWS = "pyarrow.RecordBatch"
 SHAPES = [
-    (one, "pi", {"item": "one"}, "int", "int"),
-    (optional, "pi", {"item": "optional"}, "int", "int"),
-    (many, "pi", {"item": "many"}, "int", "int"),
-    (iterable, "pi", {"item": "many"}, "int", "int"),
-    (generator, "pi", {"item": "many"}, "int", "int"),
-    (sink, "omega", {"item": "none"}, "int", None),
-    (never, "omega", {"item": "none"}, "int", None),
-    (source, "alpha", {"": "many"}, None, "int"),
-    (bare_source, "alpha", {"": "many"}, None, "int"),
-    (pulling, "pi", {"": "many"}, "int", "str"),
-    (pulling_sink, "omega", {"": "none"}, "int", None),
-    (marked, "pi", {"item": "many"}, "int", "int"),
-    (marks_only, "omega", {"item": "none"}, "Any", None),
-    (batches, "pi", {"items": "one"}, "int", "str"),
-    (columns, "pi", {"rows": "optional"}, "pyarrow.RecordBatch", "pyarrow.RecordBatch"),
-    (declared, "pi", {"rows": "many"}, "pyarrow.RecordBatch", "pyarrow.RecordBatch"),
-    (anything, "pi", {"item": "optional"}, "Any", "Any"),
+    ("(item: int) -> int", "pi", {"item": "one"}, "int", "int"),
+    ("(item: int) -> int | None", "pi", {"item": "optional"}, "int", "int"),
+    ("(item: int) -> Iterator[int]", "pi", {"item": "many"}, "int", "int"),
+    ("(item: int) -> Iterable[int]", "pi", {"item": "many"}, "int", "int"),
+    ("(item: int) -> Generator[int, None, None]", "pi", {"item": "many"}, "int", "int"),
+    ("(item: int) -> None", "omega", {"item": "none"}, "int", None),
+    ("(item: int) -> NoReturn", "omega", {"item": "none"}, "int", None),
+    ("(position: Other, *, cars: int) -> Iterator[int | None]", "alpha", {"": "many"}, None, "int"),
+    ("() -> Iterator[int]", "alpha", {"": "many"}, None, "int"),
+    ("(items: InputPort[int]) -> Iterator[str]", "pi", {"": "many"}, "int", "str"),
+    ("(items: InputPort[int]) -> None", "omega", {"": "none"}, "int", None),
+    ("(item: int | Punctuation | EndOfStream) -> Iterator[int | Punctuation]", "pi", {"item": "many"}, "int", "int"),
+    ("(item: Punctuation) -> None", "omega", {"item": "none"}, "Any", None),
+    ("(items: Batch[int]) -> Batch[str]", "pi", {"items": "one"}, "int", "str"),
+    ("(rows: pa.RecordBatch) -> pa.RecordBatch | None", "pi", {"rows": "optional"}, ROWS, ROWS),
+    ("(rows: Declared | Punctuation) -> Iterator[Declared]", "pi", {"rows": "many"}, ROWS, ROWS),
+    ("(item: Any) -> Any", "pi", {"item": "optional"}, "Any", "Any"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("function", "role", "results", "enters", "leaves"), SHAPES, ids=lambda v: getattr(v, "__name__", str(v))[:30]
-)
-def test_the_role_and_shape_are_derived(function, role, results, enters, leaves):
+@pytest.mark.parametrize(("signature", "role", "results", "enters", "leaves"), SHAPES, ids=lambda v: str(v)[:30])
+def test_the_role_and_shape_are_derived(signature, role, results, enters, leaves):
     """α, π and ω follow from the ports, and the shape of the result from the return annotation."""
-    spec = spec_of(slet(function))
+    spec = spec_of(made(f"def one{signature}: ..."))
     assert (str(spec.role), spec.results) == (role, results)
     assert [str(port.type) for port in spec.inputs] == ([enters] if enters else [])
     assert [str(port.type) for port in spec.outputs] == ([leaves] if leaves else [])
@@ -198,10 +134,14 @@ def test_the_role_and_shape_are_derived(function, role, results, enters, leaves)
 
 def test_control_items_and_forms_are_read_from_the_ports_type():
     """A port whose type names a control item gets it; lists and columns are told by Batch and RecordBatch."""
-    entering, leaving = (spec_of(slet(marked)).ports[name].type for name in ("item", "out"))
+    marked = made("def marked(item: int | Punctuation | EndOfStream) -> Iterator[int | Punctuation]: ...")
+    entering, leaving = (spec_of(marked).ports[name].type for name in ("item", "out"))
     assert (entering.punctuation, entering.end, leaving.punctuation, leaving.end) == (True, True, True, False)
-    assert [port.type.form for port in spec_of(slet(batches)).ports.values()] == ["batch", "batch"]
-    rows = spec_of(slet(declared)).ports["rows"].type
+    assert [port.type.form for port in spec_of(made("def f(x: Batch[int]) -> Batch[str]: ...")).ports.values()] == [
+        "batch",
+        "batch",
+    ]
+    rows = spec_of(made("def f(rows: Declared | Punctuation) -> None: ...")).ports["rows"].type
     assert (rows.form, rows.schema, rows.punctuation) == ("columns", SCHEMA, True)
 
 
@@ -215,144 +155,60 @@ def test_a_decorated_function_keeps_its_signature():
 
         return wrapper
 
-    assert spec_of(slet(logged(one))).results == {"item": "one"}
-
-
-def untyped(item) -> int:
-    """No type."""
-
-
-def unanswered(item: int):
-    """No return annotation."""
-
-
-def two(item: int, other: int) -> int:
-    """Two inputs."""
-
-
-def defaulted(item: int = 1) -> int:
-    """An input with a default."""
-
-
-def starred(*items: int) -> int:
-    """Any number of inputs."""
-
-
-def options(item: int, **more: int) -> int:
-    """Any settings."""
-
-
-def two_states(item: int, a: Speeds, b: Other) -> int:
-    """Two mementos."""
-
-
-def state_first(a: Speeds, item: int) -> int:
-    """The memento before the input."""
-
-
-def no_source(*, cars: int) -> int:
-    """A source that returns one item."""
-
-
-def nothing() -> None:
-    """No port at all."""
-
-
-def hidden(item: Decimal) -> int:
-    """A type that is only there for the type checker."""
-
-
-def not_a_type(item: 5) -> int:  # type: ignore[valid-type]
-    """An annotation that is no type."""
-
-
-def misspelled(item: pa.RecordBatsh) -> int:  # type: ignore[name-defined]
-    """An attribute that is not there."""
-
-
-def mixed(item: Batch[int] | str) -> int:
-    """Two forms at one port."""
-
-
-def maybe_iterator(item: int) -> Iterator[int] | None:
-    """An iterator or nothing."""
-
-
-def out_setting(item: int, *, out: int = 1) -> int:
-    """A setting called out."""
-
-
-def on_error_setting(item: int, *, on_error: str = "x") -> int:
-    """A setting called on_error."""
-
-
-def port_setting(item: int, *, refused: OutputPort[int]) -> int:
-    """A port where a setting stands."""
-
-
-def port_in_port(item: InputPort[InputPort[int]]) -> Iterator[int]:
-    """A port of ports."""
-
-
-async def awaited(item: int) -> int:
-    """A coroutine."""
-
-
-async def async_source() -> AsyncIterator[int]:
-    """An asynchronous source."""
-    yield 1
-
-
-def async_result(item: int) -> AsyncIterator[int]:
-    """An asynchronous result."""
-
-
-def generator_of_one(item: int) -> int | None:
-    """It yields and does not say so."""
-    yield item
-
-
-def generator_of_none(item: int) -> None:
-    """A sink whose body would never run."""
-    yield
+    assert spec_of(slet(logged(made("def one(item: int) -> int: ...")))).results == {"item": "one"}
 
 
 WRONG = [
-    (untyped, "untyped is no slet: the parameter 'item' has no type; write `item: T`"),
-    (unanswered, "it says not what it returns; annotate it, with `-> None` for a sink"),
-    (two, "a function has one input, here are 2 (item, other); put `*, ` before the settings, or write a Slet class"),
-    (defaulted, "the input 'item' has a default; put `*, ` before item to make it a setting"),
-    (starred, "*items names no port; name every parameter"),
-    (options, "**more names no port; name every parameter"),
-    (two_states, "it has two mementos, a and b; put both in one class"),
-    (state_first, "the memento 'a' stands before the input; write (item, a)"),
-    (no_source, "a slet without a pushed input is a source; return an Iterator[T]"),
-    (nothing, "nothing enters and nothing leaves; give it an input, or yield items"),
-    (hidden, "the annotation 'Decimal' cannot be resolved at run time; import it outside `if TYPE_CHECKING:`"),
-    (misspelled, "an annotation is no type (module 'pyarrow' has no attribute 'RecordBatsh')"),
-    (mixed, "a union of items, batches and columns has no form: choose one of them; give each its own port"),
-    (maybe_iterator, "an iterator is one of several results; return Iterator[T]"),
-    (out_setting, "the name 'out' is taken by the output port of the results; choose another"),
-    (on_error_setting, "the name 'on_error' is taken by the policy for items that fail; choose another"),
-    (port_setting, "'refused' is a port, not a setting; return the results; for more ports write a Slet class"),
-    (port_in_port, "a port carries no port"),
-    (generator_of_one, "it yields, but its annotation declares one result; write `-> Iterator[T]`, T being"),
-    (generator_of_none, "it yields, but its annotation declares one result; write `-> Iterator[T]`, T being"),
-    (awaited, "an `async def` is never awaited; write `def`"),
-    (async_source, "an `async def` is never awaited; write `def`"),
-    (async_result, "the platform does not drive an asynchronous iterator; return Iterator[T]"),
-    (functools.partial(one), "a partial has no signature of its own; write a function"),
-    (Report, "Report is no slet: a class is marked by its base; write `class Report(Slet):`"),
+    ("def untyped(item) -> int: ...", "untyped is no slet: the parameter 'item' has no type; write `item: T`"),
+    ("def f(item: int): ...", "it says not what it returns; annotate it, with `-> None` for a sink"),
+    (
+        "def f(item: int, other: int) -> int: ...",
+        "a function has one input, here are 2 (item, other); put `*, ` before the settings, or write a Slet class",
+    ),
+    ("def f(item: int = 1) -> int: ...", "the input 'item' has a default; put `*, ` before item to make it a setting"),
+    ("def f(*items: int) -> int: ...", "*items names no port; name every parameter"),
+    ("def f(item: int, **more: int) -> int: ...", "**more names no port; name every parameter"),
+    ("def f(item: int, a: Speeds, b: Other) -> int: ...", "it has two mementos, a and b; put both in one class"),
+    ("def f(a: Speeds, item: int) -> int: ...", "the memento 'a' stands before the input; write (item, a)"),
+    ("def f(*, cars: int) -> int: ...", "a slet without a pushed input is a source; return an Iterator[T]"),
+    ("def f() -> None: ...", "nothing enters and nothing leaves; give it an input, or yield items"),
+    (
+        "def f(item: Decimal) -> int: ...",
+        "the annotation 'Decimal' cannot be resolved at run time; import it outside `if TYPE_CHECKING:`",
+    ),
+    ("def f(item: pa.RecordBatsh) -> int: ...", "an annotation is no type (module 'pyarrow' has no attribute 'Record"),
+    ("def f(item: Batch[int] | str) -> int: ...", "has no form: choose one of them; give each its own port"),
+    (
+        "def f(item: int) -> Iterator[int] | None: ...",
+        "an iterator is one of several results; return Iterator[T]: one that is empty says the same",
+    ),
+    ("def f(item: int, *, out: int = 1) -> int: ...", "the name 'out' is taken by the output port of the results"),
+    ("def f(item: int, *, on_error: str) -> int: ...", "the name 'on_error' is taken by the policy for items that fa"),
+    ("def f(item: int, *, port: OutputPort[int]) -> int: ...", "'port' is a port, not a setting; return the results;"),
+    ("def f(item: InputPort[InputPort[int]]) -> Iterator[int]: ...", "a port carries no port"),
+    ("def f(item: int) -> int | None: yield item", "it yields, but its annotation declares one result; write `-> Iter"),
+    ("def f(item: int) -> None: yield", "it yields, but its annotation declares one result; write `-> Iterator[T]`"),
+    ("async def f(item: int) -> int: ...", "an `async def` is never awaited; write `def`"),
+    ("async def f(item: int) -> AsyncIterator[int]: yield 1", "an `async def` is never awaited; write `def`"),
+    ("def f(item: int) -> AsyncIterator[int]: ...", "does not drive an asynchronous iterator; return Iterator[T]"),
 ]
 
 
-@pytest.mark.parametrize(("function", "message"), WRONG, ids=lambda v: v[:40] if isinstance(v, str) else None)
-def test_what_is_no_slet_is_told_at_the_decorator(function, message):
+@pytest.mark.parametrize(("text", "message"), WRONG, ids=[text for text, _ in WRONG])
+def test_what_is_no_slet_is_told_at_the_decorator(text, message):
     """Every wrong signature is refused where it is written, in one line that ends with the cure."""
     with pytest.raises(SletError) as caught:
-        slet(function)
+        made(text)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_function_is_told():
+    """A class, and a function with arguments filled in."""
+    with pytest.raises(SletError, match="a partial has no signature of its own; write a function"):
+        slet(functools.partial(average))
+    with pytest.raises(SletError, match=r"Report is no slet: a class is marked by its base; write `class Report\(Slet"):
+        slet(Report)
 
 
 def test_a_type_of_the_function_around_is_told():

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self  # noqa: F401 (for the texts below)
 
 import pyarrow as pa
 import pytest
 
-from exop import Batch, InputPort, InputPorts, Memento, OutputPort, OutputPorts, Punctuation, Slet, input_port, slet
+from exop import (  # noqa: F401
+    Batch,
+    InputPort,
+    InputPorts,
+    Memento,
+    OutputPort,
+    OutputPorts,
+    Punctuation,
+    Slet,
+    input_port,
+    slet,
+)
 from exop.errors import SletError
 from exop.model.slet import spec_of
 
 ONE = pa.schema([("a", pa.int32())])
-TWO = pa.schema([("b", pa.int32())])
+One = Annotated[pa.RecordBatch, ONE]
+Two = Annotated[pa.RecordBatch, pa.schema([("b", pa.int32())])]
 
 
 class Book(Memento):
@@ -226,243 +239,71 @@ class Nested(Slet):
         """Take."""
 
 
-def body_untyped_port() -> None:
-    """A port without a type."""
-
-    class Wrong(Slet):
-        @input_port
-        def item(self, item) -> None:
-            """Take."""
-
-
-def body_no_return() -> None:
-    """A port without a return annotation."""
-
-    class Wrong(Slet):
-        @input_port
-        def item(self, item: int):
-            """Take."""
-
-
-def body_two_items() -> None:
-    """A port with two parameters."""
-
-    class Wrong(Slet):
-        @input_port
-        def item(self, item: int, other: int) -> None:
-            """Take."""
-
-
-def body_three_items() -> None:
-    """A port with three parameters."""
-
-    class Wrong(Slet):
-        @input_port
-        def item(self, name: str, item: int, other: int) -> None:
-            """Take."""
-
-
-def body_static() -> None:
-    """A port that is no method."""
-
-    class Wrong(Slet):
-        @input_port
-        @staticmethod
-        def item(item: int) -> None:
-            """Take."""
-
-
-def body_async() -> None:
-    """A port that is a coroutine."""
-
-    class Wrong(Slet):
-        @input_port
-        async def item(self, item: int) -> None:
-            """Take."""
-
-
-def body_generator() -> None:
-    """A port that yields and does not say so."""
-
-    class Wrong(Slet):
-        @input_port
-        def item(self, item: int) -> int:
-            """Take."""
-            yield item
-
-
-def body_iterated_and_pushed() -> None:
-    """A class that is iterated and pushed into."""
-
-    class Wrong(Slet):
-        def __iter__(self) -> Iterator[int]:
-            yield 1
-
-        @input_port
-        def item(self, item: int) -> None:
-            """Take."""
-
-
-def body_iter_untyped() -> None:
-    """A source that does not say what it yields."""
-
-    class Wrong(Slet):
-        def __iter__(self):
-            yield 1
-
-
-def body_iter_one() -> None:
-    """A source that returns one item."""
-
-    class Wrong(Slet):
-        def __iter__(self) -> int:  # type: ignore[misc]
-            return 1
-
-
-def body_engine_returns() -> None:
-    """An engine whose input method returns something."""
-
-    class Wrong(Slet, own_driver=True):
-        out: OutputPort[int]
-
-        @input_port
-        def item(self, item: int) -> int:
-            """Take."""
-            return item
-
-
-def body_engine_iterated() -> None:
-    """An engine that is iterated."""
-
-    class Wrong(Slet, own_driver=True):
-        out: OutputPort[int]
-
-        def __iter__(self) -> Iterator[int]:
-            yield 1
-
-
-def body_two_mementos() -> None:
-    """Two states."""
-
-    class Wrong(Slet):
-        a: Book
-        b: Book
-
-        @input_port
-        def item(self, item: int) -> None:
-            """Take."""
-
-
-def body_mutable() -> None:
-    """A default that instances would share."""
-
-    class Wrong(Slet):
-        tags: list[str] = []  # noqa: RUF012
-
-        @input_port
-        def item(self, item: int) -> None:
-            """Take."""
-
-
-def body_untyped_default() -> None:
-    """A base's setting changed without its type."""
-
-    class Wrong(Match):
-        depth = 5
-
-
-def body_private() -> None:
-    """A private field."""
-
-    class Wrong(Slet):
-        _file: Any
-
-        @input_port
-        def item(self, item: int) -> None:
-            """Take."""
-
-
-def body_forms() -> None:
-    """Items by one method and batches by another."""
-
-    class Wrong(Slet):
-        @input_port
-        def a(self, item: int) -> int:
-            """A."""
-
-        @input_port
-        def b(self, item: int) -> Batch[int]:
-            """B."""
-
-
-def body_schemas() -> None:
-    """Different columns by two methods."""
-
-    class Wrong(Slet):
-        @input_port
-        def a(self, item: int) -> Annotated[pa.RecordBatch, ONE]:
-            """A."""
-
-        @input_port
-        def b(self, item: int) -> Annotated[pa.RecordBatch, TWO]:
-            """B."""
-
-
-def body_port_called_like_a_setting() -> None:
-    """A name for two things."""
-
-    class Wrong(Slet):
-        out: int = 1
-
-        @input_port
-        def item(self, item: int) -> int:
-            """Take."""
-
-
-def body_policy() -> None:
-    """No such policy."""
-
-    class Wrong(Slet, on_error="ignore"):  # type: ignore[arg-type]
-        @input_port
-        def item(self, item: int) -> None:
-            """Take."""
-
-
+#: The body of a class, or what stands behind its name and its body; and the error.
 WRONG = [
-    (body_untyped_port, "item is no slet: the parameter 'item' has no type; write `item: T`"),
-    (body_no_return, "it says not what it returns; annotate it, with `-> None` for a sink"),
-    (body_two_items, "`def port(self, item: T)`, or `def port(self, member: str, item: T)` for a family of ports"),
-    (body_three_items, "an input port takes one item; write `def port(self, item: T)`"),
-    (body_static, "an input port is a plain method; write `def port(self, item: T)`"),
-    (body_async, "an input port is a plain method"),
-    (body_generator, "it yields, but its annotation declares one result; write `-> Iterator[T]`"),
+    ("@input_port\ndef item(self, item) -> None: ...", "the parameter 'item' has no type; write `item: T`"),
     (
-        body_iterated_and_pushed,
+        "@input_port\ndef item(self, item: int): ...",
+        "it says not what it returns; annotate it, with `-> None` for a sink",
+    ),
+    (
+        "@input_port\ndef item(self, item: int, other: int) -> None: ...",
+        "`def port(self, item: T)`, or `def port(self, member: str, item: T)` for a family of ports",
+    ),
+    (
+        "@input_port\ndef item(self, name: str, item: int, other: int) -> None: ...",
+        "an input port takes one item; write `def port(self, item: T)`",
+    ),
+    (
+        "@input_port\n@staticmethod\ndef item(item: int) -> None: ...",
+        "an input port is a plain method; write `def port(",
+    ),
+    ("@input_port\nasync def item(self, item: int) -> None: ...", "an input port is a plain method"),
+    ("@input_port\ndef item(self, item: int) -> int: yield item", "it yields, but its annotation declares one result"),
+    (
+        "def __iter__(self) -> Iterator[int]: ...\n@input_port\ndef item(self, item: int) -> None: ...",
         "it is iterated, and items are pushed into item: two drivers would meet in it; pull them",
     ),
-    (body_iter_untyped, "it says not what it returns"),
-    (body_iter_one, "return an Iterator[T]"),
-    (body_engine_returns, "item only hands over: what it returns goes nowhere; return None and push by an output port"),
-    (body_engine_iterated, "it has a driver of its own, and is iterated as well; drop __iter__, or own_driver=True"),
-    (body_two_mementos, "it has two mementos, a and b; put both in one class"),
-    (body_mutable, "mutable default <class 'list'> for field tags is not allowed"),
+    ("def __iter__(self): yield 1", "it says not what it returns"),
+    ("def __iter__(self) -> int: ...", "return an Iterator[T]"),
     (
-        body_untyped_default,
+        "(Slet, own_driver=True)\nout: OutputPort[int]\n@input_port\ndef item(self, item: int) -> int: ...",
+        "item only hands over: what it returns goes nowhere; return None and push by an output port",
+    ),
+    (
+        "(Slet, own_driver=True)\nout: OutputPort[int]\ndef __iter__(self) -> Iterator[int]: ...",
+        "it has a driver of its own, and is iterated as well; drop __iter__, or own_driver=True",
+    ),
+    ("a: Book\nb: Book", "it has two mementos, a and b; put both in one class"),
+    ("tags: list[str] = []", "mutable default <class 'list'> for field tags is not allowed"),
+    (
+        "(Match)\ndepth = 5",
         "depth is a field of its base, and a value without a type does not change it; write `depth: T",
     ),
-    (body_private, "the private field '_file' would be a setting; set it in __enter__"),
-    (body_forms, "its methods return several forms (int as item, int as batch); let all return the same"),
-    (body_schemas, "its methods return several forms"),
-    (body_port_called_like_a_setting, "the name 'out' is taken by the output port of the results"),
-    (body_policy, "on_error='ignore' is no policy; use one of suspend, retry, dead-letter, skip"),
+    ("_file: Any", "the private field '_file' would be a setting; set it in __enter__"),
+    (
+        "@input_port\ndef a(self, x: int) -> int: ...\n@input_port\ndef b(self, x: int) -> Batch[int]: ...",
+        "its methods return several forms (int as item, int as batch); let all return the same",
+    ),
+    (
+        "@input_port\ndef a(self, x: int) -> One: ...\n@input_port\ndef b(self, x: int) -> Two: ...",
+        "its methods return several forms",
+    ),
+    ("out: int = 1\n@input_port\ndef item(self, x: int) -> int: ...", "the name 'out' is taken by the output port of"),
+    (
+        "(Slet, on_error='ignore')\na: int",
+        "on_error='ignore' is no policy; use one of suspend, retry, dead-letter, skip",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("define", "message"), WRONG, ids=lambda v: getattr(v, "__name__", ""))
-def test_what_is_no_slet_is_told_at_the_class(define, message):
+@pytest.mark.parametrize(("body", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_what_is_no_slet_is_told_at_the_class(body, message):
     """Every wrong class is refused where it is written, in one line that ends with the cure."""
+    bases, _, lines = body.partition("\n") if body.startswith("(") else ("(Slet)", "", body)
+    text = f"from __future__ import annotations\nclass Wrong{bases}:\n{textwrap.indent(lines, '    ')}"
     with pytest.raises(SletError) as caught:
-        define()
+        exec(text, dict(globals()))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
