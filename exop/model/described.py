@@ -90,32 +90,33 @@ def described(spec: SletSpec) -> dict[str, Any]:
     """Return the plain data of a slet, as JSON and msgpack have it."""
     if isinstance(spec.factory, Absent):
         return dict(spec.factory.data)
-    data: Description = {
+    return {
         "format": FORMAT,
         "slet": spec.identity,
         "role": str(spec.role),
         "doc": spec.doc,
         "code": _code(spec.factory),
         "ports": [_port(port) for port in (*spec.ports.values(), *spec.families)],
-        "settings": [_setting(one) for one in spec.settings.values()],
+        "settings": [
+            {"setting": one.name, "text": str(one), "required": one.required, "type": type_name(one.type)}
+            | {"default": None if one.required else repr(one.default)}
+            for one in spec.settings.values()
+        ],
         "memento": spec.state[1].__qualname__ if spec.state else None,
         "state": None if spec.state is None else _state(*spec.state),
         "results": dict(spec.results),
         "traits": [name for name in _TRAITS if getattr(spec, name)],
-        "effects": spec.effects,
-        "on_error": spec.on_error,
-        "atomic": spec.atomic,
+        **{name: getattr(spec, name) for name in _CARE},
         "timeout": spec.timeout or None,
-        "dead_letters": spec.dead_letters,
     }
-    return cast("dict[str, Any]", data)
 
 
 _TRAITS: Final = ("is_class", "own_driver", "iterated", "tie")
+#: What is described as it is.
+_CARE: Final = ("effects", "on_error", "atomic", "timeout", "dead_letters")
 
 
 def _port(port: PortSpec) -> _Port:
-    items = port.type.items
     return {
         "port": port.name,
         "direction": port.direction,
@@ -124,24 +125,17 @@ def _port(port: PortSpec) -> _Port:
         "form": port.type.form,
         "method": port.method,
         "control": [name for name in _CONTROL if getattr(port.type, name)],
-        "schema": as_data(items),
+        "schema": as_data(port.type.items),
         "fingerprint": port.type.fingerprint,
     }
 
 
-def _setting(one: Setting) -> _Setting:
-    default = None if one.required else repr(one.default)
-    text = {"setting": one.name, "text": str(one), "required": one.required}
-    return cast(_Setting, {**text, "type": type_name(one.type), "default": default})
-
-
 def _state(name: str, kind: type[Memento]) -> _State:
     found = type_of(kind)
-    version = kind.__memento_version__
     return {
         "name": name,
         "memento": found.identity,
-        "version": version,
+        "version": kind.__memento_version__,
         "schema": as_data(found),
         "fingerprint": fingerprint(found),
     }
@@ -169,14 +163,14 @@ def absent(data: Any) -> SletSpec:
         ports = [_read_port(one) for one in found["ports"]]
         memento = None if found["state"] is None else (found["state"]["name"], _memento(found["state"]))
     except (ValueError, RecursionError, TypeError) as problem:
-        text = f"{problem}"[:300]
         cure = "use the release that wrote it"
-        raise StoredStateError(what="the description of a slet", problem=text, cure=cure) from None
-    found.pop("guarantee", None)
-    found.pop("here", None)
+        raise StoredStateError(what="the description of a slet", problem=f"{problem}"[:300], cure=cure) from None
+    plain = cast("dict[str, Any]", found)
+    plain.pop("guarantee", None)
+    plain.pop("here", None)
     plugin, _, name = found["slet"].rpartition(":")
     traits: dict[str, Any] = {name: name in found["traits"] for name in _TRAITS[:-1]}
-    factory = Absent(found["slet"], found["code"], cast("dict[str, Any]", found))
+    factory = Absent(found["slet"], found["code"], plain)
     object.__setattr__(factory, "__doc__", found["doc"])
     return SletSpec(
         name=name,
@@ -190,11 +184,7 @@ def absent(data: Any) -> SletSpec:
         results=found["results"],
         tie="tie" if "tie" in found["traits"] else None,
         **traits,
-        effects=found["effects"],
-        on_error=found["on_error"],
-        atomic=found["atomic"],
-        timeout=found["timeout"],
-        dead_letters=found["dead_letters"],
+        **{name: plain[name] for name in _CARE},
     )
 
 

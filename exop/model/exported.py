@@ -10,6 +10,7 @@ from exop.model.depth import DEPTH, deep_place, read_json
 from exop.model.encoding import fields_of
 from exop.model.memento import Memento, check_fields, check_parts
 from exop.model.stored import declared_by, pack, unpack
+from exop.model.types.description import type_of
 from exop.model.types.json import read, written
 from exop.shown import json_text
 
@@ -38,7 +39,7 @@ def document(memento: Memento, place: str) -> tuple[dict[str, Any], list[str]]:
         "kind": KIND,
         "format": FORMAT,
         "of": place,
-        "memento": _name(kind),
+        "memento": type_of(kind).identity,
         "version": kind.__memento_version__,
         "fields": fields,
     }, opaque
@@ -70,32 +71,25 @@ def imported(data: bytes, kind: type[Memento], place: str) -> Memento:
     Raises:
         StoredStateError: it is damaged, of another class or of a newer version, or a value in it does not fit.
     """
-    if not _is_msgpack(data) and data.lstrip()[:1] != b"{":
-        cure = "name a file that `exop memento export` wrote"
-        problem = "the file is empty" if not data.strip() else "the file is neither JSON of a memento nor msgpack"
-        raise StoredStateError(what=place, problem=problem, cure=cure)
-    if data.lstrip()[:1] != b"{":
-        made = _unpacked(data, kind, place)
-    else:
+    if data.lstrip()[:1] == b"{":
         found = _document(data, place)
         _check_kind(found, kind, place)
         made = read(found["fields"], kind, place)
+    elif data[:1] in _LISTS:
+        try:
+            made = unpack(data, kind, place, declared=declared_by(kind))
+        except StoredStateError as error:
+            raise StoredStateError(**{**error.facts, "what": place}) from error.__cause__
+        check_fields(fields_of(made), kind, place)
+    else:
+        problem = "the file is neither JSON of a memento nor msgpack" if data.strip() else "the file is empty"
+        raise _wrong(place, problem, "name a file that `exop memento export` wrote")
     check_parts(made, place)
     return made
 
 
-def _is_msgpack(data: bytes) -> bool:
-    """Whether it begins like a msgpack list, as a stored memento does."""
-    return data[:1] in _LISTS
-
-
-def _unpacked(data: bytes, kind: type[Memento], place: str) -> Memento:
-    try:
-        made = unpack(data, kind, place, declared=declared_by(kind))
-    except StoredStateError as error:
-        raise StoredStateError(**{**error.facts, "what": place}) from error.__cause__
-    check_fields(fields_of(made), kind, place)
-    return made
+def _wrong(place: str, problem: str, cure: str) -> StoredStateError:
+    return StoredStateError(what=place, problem=problem, cure=cure)
 
 
 def _document(data: bytes, place: str) -> dict[str, Any]:
@@ -103,14 +97,14 @@ def _document(data: bytes, place: str) -> dict[str, Any]:
     try:
         found = read_json(data, object_pairs_hook=_unique)
     except ValueError as problem:
-        raise StoredStateError(what=place, problem=f"the file is no JSON: {problem}", cure=cure) from None
+        raise _wrong(place, f"the file is no JSON: {problem}", cure) from None
     if not isinstance(found, dict) or found.get("kind") != KIND:
-        raise StoredStateError(what=place, problem=f'the file does not say "kind": "{KIND}"', cure=cure)
+        raise _wrong(place, f'the file does not say "kind": "{KIND}"', cure)
     if found.get("format") != FORMAT:
         told = f"the file is of the form {found.get('format')!r}, this release reads {FORMAT}"
-        raise StoredStateError(what=place, problem=told, cure="use the release that wrote it")
+        raise _wrong(place, told, "use the release that wrote it")
     if not isinstance(found.get("fields"), dict) or not isinstance(found.get("version"), int):
-        raise StoredStateError(what=place, problem="the file has no fields, or no version", cure=cure)
+        raise _wrong(place, "the file has no fields, or no version", cure)
     return found
 
 
@@ -126,17 +120,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _check_kind(found: dict[str, Any], kind: type[Memento], place: str) -> None:
     # As where a slet is replaced: a class of the same name with the same fields takes them, whatever its module.
     if str(found.get("memento")).rpartition(":")[2] != kind.__qualname__:
-        problem = f"it is a {found.get('memento')}, and the slet keeps a {_name(kind)}"
-        raise StoredStateError(what=place, problem=problem, cure="import what was exported from a slet that keeps that")
+        problem = f"it is a {found.get('memento')}, and the slet keeps a {type_of(kind).identity}"
+        raise _wrong(place, problem, "import what was exported from a slet that keeps that")
     known, version = kind.__memento_version__, found["version"]
+    told = f"it is of version {version} of {kind.__qualname__}, the code here"
     if version > known:
-        problem = f"it is of version {version} of {kind.__qualname__}, the code here knows {known}"
-        raise StoredStateError(what=place, problem=problem, cure="install the newer code")
+        raise _wrong(place, f"{told} knows {known}", "install the newer code")
     if version < known:
-        problem = f"it is of version {version} of {kind.__qualname__}, the code here keeps {known}"
         cure = "export it again from the slet that runs; msgpack of an older version is upgraded (--format msgpack)"
-        raise StoredStateError(what=place, problem=problem, cure=cure)
-
-
-def _name(kind: type[Memento]) -> str:
-    return f"{kind.__module__}:{kind.__qualname__}"
+        raise _wrong(place, f"{told} keeps {known}", cure)

@@ -312,9 +312,8 @@ def _kind_of_class(kind: type, arguments: tuple[Any, ...]) -> Kind:
         return "enum"
     if kind in SCALARS or issubclass(kind, PurePath):
         return "scalar"
-    if dataclasses.is_dataclass(kind) or typing.is_typeddict(kind) or is_named_tuple(kind):
-        return "record"
-    if hasattr(kind, "__struct_fields__"):
+    is_struct = hasattr(kind, "__struct_fields__")
+    if dataclasses.is_dataclass(kind) or typing.is_typeddict(kind) or is_named_tuple(kind) or is_struct:
         return "record"
     if issubclass(kind, tuple) and arguments and arguments[-1] is not Ellipsis:
         return "tuple"
