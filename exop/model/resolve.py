@@ -7,15 +7,16 @@ import inspect
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from exop.errors import MeshError
 from exop.model.entries import touched
-from exop.model.lines import Line
-from exop.model.mesh import Mesh, Node
+from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.spec import SletSpec
+
+T = TypeVar("T", Node, ChannelSpec)
 
 
 def resolved(
@@ -41,11 +42,15 @@ def resolved(
     """
     by_factory = {spec.factory: spec for spec in slets.values()}
     names = mesh.nodes if running is None else touched(running.nodes, mesh.nodes)
-    nodes = {name: _named(mesh.nodes[name], by_factory) for name in names}
-    nameless = next((node for node in nodes.values() if node.slet.plugin is None), None)
-    if nameless is not None and (durable or travels):
-        raise MeshError(_refusal(nameless, travels=travels))
-    mesh = mesh.edited({name: node for name, node in nodes.items() if node is not mesh.nodes[name]})
+    nodes: dict[str, Node | None] = {}
+    for name in names:
+        node = mesh.nodes[name]
+        known = None if node.slet.plugin else by_factory.get(node.slet.factory)
+        if known is not None:
+            node = nodes[name] = dataclasses.replace(node, slet=known)
+        if node.slet.plugin is None and (durable or travels):
+            raise MeshError(_refusal(node, travels=travels))
+    mesh = mesh.edited(nodes)
     return with_full_paths(mesh, Path.cwd(), running) if durable else mesh
 
 
@@ -54,33 +59,25 @@ def with_full_paths(mesh: Mesh, folder: Path, running: Mesh | None = None) -> Me
 
     Defaults stay, and so do values that *running*, the mesh that is being changed, has already.
     """
-    old_nodes, old_channels = (running.nodes, running.channels) if running is not None else ({}, {})
-
-    def full(settings: Mapping[str, Any], keep: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            name: value if name in keep and keep[name] == value else _full(value, folder)
-            for name, value in settings.items()
-        }
-
-    nodes, channels = {}, {}
-    for name in touched(old_nodes, mesh.nodes):
-        node, old = mesh.nodes[name], old_nodes.get(name)
-        settings = {**node.settings, **full(node.set_settings(), old.settings if old is not None else {})}
-        pending = _full_lines(node.pending, folder, old.pending if old is not None else ())
-        nodes[name] = dataclasses.replace(node, settings=settings, pending=pending)
-    for name in touched(old_channels, mesh.channels):
-        channel, before = mesh.channels[name], old_channels.get(name)
-        settings = full(channel.settings, before.settings if before is not None else {})
-        pending = _full_lines(channel.pending, folder, before.pending if before is not None else ())
-        channels[name] = dataclasses.replace(channel, settings=settings, pending=pending)
+    nodes = _each(folder, running.nodes if running is not None else {}, mesh.nodes)
+    channels = _each(folder, running.channels if running is not None else {}, mesh.channels)
     return mesh.edited(nodes, channels)
 
 
-def _full_lines(lines: tuple[Line, ...], folder: Path, keep: tuple[Line, ...]) -> tuple[Line, ...]:
-    return tuple(
-        line if line in keep else dataclasses.replace(line, settings=_full(dict(line.settings), folder))
-        for line in lines
-    )
+def _each(folder: Path, before: Mapping[str, T], after: Mapping[str, T]) -> dict[str, T]:
+    """The nodes or channels that differ, with full paths where they do not have the values of before."""
+    found = {}
+    for name in touched(before, after):
+        there, old = after[name], before.get(name)
+        keep, lines = ({}, ()) if old is None else (old.settings, old.pending)
+        given = there.set_settings() if isinstance(there, Node) else there.settings
+        full = {name: _full(value, folder) for name, value in given.items() if name not in keep or keep[name] != value}
+        pending = tuple(
+            line if line in lines else dataclasses.replace(line, settings=_full(dict(line.settings), folder))
+            for line in there.pending
+        )
+        found[name] = dataclasses.replace(there, settings={**there.settings, **full}, pending=pending)
+    return found
 
 
 def _full(value: Any, folder: Path) -> Any:
@@ -118,8 +115,3 @@ def bundle_line(slet: SletSpec) -> str:
     named = name if name[:1].isalpha() else f"slet-{name}".rstrip("-")
     # A notebook's cell and an interpreter's line say "<stdin>", or the like: there is no file to take it from.
     return f"exop bundle new {named}" + (f" --from {shlex.quote(file)}" if file and file.endswith(".py") else "")
-
-
-def _named(node: Node, by_factory: Mapping[Callable[..., Any], SletSpec]) -> Node:
-    known = by_factory.get(node.slet.factory)
-    return node if known is None or node.slet.plugin else dataclasses.replace(node, slet=known)
