@@ -91,7 +91,8 @@ def checked(app: str, parameters: tuple[str, ...], params: Params, load: Load, *
 
     catalog = known_plugins(load)
     mesh = resolved(build(find_target(app, catalog), parameters, catalog, params), catalog.slets, durable=False)
-    data = Picture.of_mesh(mesh, preview(mesh, catalog.kinds)).as_data()
+    inserted, warnings = preview(mesh, catalog.kinds)
+    data = Picture.of_mesh(mesh, inserted).as_data()
     embedded = sorted(name for name, node in mesh.nodes.items() if node.slet.plugin is None)
     notes = []
     if embedded:
@@ -99,6 +100,7 @@ def checked(app: str, parameters: tuple[str, ...], params: Params, load: Load, *
             f"{', '.join(embedded)}: no plugin offers these slets, so the mesh runs by `exop run` without --state, but "
             f"not by `exop apply`"
         )
+    notes += [f"warning: {text}" for text in warnings]
     notes += [f"{problem}; it was left out" for problem in catalog.plugins.broken.values()]
     return {**data, **({"analysed": analysed(mesh)} if deep else {}), "notes": notes}
 

@@ -123,7 +123,7 @@ def _not_running(app: str, parameters: tuple[str, ...], params: Params, load: Lo
     target = find_target(app, catalog, running())
     built = resolved(build(target, parameters, catalog, params), catalog.slets, durable=False)
     here = all(node.slet.is_here for node in built.nodes.values())
-    inserted = preview(built, catalog.kinds) if here else {}  # refuses what `exop run` would refuse
+    inserted = preview(built, catalog.kinds)[0] if here else {}  # refuses what `exop run` would refuse
     return built.to_toml() if toml else Drawn.of_mesh(built, inserted)
 
 

@@ -45,6 +45,7 @@ class Deployment:
         inlets: The work that waits in front of each place.
         merges: Where several producers meet in a channel.
         joined: The channel of each connected port, by `node.port`.
+        windows: The windows whose punctuations come through each channel.
         loops: Watch the cycles; called by drivers that have nothing to do.
         retired: Folders of engines that were replaced, which the last checkpoint may still name.
         finished: Set when every component has ended.
@@ -65,6 +66,7 @@ class Deployment:
         self.reasons: dict[str, str] = {}
         self.merges: dict[str, ControlMerge] = {}
         self.joined: dict[str, str] = {}
+        self.windows: dict[str, set[str]] = {}
         self.workers: dict[str, Worker] = {}
         self.loops: list[Callable[[], Callable[[], None] | None]] = []
         self.retired: list[Path] = []

@@ -24,6 +24,7 @@ from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.manager import make_channel
 from exop.wiring.circuit import Circuit, Join, channel_at, port_at
 from exop.wiring.plan import Plan
+from exop.wiring.region import Region
 
 Undo: TypeAlias = Callable[[], object]
 
@@ -50,15 +51,26 @@ def check_channels(mesh: Mesh, kinds: Mapping[str, type[Channel]], changes: Diff
         _check_settings(old or channel, channel, kinds)
 
 
-def unpunctuated(circuit: Circuit, channel: str) -> list[str]:
-    """Return the producers of a channel (`node.port`) from which no punctuations can come.
+def unpunctuated(circuit: Circuit, channel: str) -> tuple[list[str], Collection[str]]:
+    """Return the producers of a channel (`node.port`) from which no punctuations can come, and the channels upstream
+    on which that depends.
 
-    Punctuations come from outputs whose types name them, and pass a slet if they come to all its inputs.
+    Punctuations come from outputs whose types name them, from windows by time, and pass a slet if they come to all its
+    inputs.
     """
     feeds: dict[str, dict[str, list[str] | None]] = {}  # by channel and producer: the inputs it waits for
     todo = [channel]
+
+    def follows(name: str) -> bool:
+        kind = circuit.channels[name]
+        return name != channel and isinstance(kind, WindowChannel) and timed_by(kind) is not None
+
     while todo:
-        if (name := todo.pop()) not in feeds:
+        if (name := todo.pop()) in feeds:
+            continue
+        if follows(name):
+            feeds[name] = {}
+        else:
             feeds[name] = {join.name: _awaited(circuit, join) for join in circuit.producers[name]}
             todo += (one for awaited in feeds[name].values() for one in awaited or ())
     punctuated, found = set[str](), -1
@@ -69,11 +81,9 @@ def unpunctuated(circuit: Circuit, channel: str) -> list[str]:
     while len(punctuated) > found:  # a cycle waits for itself
         found = len(punctuated)
         for name in reversed(feeds):
-            kind = circuit.channels[name]
-            follows = isinstance(kind, WindowChannel) and timed_by(kind) is not None and name != channel
-            if follows or (feeds[name] and all(map(comes, feeds[name].values()))):
+            if follows(name) or (feeds[name] and all(map(comes, feeds[name].values()))):
                 punctuated.add(name)
-    return [producer for producer, awaited in feeds[channel].items() if not comes(awaited)]
+    return [producer for producer, awaited in feeds[channel].items() if not comes(awaited)], feeds.keys()
 
 
 def _awaited(circuit: Circuit, join: Join) -> list[str] | None:
@@ -88,31 +98,55 @@ def _awaited(circuit: Circuit, join: Join) -> list[str] | None:
     return [name for name, into in inputs if not into.port.pulled or name in taken]
 
 
-def tell_unpunctuated(application: str, circuit: Circuit) -> None:
-    """Let the windows by time follow the items of producers from which no punctuations come, with a warning."""
-    for name, channel in _windows(circuit):
-        before, channel.unpunctuated = channel.unpunctuated, frozenset(unpunctuated(circuit, name))
-        if timed_by(channel) is not None and channel.unpunctuated - before:
-            logger("exop.wiring").warning(_lack(channel, channel.unpunctuated), application=application)
+def tell_unpunctuated(deployment: Deployment, region: Region) -> None:
+    """Let the windows by time follow the items of producers from which no punctuations come, with a warning.
+
+    Only the windows are looked at that depend on a channel in the region of a change.
+    """
+    before, after, index = region.before.circuit, region.after.circuit, deployment.windows
+    vertices = (one for circuit in (before, after) for one in map(circuit.nodes.get, region.nodes) if one is not None)
+    places = {*region.channels, *(name for vertex in vertices for name, _ in vertex.outputs)}
+    for name in sorted({window for place in places for window in (place, *index.get(place, ()))}):
+        channel = after.channels.get(name) or before.channels.get(name)
+        if not isinstance(channel, WindowChannel):
+            continue
+        for place in channel.upstream:
+            index[place].discard(name)
+            if not index[place]:
+                del index[place]
+        lacking, upstream = unpunctuated(after, name) if name in after.channels else ((), ())
+        channel.unpunctuated, channel.upstream = frozenset(lacking), frozenset(upstream)
+        for place in channel.upstream:
+            index.setdefault(place, set()).add(name)
+        told, channel.warned = channel.warned, channel.unpunctuated if _timed(channel) else frozenset()
+        if channel.warned - told:
+            logger("exop.wiring").warning(_lack(channel, channel.warned), application=deployment.name)
 
 
 def lacking(circuit: Circuit) -> Iterator[str]:
     """Describe each window by time to which no punctuations come from a producer, and the cure."""
-    for name, channel in _windows(circuit):
-        if timed_by(channel) is not None and (producers := unpunctuated(circuit, name)):
+    for name, channel in circuit.channels.items():
+        if isinstance(channel, WindowChannel) and _timed(channel) and (producers := unpunctuated(circuit, name)[0]):
             yield _lack(channel, producers)
 
 
-def _windows(circuit: Circuit) -> Iterator[tuple[str, WindowChannel]]:
-    channels = ((name, circuit.channels[name]) for name in circuit.windows)
-    return ((name, channel) for name, channel in channels if isinstance(channel, WindowChannel))
+def _timed(channel: WindowChannel) -> str | None:
+    """Return the field that holds the time of an item, if windows are by time, or will be behind a pending line."""
+    settings, found = dict(channel.asked.settings), timed_by(channel)
+    for line in channel.asked.pending:
+        settings |= line.settings
+        given = (settings, *(settings.get("ports") or {}).values())
+        found = found or next(
+            (sizes.get("time", settings.get("time")) for sizes in given if sizes.get("seconds")), None
+        )
+    return found
 
 
 def _lack(channel: WindowChannel, producers: Iterable[str]) -> str:
     return (
         f"the window {channel.name!r} is by time, and no punctuations come from {', '.join(sorted(producers))}: it "
         f"closes by the times of its items, as behind a watermark without delay; put app.add(NAME, 'stock:watermark', "
-        f"item=…, time={timed_by(channel)!r}, delay=…) behind each source: the next release refuses it without"
+        f"item=…, time={_timed(channel)!r}, delay=…) behind each source: the next release refuses it without"
     )
 
 

@@ -17,7 +17,6 @@ from exop.model.ports import PortSpec, node_at
 from exop.model.properties import CONNECTED_TO, INSTANCE
 from exop.registry import ServiceReference
 from exop.runtime.channel import Channel
-from exop.runtime.channels.window import WindowChannel
 from exop.runtime.component import Component
 from exop.runtime.manager import LivePort
 
@@ -73,7 +72,7 @@ class Vertex:
 class Circuit:
     """The ports at each channel, and the channels of each component, by name.
 
-    `ranks` is the last rank of a component; `windows` are the names of the channels that are windows.
+    `ranks` is the last rank of a component.
     """
 
     channels: Entries[Channel] = field(default_factory=lambda: Entries({}))
@@ -81,7 +80,6 @@ class Circuit:
     consumers: Entries[list[Join]] = field(default_factory=lambda: Entries({}))
     nodes: Entries[Vertex] = field(default_factory=lambda: Entries({}))
     ranks: int = 0
-    windows: tuple[str, ...] = ()
 
     def patched(
         self,
@@ -120,10 +118,6 @@ class Circuit:
             self.consumers.edited(consumers | gone),
             self.nodes.edited(nodes),
             ranks,
-            (
-                *(name for name in self.windows if name not in gone and name not in channels),
-                *(name for name, one in channels.items() if isinstance(one, WindowChannel)),
-            ),
         )
 
     def only(self, nodes: Iterable[str], channels: Iterable[str]) -> Circuit:
@@ -134,7 +128,6 @@ class Circuit:
             Entries({name: self.producers[name] for name in channels}),
             Entries({name: self.consumers[name] for name in channels}),
             Entries({node: self.nodes[node] for node in nodes if node in self.nodes}),
-            windows=tuple(name for name in self.windows if name in channels),
         )
 
     def part(self, places: Collection[str]) -> Circuit:

@@ -48,7 +48,7 @@ class Compiler:
     def compile(self) -> dict[str, Buffered]:
         """Bind everything; return the inserted queues that are in use there, by place."""
         region, nodes, order = self.region, self.circuit.nodes, self.layout.order
-        tell_unpunctuated(self.deployment.name, self.circuit)
+        tell_unpunctuated(self.deployment, region)
         # Downstream first: the followers of a slet are bound when its turn comes; long chains need no deep stack.
         for node in sorted((node for node in region.nodes if node in nodes), key=order.__getitem__, reverse=True):
             self._bind(nodes[node].component)

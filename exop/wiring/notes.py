@@ -168,12 +168,13 @@ def _imported(code: CodeType, package: str) -> Iterator[str]:
                 yield resolve_name(name, package)
 
 
-def preview(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> dict[str, str]:
-    """Check a mesh and return the queues that the wiring would insert: the reasons by place."""
+def preview(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> tuple[dict[str, str], list[str]]:
+    """Check a mesh and return the queues that the wiring would insert, the reasons by place, and warnings."""
     check(mesh, kinds)
     check_durable(mesh, has_state=True)
     check_channels(mesh, kinds)
-    return _queues(made(mesh, kinds))
+    circuit = made(mesh, kinds)
+    return _queues(circuit), list(lacking(circuit))
 
 
 def made(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> Circuit:

@@ -57,6 +57,24 @@ def test_check_shows_inserted_queues(merged: str, capsys: pytest.CaptureFixture[
     assert "queues that the wiring inserts" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        'seconds = 5\ntime = "real"',
+        'count = 5\ntime = "real"\npending = [{ when = "item > 3", settings = { seconds = 5 }, unset = ["count"] }]',
+    ],
+)
+def test_check_warns_of_windows_without_punctuations(
+    settings: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the log would, and before anything runs; also of one that comes to be by time at a point in the stream."""
+    windowed = MERGED.replace('slet = "stock:show"', 'slet = "stock:pass_on"')
+    (tmp_path / "windowed.toml").write_text(f'{windowed}[channels.both]\nkind = "window"\n{settings}\n')
+    assert main(["check", "windowed.toml", "--json"]) == 0
+    (note,) = json.loads(capsys.readouterr().out)["notes"]
+    assert note.startswith("warning: the window 'both' is by time, and no punctuations come from one.out, other.out")
+
+
 def test_check_tells_what_runs_embedded_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Code that no other platform could find is noted."""
     (tmp_path / "own.py").write_text(

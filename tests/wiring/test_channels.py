@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from exop import Application, InputPort, Punctuation, slet
+from exop import Application, InputPort, Platform, Punctuation, slet
 from exop.logs import logger
 from exop.runtime import channel
+from exop.stock.watermark import Watermark
 from exop.wiring import channels
 from exop.wiring.channels import unpunctuated
 from exop.wiring.notes import made
@@ -40,7 +41,14 @@ def times(window: list[Any]) -> list[int]:
 
 def missing(rig, app, window):
     """The producers of a window from which no punctuations come."""
-    return unpunctuated(made(app.build(), rig.manager.kinds), window.name)
+    return unpunctuated(made(app.build(), rig.manager.kinds), window.name)[0]
+
+
+@pytest.fixture
+def platform():
+    """A platform."""
+    with Platform() as one:
+        yield one
 
 
 @pytest.fixture
@@ -112,6 +120,70 @@ def test_without_punctuations_each_producer_names_the_time_of_its_own_items(rig,
     assert len(warnings) == 1
     assert "no punctuations come from fast.out, slow.out" in warnings[0]
     assert "'stock:watermark', item=…, time='t', delay=…" in warnings[0]
+
+
+def test_a_window_that_comes_to_be_by_time_is_warned_of(platform, warnings):
+    """By new settings, or by those that are pending at a point in the stream: when they are given."""
+    app = Application("app")
+    window = app.channel("w", kind="window", count=3, time="t")
+    gate = Gate()
+
+    @slet
+    def gated() -> Iterator[dict[str, int]]:
+        gate.pass_through()
+        yield {"t": 1}
+
+    app.add("items", gated, out=window)
+    app.add("sink", collector([]), item=window)
+    platform.apply(app.build())
+    timed = {"count": None, "seconds": 5.0}
+    for edit in (
+        lambda mesh: mesh.configure("w", when="item.t > 5", **timed),
+        lambda mesh: mesh.configure("w", count=4),
+        lambda mesh: mesh.configure("w", **timed),
+        lambda mesh: mesh.configure("w", seconds=6.0),
+    ):
+        platform.apply(edit(platform.mesh("app")))
+    assert len(warnings) == 2
+    assert all("the window 'w' is by time, and no punctuations come from items.out" in one for one in warnings)
+    gate.open()
+    assert platform.wait("app", 60)
+
+
+def test_a_change_looks_at_the_windows_that_it_touches(platform, monkeypatch):
+    """Among many windows, at those whose punctuations pass what changes."""
+    looked: list[str] = []
+    monkeypatch.setattr(
+        channels, "unpunctuated", lambda circuit, name: (looked.append(name), unpunctuated(circuit, name))[1]
+    )
+    app, gate = Application("app"), Gate()
+
+    @slet
+    def gated() -> Iterator[dict[str, int]]:
+        gate.pass_through()
+        yield from ()
+
+    for branch in range(20):
+        window = app.channel(f"w{branch}", kind="window", seconds=5, time="t")
+        queue = app.channel(f"q{branch}", kind="queue")
+        source = app.add(f"source{branch}", gated)
+        app.add(f"into{branch}", same, item=app.add(f"first{branch}", same, item=source, out=queue), out=window)
+        app.add(f"times{branch}", times, window=window)
+    platform.apply(app.build())
+    assert len(looked) == 20
+    looked.clear()
+    edits = {
+        "upstream of a queue": lambda mesh: mesh.replace("first7", Watermark, lose_state=True, time="t"),
+        "behind the window": lambda mesh: mesh.replace("times8", times),
+        "suspended": lambda mesh: mesh.suspend("into9"),
+        "resumed": lambda mesh: mesh.resume("into9"),
+    }
+    for edit in edits.values():
+        platform.apply(edit(platform.mesh("app")))
+    assert {*looked} <= {"w7", "w8", "w9"}
+    assert platform.deployment("app").channels["w7"].unpunctuated == frozenset()
+    gate.open()
+    assert platform.wait("app", 60)
 
 
 def test_an_idle_source_does_not_hold_the_windows_of_the_others(rig, monkeypatch):

@@ -82,7 +82,7 @@ def pulling_alone() -> Application:
 def test_as_deployed(make: object) -> None:
     """The preview names the same places as the wiring does when the mesh is deployed."""
     mesh = make().build()  # type: ignore[operator]
-    foreseen = preview(mesh, KINDS)
+    foreseen, _ = preview(mesh, KINDS)
     with Platform() as platform:
         platform.apply(mesh)
         platform.wait(mesh.name)
@@ -95,7 +95,7 @@ def test_nothing_is_opened(tmp_path: Path) -> None:
     """No slet is opened, and no channel: a file that a sink would write is not made."""
     app = Application("dry")
     app.add("sink", WriteLines, item=app.add("numbers", count_up, to=3), path=tmp_path / "out")
-    assert preview(app.build(), KINDS) == {}
+    assert preview(app.build(), KINDS) == ({}, [])
     assert not (tmp_path / "out").exists()
 
 

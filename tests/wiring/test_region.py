@@ -8,13 +8,15 @@ from unittest import mock
 
 import pytest
 
-from exop import Application, Memento, Platform, Slet, input_port, slet
+from exop import Application, Memento, Platform, Punctuation, Slet, input_port, slet
 from exop.errors import ExopError, MementoError
 from exop.model.mesh import ChannelSpec, Node
 from exop.model.slet import spec_of
+from exop.runtime.channels.window import WindowChannel
 from exop.runtime.drivers.base import Driver
 from exop.runtime.entry import NOWHERE
 from exop.wiring import layout
+from exop.wiring.channels import unpunctuated
 from exop.wiring.circuit import before_key, channel_at, channel_of, edge_key, port_at
 from exop.wiring.layout import lay_out
 from tests.change.test_any_change import GOOD_REASONS, Unopened, refused_behind_the_bind, refusing
@@ -43,6 +45,18 @@ def counting(item: Any, count: Count) -> Any:
     """Count, and pass on."""
     count.items += 1
     return item
+
+
+@slet
+def marking(item: Any, count: Count) -> Any | Punctuation:
+    """Do the same; it may punctuate."""
+    count.items += 1
+    return item
+
+
+@slet
+def dropping(item: Any) -> None:
+    """Drop."""
 
 
 class Joint(Slet):
@@ -80,6 +94,9 @@ def branches(platform: Platform) -> dict[str, list[Any]]:
         queue = app.channel(f"{name}-queue", kind="queue", capacity=10)
         app.add(f"{name}-same", same, item=counted, out=queue)
         app.add(f"{name}-sink", writing, item=queue, branch=name)
+        window = app.channel(f"{name}-window", kind="window", count=3)
+        app.add(f"{name}-into", same, item=queue, out=window)
+        app.add(f"{name}-last", dropping, item=window)
     platform.apply(app.build())
     return seen
 
@@ -235,7 +252,7 @@ def edited(mesh: Any, chance: random.Random, number: int) -> Any:
         for consumer, port in mesh.consumers(name) if name in mesh.channels else ():
             mesh = mesh.rewire(consumer.name, **{port: mesh.nodes[name].ports["item"]})
         return mesh.remove(name)
-    return mesh.replace(f"{branch}-count", counting)
+    return mesh.replace(f"{branch}-count", chance.choice((counting, marking)))
 
 
 def compare(platform: Platform) -> None:
@@ -268,8 +285,11 @@ def compare(platform: Platform) -> None:
             keys = now.layout.runs.get(name, set())
             assert component.pusher in {driver_of(deployment, key) for key in keys or {("source", "")}}
             check_compiled(deployment, now.circuit, component)
-        for name in now.circuit.channels:
-            check_channel(deployment, now, name)
+        for name, one in now.circuit.channels.items():
+            if isinstance(one, WindowChannel):
+                assert one.unpunctuated == frozenset(unpunctuated(fresh, name)[0]), name
+            else:
+                check_channel(deployment, now, name)
         for place in deployment.places:
             assert not channel_at(place) or channel_at(place) in fresh.channels, place
             assert not port_at(place) or port_at(place).partition(".")[0] in fresh.nodes, place

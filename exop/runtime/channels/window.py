@@ -30,6 +30,8 @@ class WindowChannel(Channel):
     counted (`late`). A pull reads the items in the port's window.
 
     Attributes:
+        upstream: The channels through which punctuations come.
+        warned: The producers of which a warning was logged.
         unpunctuated: The producers (`node.port`) from which no punctuations come. Each of their items is followed by
             one for its own time, as behind `stock:watermark` without delay.
     """
@@ -57,7 +59,7 @@ class WindowChannel(Channel):
         self._taken: defaultdict[str, int] = defaultdict(int)
         self._targets: dict[str, Entry] = {}
         self._readers: tuple[str, ...] = ()
-        self.unpunctuated: frozenset[str] = frozenset()
+        self.unpunctuated = self.upstream = self.warned = frozenset[str]()
         self._told: dict[str, float] = {}
         self._make("", self._sizes)
         for port in self._per_port:
