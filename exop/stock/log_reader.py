@@ -11,9 +11,8 @@ from typing import Any, Self
 
 from exop.errors import MeshError, StateError
 from exop.model.items import CONTROL
-from exop.runtime.convert import to_items
 from exop.runtime.log.files import File, Files
-from exop.runtime.log.memory import Position
+from exop.runtime.log.memory import Position, flat
 from exop.runtime.log.segment import MARK, SUFFIX, Frame, Segment, check_start, segment_names, settled
 
 
@@ -40,6 +39,8 @@ class LogReader:
         self._folder = folder
         self._files = _ReadOnly()
         self._segment: Segment | None = None
+        self._next: tuple[Position, Position | None] | None = None  # the place, and the bound, behind which `_ahead` is
+        self._ahead: Iterator[Frame] = iter(())
         if not folder.is_dir():
             raise StateError(f"there is no log in {folder}; give the folder of a log channel that is on disk")
 
@@ -72,35 +73,41 @@ class LogReader:
 
     def read(self, offset: int, most: int) -> list[Any]:
         """Return the rows from *offset* on that are there, at most so many; see `events`."""
-        return [one for one in self.events(Position(offset), most)[0] if not isinstance(one, CONTROL)]
+        return [one for one in flat(self.events(Position(offset), most)[0]) if not isinstance(one, CONTROL)][:most]
 
     def events(self, place: Position, most: int) -> tuple[list[Any], Position]:
-        """Return the rows and control items from *place* on that are there, at most so many, and the position behind.
+        """Return what stands from *place* on, in batches of at least so many events together, and the place behind.
 
         Raises:
             MeshError: they are not kept any more.
             StoredStateError: the log is damaged, or of another release.
         """
         found: list[Any] = []
-        bound = self.committed
-        for frame, body in self._frames(place.offset):
+        bound, count = self.committed, 0
+        if (place, bound) != self._next:  # what was read beyond a checkpoint may have been taken back since
+            self._ahead = self._frames(place.offset)
+        self._next = None
+        for frame in self._ahead:
             if frame.kind == MARK:
-                if (here := frame.place(body)) < place:
-                    continue
+                here = frame.place
                 behind = Position(here.offset, here.marks + 1)
             else:
-                if frame.after <= place.offset:
-                    continue
-                last = min(frame.after, place.offset + most - len(found))
-                behind = Position(last if bound is None else min(last, bound.offset))
-            if len(found) >= most or behind <= place or (bound is not None and behind > bound):
+                behind = Position(frame.after)
+            if behind <= place:
+                continue
+            if bound is not None and behind > bound:
+                if place.offset < bound.offset and frame.rows:
+                    found.append(frame.content(place.offset, bound.offset))
+                    place = Position(bound.offset)
+                return found, place
+            found.append(frame.content(place.offset, frame.after))
+            place, count = behind, count + (frame.rows or 1)
+            if count >= most:
+                self._next = place, bound
                 break
-            content = frame.content(body, place.offset, behind.offset)
-            found += (content,) if isinstance(content, CONTROL) else to_items(content)
-            place = behind
         return found, place
 
-    def _frames(self, offset: int) -> Iterator[tuple[Frame, bytes]]:
+    def _frames(self, offset: int) -> Iterator[Frame]:
         """Yield the frames from a row on, and from the control items before it, which may be in the segment before."""
         bases = self._bases()
         if bases and offset < bases[0]:
@@ -116,9 +123,9 @@ class LogReader:
                     self._segment = Segment(self._files, self._folder / f"{base:020d}{SUFFIX}")
             if self._segment is None:
                 return
-            for frame, _, body in self._segment.frames(offset):
+            for frame in self._segment.frames(offset):
                 reached = frame.after
-                yield frame, body
+                yield frame
 
     def _bases(self) -> list[int]:
         return [int(name.removesuffix(SUFFIX)) for name in segment_names(os.listdir(self._folder))]

@@ -10,6 +10,7 @@ from typing import Any
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.memento import Memento
 from exop.model.slet import slet
+from exop.runtime.convert import to_items
 from exop.runtime.log.memory import Position
 
 #: The number of events to read at a time.
@@ -40,13 +41,16 @@ def read_log(offset: Offset, *, path: Path, follow: bool = False) -> Iterator[An
             if offset.offset < 0:
                 offset.offset = log.start
             found, _ = log.events(Position(offset.offset, offset.marks), LOT)
-            for one in found:
-                if isinstance(one, CONTROL):
+            for payload in found:
+                if isinstance(payload, CONTROL):
                     offset.marks += 1
-                else:
-                    offset.offset, offset.marks = offset.offset + 1, 0
-                if not isinstance(one, EndOfStream):  # another run may go on behind it
-                    yield one
+                    if not isinstance(payload, EndOfStream):  # another run may go on behind it
+                        yield payload
+                    continue
+                offset.marks = 0
+                for row in to_items(payload):
+                    offset.offset += 1
+                    yield row
             if not found:
                 if not follow:
                     return

@@ -205,8 +205,9 @@ class Change:
         circuit = self.wiring.current(self.deployment).circuit.patched(placed, new.values(), gone)
         channels = {*gone, *new, *(channel.name for _, channel in changes.channels_changed)}
         for before, after in changes.changed:  # nothing is pushed into what is read, or made anew, in the cut
-            if after.rebuild is not None or new_version(before, after):
+            if new_version(before, after):
                 channels.update(after.inputs().values())
+        channels.update(*(rebuild.channels for rebuild in self._successors.rebuilds.values()))
         return self.wiring.region(self.deployment, circuit, {step.node for step in self.plan.steps}, channels)
 
     def _restarted(self) -> list[Component]:

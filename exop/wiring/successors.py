@@ -84,6 +84,7 @@ class Successors:
                 self.made[step.node].enter(self.plan.timeout)
                 if step.after is not None and step.after.rebuild is not None:
                     rebuild = self.rebuilds[step.node] = Rebuild(self.deployment, step, self.made[step.node])
+                    self.undo.append(rebuild.close)
                     rebuild.catch_up()
 
     def open_late(self, pause: Pause, old: Component) -> None:

@@ -9,12 +9,13 @@ from functools import partial
 from typing import Any, Literal, NoReturn
 
 from exop.logs import logger
-from exop.model.items import EndOfStream
+from exop.model.items import CONTROL, EndOfStream
 from exop.runtime.drivers.base import Driver, Halted, acting_as
 from exop.runtime.entry import NOWHERE, Entry, Step, Work, in_order, items_of, way_of
 from exop.runtime.metrics import Flow
 
 Yields = Literal["items", "mixed", "batches"]
+_MARKS = frozenset(CONTROL)
 #: Called with the error when the iterator raised; returns whether to iterate again.
 Broken = Callable[[BaseException], bool]
 
@@ -153,6 +154,7 @@ class SourceDriver(ThreadDriver):
         self._unsent = unsent
         self._batches = form == "batches"
         self._plain = form == "items" and unsent is None
+        self._mixed = form == "mixed" and unsent is None
         self._pulls = pulls
         self.flow = Flow(partial(getattr, self, "count"))
 
@@ -221,7 +223,7 @@ class SourceDriver(ThreadDriver):
 
     def _drain(self, iterator: Iterator[Any]) -> None:
         """Push single items by a short way; batches, control items, and those behind further ports, by `_send`."""
-        push, count, plain, between = self.entry.uncounted, self.count, self._plain, self._pulls
+        push, count, plain, mixed, between = self.entry.uncounted, self.count, self._plain, self._mixed, self._pulls
         for item in iterator:
             self.busy = True
             try:
@@ -229,7 +231,7 @@ class SourceDriver(ThreadDriver):
                     if not self._send_at_safe_point(item):
                         return
                     push = self.entry.uncounted
-                elif not plain:
+                elif not (plain or (mixed and type(item) not in _MARKS)):
                     self._send(item)
                 elif item is not None:
                     self.count = count = count + 1

@@ -143,7 +143,7 @@ class DiskLog(EventLog):
     def events(self, start: int | Position, end: int | Position) -> list[Any]:
         """Return what stands from *start* up to *end*, rows as slices of the batches that hold them."""
         start, end = Position.at(start), Position.at(end)
-        found: list[tuple[Frame, bytes]] = []
+        found: list[Frame] = []
         with self._turn:
             check_range(start, end, self.start, self.position)
             with self._doing("read"):
@@ -155,7 +155,7 @@ class DiskLog(EventLog):
                             segment.close()
         # Decoded without the lock: appending threads do not wait.
         first, last = start.offset, end.offset
-        return [frame.content(body, first, last) for frame, body in found]
+        return [frame.content(first, last) for frame in found]
 
     def trim(self, offset: int) -> None:
         """Drop the rows before *offset* (whole segments)."""
@@ -179,13 +179,13 @@ class DiskLog(EventLog):
             # Control items before the first row of a segment are in the segment before.
             holder = next((one for one in reversed(self._segments) if one.base < offset), self._segments[0])
             rest, position = b"", holder.size
-            for frame, key, body in holder.frames(offset):
-                if frame.place(body) < place if frame.kind == MARK else frame.after <= offset:
+            for frame in holder.frames(offset):
+                if frame.place < place if frame.kind == MARK else frame.after <= offset:
                     continue
                 if frame.first < offset:
-                    if key:
+                    if frame.key:
                         raise MeshError(f"the log {self.folder} cannot be cut at {offset}, in a batch with a key")
-                    kept = frame.content(body, frame.first, offset)
+                    kept = frame.content(frame.first, offset)
                     rest = written(frame.first, frame.time, weight(kept), encode(kept, levels=LEVELS))
                 position = frame.position
                 break

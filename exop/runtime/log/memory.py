@@ -9,7 +9,6 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import islice
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -118,7 +117,8 @@ class MemoryLog(EventLog):
         self._start = self._end
         self._retention = retention or Retention()
         self._bounded = not self._retention.endless
-        self._events: deque[tuple[int, int, Any]] = deque()  # with the position of each
+        self._events: list[tuple[int, int, Any]] = []  # with the positions; a deque is slow in its middle
+        self._first = 0  # the index of the oldest one kept
         self._times: deque[tuple[float, int]] = deque()
         self._old = 0
         self._lock = threading.Lock()
@@ -153,11 +153,13 @@ class MemoryLog(EventLog):
         start, end = Position.at(start), Position.at(end)
         with self._lock:
             check_range(start, end, self._start, Position(self._end, self._marks))
-            first = max(0, bisect_right(self._events, start, key=_PLACE) - 1)
-            last = bisect_left(self._events, end, key=_PLACE)
+            first = max(self._first, bisect_right(self._events, start, self._first, key=_PLACE) - 1)
+            last = bisect_left(self._events, end, self._first, key=_PLACE)
             found = []
-            for at, marks, payload in islice(self._events, first, last):
-                if isinstance(payload, CONTROL):
+            for at, marks, payload in self._events[first:last]:
+                if start.offset <= at and at + 1 <= end.offset and type(payload) is list and len(payload) == 1:
+                    found.append(payload)  # most are single items
+                elif isinstance(payload, CONTROL):
                     if (at, marks) >= start:
                         found.append(payload)
                 elif (low := max(0, start.offset - at)) < (high := min(weight(payload), end.offset - at)):
@@ -172,20 +174,24 @@ class MemoryLog(EventLog):
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Apply *replace* to every row kept; record batches stay as they are."""
         with self._lock:
-            self._events = deque(
+            self._events[self._first :] = [
                 (at, marks, type(payload)(map(replace, payload)) if isinstance(payload, list) else payload)
-                for at, marks, payload in self._events
-            )
+                for at, marks, payload in self._events[self._first :]
+            ]
 
     def _trim(self, offset: int) -> None:
         events = self._events
-        while events:
-            at, _, payload = events[0]
+        while self._first < len(events):
+            at, _, payload = events[self._first]
             after = at + (0 if isinstance(payload, CONTROL) else weight(payload))
             if after > offset or at == offset:
-                return
-            events.popleft()
+                break
+            events[self._first] = _GONE
+            self._first += 1
             self._start = after
+        if self._first > len(events) // 2 + 100:
+            del events[: self._first]
+            self._first = 0
 
     def _forget(self) -> None:
         keep = self._retention
@@ -201,6 +207,7 @@ class MemoryLog(EventLog):
 
 
 _PLACE = itemgetter(0, 1)
+_GONE = (0, 0, None)
 
 
 def check_range(start: Position, end: Position, kept: int, there: Position) -> None:

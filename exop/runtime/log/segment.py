@@ -41,8 +41,9 @@ STRIDE: Final = 2**16
 MAGIC: Final = b"ExL1"
 _HEAD: Final = struct.Struct("<4sQdIIHHI")
 _SUM: Final = struct.Struct("<I")
+_SUMMED: Final = struct.Struct("<4sQdIIHHII")
 #: The bytes of a header.
-HEADER: Final = _HEAD.size + _SUM.size
+HEADER: Final = _SUMMED.size
 #: The longest body, and the longest key.
 LARGEST, LONGEST_KEY = 2**31 - 1, 2**16 - 1
 #: The kinds of frames: rows, the opening of each segment (its `rows` are the control items before it since the last
@@ -51,36 +52,36 @@ ROWS, OPENING, MARK = 0, 1, 2
 
 
 class Frame(NamedTuple):
-    """The header of a frame, and its position in the file."""
+    """A frame, which is whole.
+
+    Attributes:
+        position, end: Where it stands in the file, and the one after it.
+        first, after: The offsets of its first row, and of the row after it.
+    """
 
     position: int
+    end: int
     first: int
+    after: int
     time: float
     rows: int
-    length: int
-    key_length: int
     kind: int
-    sum: int
+    key: bytes
+    body: bytes
 
     @property
-    def after(self) -> int:
-        """The offset of the row after it."""
-        return self.first + self.rows
+    def place(self) -> Position:
+        """The position of the control item that it holds."""
+        return Position(self.first, decode(self.body)[0])
 
-    def place(self, body: bytes) -> Position:
-        """Return the position of the control item that the frame holds."""
-        return Position(self.first, decode(body)[0])
-
-    def content(self, body: bytes, start: int, end: int) -> Any:
-        """Return what the frame holds: a control item, or its rows from *start* up to *end*."""
+    def content(self, start: int, end: int) -> Any:
+        """Return what it holds: a control item, or its rows from *start* up to *end*."""
+        found = decode(self.body, levels=LEVELS)
         if self.kind == MARK:
-            return decode(body)[1]
-        return cut(decode(body, levels=LEVELS), max(0, start - self.first), min(self.rows, end - self.first))
-
-    @property
-    def end(self) -> int:
-        """The position of the next frame."""
-        return self.position + HEADER + self.key_length + self.length
+            return found[1]
+        if start <= self.first and self.after <= end:
+            return found
+        return cut(found, max(0, start - self.first), min(self.rows, end - self.first))
 
 
 def written(first: int, time: float, rows: int, body: bytes, *, key: bytes = b"", kind: int = ROWS) -> bytes:
@@ -89,26 +90,29 @@ def written(first: int, time: float, rows: int, body: bytes, *, key: bytes = b""
     return b"".join((head, _SUM.pack(zlib.crc32(head)), key, body))
 
 
-def _frame_at(data: bytes, at: int, position: int) -> tuple[Frame | None, tuple[bytes, bytes] | None]:
-    """Return the header in *data* at *at*, which is *position* in the file, and key and body, where they are whole."""
-    if len(data) < at + HEADER or data[at : at + 4] != MAGIC:
-        return None, None
-    (known,) = _SUM.unpack_from(data, at + _HEAD.size)
-    if zlib.crc32(data[at : at + _HEAD.size]) != known:
-        return None, None
-    frame = Frame(position, *_HEAD.unpack_from(data, at)[1:])
-    held = data[at + HEADER : at + frame.end - position]
-    if len(data) < at + frame.end - position or zlib.crc32(held) != frame.sum:
-        return frame, None
-    return frame, (held[: frame.key_length], held[frame.key_length :])
+def _frame_at(data: bytes, at: int, position: int) -> Frame | int:
+    """Return the frame in *data* at *at*, which is *position* in the file; if it is not whole, the bytes that it takes.
+
+    These are 0 if not even its header is whole.
+    """
+    begin = at + HEADER
+    if len(data) < begin:
+        return 0
+    magic, first, time, rows, length, key_length, kind, known, head = _SUMMED.unpack_from(data, at)
+    if magic != MAGIC or zlib.crc32(data[at : at + _HEAD.size]) != head:
+        return 0
+    body = begin + key_length
+    end = body + length
+    if len(data) < end or zlib.crc32(data[begin:end]) != known:
+        return end - at
+    return Frame(position, position + end - at, first, first + rows, time, rows, kind, data[begin:body], data[body:end])
 
 
 def _whole_frame_in(data: bytes) -> Frame | None:
     """Find a whole frame behind the first byte: it proves that the bytes before it were not written last."""
     found = 0
     while (found := data.find(MAGIC, found + 1)) >= 0:
-        frame, held = _frame_at(data, found, found)
-        if held is not None:
+        if isinstance(frame := _frame_at(data, found, found), Frame):
             return frame
     return None
 
@@ -137,12 +141,12 @@ class Segment:
         self._overhang = False
         self._index: list[tuple[int, int]] = []  # the first row and the position of a frame in each STRIDE
         file = self._opened()
-        opening, held = _frame_at(file.read(0, HEADER), 0, 0)
-        if opening is not None:
-            opening, held = _frame_at(file.read(0, opening.end), 0, 0)
-        if opening is None or held is None or opening.kind != OPENING:
+        opening = _frame_at(file.read(0, HEADER), 0, 0)
+        if opening:
+            opening = _frame_at(file.read(0, opening if isinstance(opening, int) else opening.end), 0, 0)
+        if isinstance(opening, int) or opening.kind != OPENING:
             raise self.damaged("it does not begin as a segment does")
-        form, self.keys = decode(held[1])
+        form, self.keys = decode(opening.body)
         if form != FORMAT:
             problem = f"it is written in the form {form}, this release reads {FORMAT}"
             raise self.damaged(problem, cure="use the release that wrote it")
@@ -195,42 +199,43 @@ class Segment:
             self._opened().truncate(self.size)
             self._overhang = False
 
-    def frames(self, first: int | None = None) -> Iterator[tuple[Frame, bytes, bytes]]:
-        """Yield the frames with key and body, up to the first that is not whole; from one before row *first* on."""
+    def frames(self, first: int | None = None) -> Iterator[Frame]:
+        """Yield the frames up to the first that is not whole; from one before row *first* on."""
         expected, at = self.base, self._begin
         if first is not None and (before := bisect_left(self._index, first, key=itemgetter(0))):
             expected, at = self._index[before - 1]
-        file, data, low = self._opened(), b"", at
+        file, data, low, noted = self._opened(), b"", at, 0
         while True:
-            frame, held = _frame_at(data, at - low, at)
-            if frame is None or held is None:
+            frame = _frame_at(data, at - low, at)
+            if isinstance(frame, int):
                 # It may continue behind the bytes read so far.
-                wanted = max(STRIDE, frame.end - at if frame is not None else 0)
-                more = file.read(at, wanted)
+                more = file.read(at, max(STRIDE, frame))
                 if low == at and len(more) <= len(data):
                     return
                 data, low = more, at
                 continue
             if frame.first != expected:
                 return
-            self._note(frame.first, at)
-            yield frame, *held
+            yield frame
+            if at >= noted:  # not before: a reader of another process turns back at a frame that may be taken back
+                self._note(expected, at)
+                noted = at + STRIDE
             at, expected = frame.end, frame.after
 
-    def between(self, start: Position, end: Position) -> list[tuple[Frame, bytes]]:
-        """Return the frames with events from *start* up to *end*, and their bodies; a damaged one is an error."""
+    def between(self, start: Position, end: Position) -> list[Frame]:
+        """Return the frames with events from *start* up to *end*; a damaged one is an error."""
         (low, _), (high, behind) = start, end
-        wanted: list[tuple[Frame, bytes]] = []
+        wanted: list[Frame] = []
         reached, size = self.base, self._begin
-        for frame, _, body in self.frames(low):
+        for frame in self.frames(low):
             reached, size = frame.after, frame.end
             if frame.kind == MARK:
-                if (place := frame.place(body)) >= end:
+                if (place := frame.place) >= end:
                     return wanted
                 if place >= start:
-                    wanted.append((frame, body))
+                    wanted.append(frame)
             elif reached > low and frame.first < high and frame.rows:
-                wanted.append((frame, body))
+                wanted.append(frame)
             if reached > high or (reached == high and not behind):
                 return wanted
         if reached < min(high, self.end) or size < self.size:
@@ -240,16 +245,15 @@ class Segment:
     def scan(self) -> dict[str, int]:
         """Find the end of the last whole frame, and return the last number of each producer."""
         last, mark = dict(self.keys), None
-        for frame, key, body in self.frames():
+        for frame in self.frames():
             self.size, self.end = frame.end, frame.after
-            mark = (frame, body) if frame.kind == MARK else None if frame.rows else mark
+            mark = frame if frame.kind == MARK else None if frame.rows else mark
             self.marks = 0 if frame.rows else self.marks
-            if key:
-                producer, number = decode(key)
+            if frame.key:
+                producer, number = decode(frame.key)
                 last[producer] = number
         if mark is not None:
-            frame, body = mark
-            self.marks = frame.place(body).marks + 1
+            self.marks = mark.place.marks + 1
         return last
 
     def find_end(self, counted: Position | None) -> dict[str, int]:
