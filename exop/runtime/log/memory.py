@@ -155,7 +155,7 @@ class MemoryLog(EventLog):
             check_range(start, end, self._start, Position(self._end, self._marks))
             first = max(self._first, bisect_right(self._events, start, self._first, key=_PLACE) - 1)
             last = bisect_left(self._events, end, self._first, key=_PLACE)
-            found = []
+            found: list[Any] = []
             for at, marks, payload in self._events[first:last]:
                 if start.offset <= at and at + 1 <= end.offset and type(payload) is list and len(payload) == 1:
                     found.append(payload)  # most are single items

@@ -104,7 +104,7 @@ def _frame_at(data: bytes, at: int, position: int) -> Frame | int:
     body = begin + key_length
     end = body + length
     if len(data) < end or zlib.crc32(data[begin:end]) != known:
-        return end - at
+        return int(end - at)
     return Frame(position, position + end - at, first, first + rows, time, rows, kind, data[begin:body], data[body:end])
 
 
