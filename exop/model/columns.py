@@ -16,6 +16,12 @@ _SCALARS: Final = {int: "int64", float: "float64", bool: "bool_", str: "string",
 _TYPE: Final = re.compile(r"[<>=|][?bBhHiIlLqQefdgFDGiufcmMSUV]\d{0,9}(\[[0-9a-zA-Zµμ/]{1,20}\])?")
 
 
+def is_columns(value: Any) -> bool:
+    """Whether it is a record batch or a table, which are immutable; a row may have a field `num_rows`, too."""
+    arrow = sys.modules.get("pyarrow")
+    return arrow is not None and isinstance(value, (arrow.RecordBatch, arrow.Table))
+
+
 def write(value: Any) -> tuple[str, list[Any]] | None:
     """The name of the value's tag, and its content as a list; `None` if it is none of those known here."""
     numpy = sys.modules.get("numpy")

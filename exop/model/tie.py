@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from exop.model.columns import is_columns
 from exop.model.items import CONTROL, EndOfStream
 from exop.model.ports import OutputPort
 
@@ -143,7 +144,7 @@ class Tie:
         """How many events a payload is."""
         if isinstance(payload, CONTROL) or self._forms.get(port) == "item":
             return 1
-        return int(payload.num_rows) if hasattr(payload, "num_rows") else len(payload)
+        return int(payload.num_rows) if is_columns(payload) else len(payload)
 
     @contextmanager
     def _putting(self, batch: int | None) -> Iterator[bool]:
@@ -179,7 +180,7 @@ def send(port: OutputPort[Any], payload: Any) -> None:
         port.end()
     elif isinstance(payload, CONTROL):
         port.push(payload)
-    elif isinstance(payload, list) or hasattr(payload, "num_rows"):
+    elif isinstance(payload, list) or is_columns(payload):
         port.push_batch(payload)
     else:
         port.push(payload)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Generic, Self, TypeVar
 
 from exop.errors import SettingError
+from exop.model.columns import is_columns
 from exop.model.items import Punctuation
 from exop.model.memento import Memento
 from exop.model.ports import OutputPort, PortSpec, PortType
@@ -72,7 +73,7 @@ class Watermark(Slet, Generic[T], name="watermark"):
         """Take one item, or one record batch."""
         if isinstance(item, Punctuation):
             return ()
-        if hasattr(item, "num_rows"):
+        if is_columns(item):
             return self._batch(item)
         if self.time is not self._field:  # it was configured
             self._field, self._read = self.time, time_reader(self.time)
@@ -90,6 +91,8 @@ class Watermark(Slet, Generic[T], name="watermark"):
         # Imported lazily: only columns need it.
         import numpy as np
 
+        if self.time not in batch.schema.names:
+            raise LookupError(f"the batch has no column {self.time!r}; it has {', '.join(batch.schema.names)}")
         times, before = batch.column(self.time).to_numpy(zero_copy_only=False), self.followed.floor
         if times.dtype.kind not in "iuf" or not np.isfinite(times).all():
             problem = f"has a time that is missing or no finite number (its type is {batch.column(self.time).type})"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from exop.errors import SletError
+from exop.model.columns import is_columns
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.ports import OUT, PortSpec
 from exop.model.slet import spec_of
@@ -106,7 +107,7 @@ def entering(port: PortSpec, item: Any) -> Any:
     """An item in the form that the port wants: alone, in a list, in columns."""
     if isinstance(item, CONTROL) or port.type.form == "item":
         return item
-    rows = item if isinstance(item, list) or hasattr(item, "num_rows") else [item]
+    rows = item if isinstance(item, list) or is_columns(item) else [item]
     return to_columns(rows, port.type) if port.type.form == "columns" else to_items(rows, port.type.item)
 
 

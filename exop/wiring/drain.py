@@ -12,6 +12,7 @@ from itertools import product
 
 from exop.errors import PlanError
 from exop.logs import logger
+from exop.model.columns import is_columns
 from exop.model.items import CONTROL, EndOfStream
 from exop.model.lifecycle import State
 from exop.model.ports import node_at
@@ -285,7 +286,7 @@ def put_out(component: Component) -> list[Work]:
     outputs = {id(output): output for output in component.outputs.values() if isinstance(output, DrivenOutput)}
     found = [(outputs.get(id(port)), payload) for port, payload in component.tie.surrender()]
     return [
-        output.pending(way_of(payload, whole=isinstance(payload, list) or hasattr(payload, "num_rows")), payload)
+        output.pending(way_of(payload, whole=isinstance(payload, list) or is_columns(payload)), payload)
         for output, payload in found
         if output is not None
     ]

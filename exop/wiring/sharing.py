@@ -18,6 +18,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from exop.logs import logger
+from exop.model.columns import is_columns
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.runtime.entry import Entry, LateEntry
 from exop.shown import class_of, shown
@@ -146,7 +147,7 @@ def independent(value: Any) -> Any:
     kind = type(value)
     if kind in PLAIN or (kind is tuple and all(type(part) in PLAIN for part in value)):
         return value
-    if isinstance(value, CONTROL) or hasattr(value, "num_rows"):
+    if isinstance(value, CONTROL) or is_columns(value):
         return value
     return copy.deepcopy(value)
 
@@ -223,11 +224,6 @@ def _attributes(value: Any) -> list[str]:
 
 def _text(value: Any) -> str:
     return repr(sorted(map(repr, value))) if isinstance(value, (set, frozenset)) else repr(value)
-
-
-def is_columns(value: Any) -> bool:
-    """Whether it is a record batch or a table, which are immutable."""
-    return hasattr(value, "num_rows") and hasattr(value, "schema")
 
 
 def _change(before: dict[str, object], now: dict[str, object]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 
 import pyarrow as pa
@@ -145,3 +146,21 @@ def test_a_delay_that_cannot_be_is_refused_where_it_is_written(settings, named):
     app.add("watermark", "stock:watermark", item=app.add("numbers", "stock:count_up"), time="real")
     with pytest.raises(SettingError, match=named):
         app.build().configure("watermark", **settings)
+
+
+def test_a_row_that_counts_rows_is_no_batch():
+    """A field of a row may be called as an attribute of a record batch is."""
+
+    @dataclass(frozen=True)
+    class Written:
+        t: int
+        num_rows: int
+
+    rows = [Written(1, 100), Written(5, 3)]
+    assert [one for one in feed(Watermark, rows, time="t") if not isinstance(one, Punctuation)] == rows
+
+
+def test_a_batch_without_the_column_is_told_by_the_columns_that_it_has():
+    """The error names the alternatives, as that of an item does."""
+    with pytest.raises(LookupError, match="the batch has no column 't'; it has time, place"):
+        feed(Watermark, [pa.record_batch({"time": [1], "place": [2]})], time="t")
