@@ -1,15 +1,17 @@
-"""Pending lines: settings that take effect at a point in the stream (the control lines of Borealis)."""
+"""Changes of settings: at once, or pending until a point in the stream (the control lines of Borealis)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from exop.errors import MeshError, SettingError, UnknownName
 from exop.model.condition import Names, read_condition
-from exop.model.ports import PortType
+from exop.model.memento import Memento, check_memento
+from exop.model.ports import WINDOW, PortType
 
 if TYPE_CHECKING:
     from exop.model.mesh import ChannelSpec, Mesh, Node
@@ -21,6 +23,8 @@ Place = TypeVar("Place", "Node", "ChannelSpec")
 ITEM = "item"
 #: The kinds of types that say nothing of an item.
 _OPEN = ("any", "open", "variable")
+#: The kinds of channels whose consumers take what is pushed, of the same type.
+_PASSING: Final = ("direct", "queue", "log", "latch", "table")
 
 
 @dataclass(frozen=True)
@@ -67,13 +71,8 @@ def node_names(place: str, spec: SletSpec, types: Mapping[str, PortType] = Mappi
     return Names(place, known, tuple(spec.settings), punctuation=len(pushed) == 1)
 
 
-def channel_names(mesh: Mesh, channel: str) -> Names:
-    """Return the names allowed in a condition on a channel: the channel itself or `item`, and `punctuation`."""
-    return item_names(channel, mesh.pushed(channel) or PortType())
-
-
 def item_names(channel: str, carried: PortType) -> Names:
-    """The same for a channel that carries items of one type."""
+    """Return the names allowed in a condition on a channel: the channel itself or `item`, and `punctuation`."""
     names = [ITEM, channel] if channel.isidentifier() else [ITEM]
     return Names(channel, dict.fromkeys(names, carried))
 
@@ -97,8 +96,7 @@ def line_for(
             f"{node.name}: with these settings {node.slet.name} has other ports, which cannot come or go at a point in "
             f"the stream; configure it without `when`"
         )
-    complete = after.settings
-    return Line(condition.text, {name: complete[name] for name in settings})
+    return Line(condition.text, {name: after.settings[name] for name in settings})
 
 
 def inherited(node: Node, spec: SletSpec) -> tuple[Line, ...]:
@@ -123,3 +121,142 @@ def without(there: Place, line: Line) -> Place:
 def fired(there: Place, line: Line) -> Place:
     """The node or channel of which a pending line has taken effect: what it sets counts as set."""
     return without(there, line).with_settings(line.settings)
+
+
+class Settings:
+    """Changes of settings and states; the base of `Mesh`."""
+
+    def configure(self, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any) -> Mesh:
+        """Change settings of a node, or of a channel that has the name.
+
+        With *when*, a condition on the items (`"report.time >= 3600"`), they take effect exactly at the first item for
+        which it holds, behind the lines that are pending already. Without it they take effect now, and what was
+        pending is cancelled.
+
+        Raises:
+            UnknownName: no such node, or no such setting.
+            SettingError: a value does not fit.
+            ConditionError: *when* is no condition on the node's items.
+            MeshError: a port that the slet has no more with these settings is connected to something.
+        """
+        mesh = cast("Mesh", self)
+        if name not in mesh.nodes and name in mesh.channels:
+            return self.configure_channel(name, when=when, close_windows=close_windows, **settings)
+        node = mesh.node(name)
+        if close_windows:
+            raise MeshError(f"{name} is a slet, which has no open windows; configure the window channel before it")
+        if when is not None:
+            line = line_for(node, when, settings, self.types_into(node))
+            return mesh.edited({name: replace(node, pending=(*node.pending, line))})
+        return mesh.fitted(node, replace(node.with_settings(settings), pending=()))
+
+    def configure_channel(
+        self, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any
+    ) -> Mesh:
+        """Change settings of a channel, at once or *when* a condition on its items (`"item.time >= 3600"`) holds.
+
+        The open windows of a window channel run to their end as they are; with *close_windows* what is in them leaves
+        at that point, and the new ones begin there.
+
+        Raises:
+            UnknownName: no such channel.
+            ConditionError: *when* is no condition on the channel's items.
+        """
+        mesh = cast("Mesh", self)
+        channel = mesh.channel(name)
+        if when is None:
+            now = replace(channel.with_settings(settings), pending=(), close_windows=close_windows)
+            return mesh.edited(channels={name: now})
+        if not settings and not close_windows:
+            raise MeshError(f"{name}: nothing is to change when {when}; name a setting")
+        line = Line(
+            read_condition(when, item_names(name, mesh.pushed(name) or PortType())).text, settings, close_windows
+        )
+        return mesh.edited(channels={name: replace(channel, pending=(*channel.pending, line))})
+
+    def restore(self, name: str, memento: Memento, /) -> Mesh:
+        """Give a node another state; the slet is exchanged for one like it, which begins with a copy of *memento*.
+
+        Raises:
+            UnknownName: there is no such node.
+            MeshError: its slet keeps no memento, or one of another class.
+            StoredStateError: a value in it is not of its field's type.
+        """
+        mesh = cast("Mesh", self)
+        node = mesh.node(name)
+        check_memento(f"{mesh.name}.{name}", node.slet, memento)
+        return mesh.edited({name: replace(node, memento=memento.copied())})
+
+    def unread(self, before: Node, spec: SletSpec) -> tuple[str, ...]:
+        """Return the connected ports of a node that *spec* lacks: outputs that nothing reads.
+
+        Raises:
+            MeshError: one of them is an input, or is read.
+        """
+        gone = tuple(port for port in before.ports if port not in spec.ports)
+        for port in gone:
+            channel, cure = before.ports[port], "remove what it feeds, or connect it elsewhere, first"
+            readers = ", ".join(f"{node.name}.{end}" for node, end in cast("Mesh", self).consumers(channel))
+            ends = f"feeds {readers} through {channel!r}" if readers else ""
+            if before.slet.ports[port].direction == "in":
+                ends, cure = f"takes from the channel {channel!r}", f"remove {before.name}, and add it again"
+            if ends:
+                known = ", ".join(spec.ports)
+                raise MeshError(
+                    f"{before.name}.{port} {ends}, and with the new settings {spec.name} has no such port "
+                    f"(it has {known}); {cure}"
+                )
+        return gone
+
+    def pushed(self, channel: str) -> PortType | None:
+        """The type that the producers of a channel push; `None` if it is not known, or there are several."""
+        mesh = cast("Mesh", self)
+        found = [(node.slet.ports[port].type, f"{node.name}.{port}") for node, port in mesh.producers(channel)]
+        if not found or any(one != found[0][0] for one, _ in found):
+            return None
+        return replace(found[0][0], origin=", ".join(origin for _, origin in found))
+
+    def types_into(self, node: Node) -> dict[str, PortType]:
+        """The types of the items that come to the inputs of a node, as far as they are known; `Any` in a family."""
+        found = {}
+        for port, to in node.inputs().items():
+            channel = cast("Mesh", self).channels.get(to)
+            known = channel is not None and channel.kind in (*_PASSING, WINDOW)
+            if channel is not None and known and (pushed := self.pushed(to)) is not None:
+                whole = channel.kind in _PASSING or node.slet.ports[port].pulled
+                found[port] = pushed if whole else pushed.windowed
+            elif node.slet.ports[port].member:
+                found[port] = PortType()
+        return found
+
+    @cached_property
+    def special(self) -> frozenset[str]:
+        """The nodes whose ports depend on their settings and inputs; an edit hands them on."""
+        return frozenset(name for name, node in cast("Mesh", self).nodes.items() if node.slet.derives)
+
+    def retyped(self, before: Mesh, nodes: Iterable[str], channels: Iterable[str]) -> Mesh:
+        """The mesh with the ports that its slets have with the types of their inputs, after an edit of these names.
+
+        Raises:
+            MeshError: a slet refuses them, or the types along a cycle never settle.
+        """
+        mesh = cast("Mesh", self)
+        found, edits = {*nodes}, [node for one in (before, mesh) for name in nodes if (node := one.nodes.get(name))]
+        ends = {*channels, *(to for node in edits for to in node.outputs().values())}
+        for _ in range(len(mesh.special) + 1):
+            found |= {node.name for channel in ends for node, _ in mesh.consumers(channel)}
+            edited: dict[str, Node | None] = {}
+            for node in (mesh.nodes[name] for name in sorted(found & mesh.special)):
+                types = mesh.types_into(node)
+                if _with_origins(types) != _with_origins(node.taken):
+                    edited[node.name] = replace(node, taken=types)
+            if not edited:
+                return mesh
+            mesh, found = mesh.edited_alone(edited), set()
+            ends = {to for name in edited for to in mesh.nodes[name].outputs().values()}
+        names = ", ".join(edited)
+        raise MeshError(f"the types of {names} depend on each other along a cycle, and never settle; declare one")
+
+
+def _with_origins(types: Mapping[str, PortType]) -> dict[str, tuple[PortType, str]]:
+    return {port: (one, one.origin) for port, one in types.items()}

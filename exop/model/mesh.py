@@ -10,10 +10,9 @@ from typing import Any, Final, Literal, Self, cast
 
 from exop.errors import MeshError, UnknownName
 from exop.model.entries import Ends, Entries
-from exop.model.lines import Line, inherited
+from exop.model.lines import Line, Settings, inherited
 from exop.model.memento import Memento
 from exop.model.ports import PortType, own_channel
-from exop.model.setting_edits import Settings
 from exop.model.slet import spec_of
 from exop.model.spec import DEAD, Policy, SletSpec, unfit_bounds
 from exop.pictures.notebook import Pictured
