@@ -101,9 +101,19 @@ class Operations:
 
     @operation
     def described(self, request: OfApplication) -> dict[str, Any]:
-        """The descriptions of the slets of a running application, for a client that lacks their code."""
-        slets = {node.slet.identity: node.slet for node in self._platform.mesh(request.application).nodes.values()}
-        return {identity: slet.described() for identity, slet in slets.items()}
+        """The descriptions of the slets of a running application, for a client that lacks their code.
+
+        Where the ports depend on settings, a description has those of all nodes.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        for slet in (node.slet for node in self._platform.mesh(request.application).nodes.values()):
+            if slet.identity not in found:
+                found[slet.identity] = slet.described()
+            elif slet.specialises:
+                ports = found[slet.identity]["ports"]
+                known = {port["port"] for port in ports}
+                ports += [port for port in slet.described()["ports"] if port["port"] not in known]
+        return found
 
     @operation
     def resume(self, request: OfNode) -> None:

@@ -55,7 +55,7 @@ PROOFS = {
     "state in the memento": [KILLS],
     "with effects outside": [GOING_ON + "test_effects_are_done_again"],
     "`stock:pass_on`": [STOCK_KILLS],
-    "`stock:join`": [KILLS, "stock/test_join.py::test_any_streams"],
+    "`stock:join`": [STOCK_KILLS, "stock/test_join.py::test_any_streams"],
     "`stock:watermark`": ["bench/test_event_time.py::test_windows_and_late_items_are_those_of_the_sorted_whole"],
     "iterates an input port": [KILLS, GOING_ON + "test_what_a_pulling_slet_has_taken_is_kept"],
     "calls `pull()`": [GOING_ON + "test_what_was_pulled_and_is_kept_in_the_memento"],

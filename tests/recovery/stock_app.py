@@ -35,6 +35,12 @@ def application(folder: Path) -> Application:
     app.add("numbers", "stock:count_up", to=SIZE, out=both)
     app.add("again", "stock:read_csv", path=folder / "in.csv", out=both)
     app.add("merged", "stock:write_lines", item=both, path=folder / "both")
+    split = {"item": app.add("more", "stock:count_up", to=SIZE), "conditions": {"even": "item % 2 == 0"}}
+    app.add("split", "stock:split", **split, even=app.channel("every"), rest="every")
+    numbers = {"more": "every", "most": app.add("most", "stock:count_up", to=SIZE)}
+    sides = {name: app.add(f"{name}-timed", "stock:watermark", item=to, time="real") for name, to in numbers.items()}
+    joined = app.add("join", "stock:join", sides=sides, by="real", time="real", within=0)
+    app.add("pairs", "stock:write_lines", item=joined, path=folder / "joined")
     return app
 
 
@@ -54,6 +60,7 @@ def found(folder: Path) -> dict[str, list[Any]]:
         "latch": [line.split("'")[3] for line in (folder / "latch").read_text().splitlines()],
         "table": [line.split("'")[3] for line in (folder / "table").read_text().splitlines()],
         "text": [line.split(",")[0] for line in (folder / "text").read_text().splitlines()[1:]],
+        "joined": [line.split("'most': ")[1][:-1] for line in (folder / "joined").read_text().splitlines()],
         "follow": (folder / "follow").read_text().splitlines(),
         "log": [row["n"] for row in rows_of(folder / "log")],
         "one of both": [str(row) for row in both if isinstance(row, int)],

@@ -64,6 +64,29 @@ def test_a_client_that_lacks_the_code(remote: RemotePlatform) -> None:
         here.apply(mesh)
 
 
+def test_a_client_that_lacks_the_code_of_slets_with_ports_of_their_own() -> None:
+    """It sees the ports of each node, whether its settings or the mesh name them, and sends the mesh back."""
+    app = Application("ports")
+    numbers = app.add("numbers", count_up, to=3)
+    for name in ("big", "small"):
+        app.add(f"split-{name}", "stock:split", item=numbers, conditions={name: "item > 1"})
+    big = app.output("split-big", "big")
+    app.add("join", "stock:join", sides={"big": big, "rest": numbers}, by="real", time="real", within=1)
+    with Platform(name="there", control=True) as platform, connect("there") as remote:
+        platform.apply(app.build())
+        here = remote.mesh("ports")
+        with in_use(Catalog(Plugins())):
+            mesh = remote.mesh("ports")
+            assert not any(node.slet.is_here for node in mesh.nodes.values())
+            assert {name: node.ports for name, node in mesh.nodes.items()} == {
+                name: node.ports for name, node in here.nodes.items()
+            }
+            assert mesh.node("join").inputs() == {"sides.big": "split-big.big", "sides.rest": "numbers"}
+            assert Mesh.from_toml(mesh.to_toml(), {}).at(mesh.revision) == mesh
+            plan = remote.plan(mesh.rewire("join", **{"sides.rest": None, "sides.small": "split-small.small"}))
+    assert "replace join: by itself, with the port sides.small, without sides.rest; the state" in str(plan)
+
+
 def test_relative_paths_are_meant_from_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a mesh, a topology file and an edit; what runs with a relative path, and a default, stay as they are."""
 
