@@ -47,7 +47,7 @@ class Join(Slet, name="join"):
     An item that a punctuation of its own side excludes leaves by `late`.
 
     Args:
-        by: The field, or fields, that are equal.
+        by: The field, or fields, that are equal; with an empty list all items match.
         time: The field that holds the time of an item, a number.
         within: The maximum difference of two times.
     """
@@ -113,7 +113,7 @@ class Join(Slet, name="join"):
         return max(times) - min(times) <= self.within
 
     def _joined(self, key: Any, chosen: tuple[tuple[int | float, Any], ...]) -> dict[str, Any]:
-        keys = key if isinstance(self.by, list) else (key,)
+        keys = (key,) if isinstance(self.by, str) else key or ()
         found = {**dict(zip(self._names, keys, strict=True)), self.time: max(time for time, _ in chosen)}
         return found | {side: item for side, (_, item) in zip(self._sides, chosen, strict=True)}
 

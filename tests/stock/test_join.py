@@ -75,14 +75,20 @@ def test_items_of_one_key_that_are_close():
 items = st.tuples(st.sampled_from(["cars", "tolls", "others"]), st.integers(0, 2), st.integers(0, 12))
 
 
-@given(st.lists(items, max_size=40), st.integers(0, 5), st.integers(0, 6), st.sets(st.integers(0, 39), max_size=3))
-def test_any_streams(coming, within, delay, handed_over):
+@given(
+    st.lists(items, max_size=40),
+    st.sampled_from(["vid", ["vid"], []]),
+    st.integers(0, 5),
+    st.integers(0, 6),
+    st.sets(st.integers(0, 39), max_size=3),
+)
+def test_any_streams(coming, by, within, delay, handed_over):
     """What leaves is what a join of the whole streams without their late items gives; what follows is complete.
 
     It goes on from its memento, stored and read again at any moment.
     """
     names = list(dict.fromkeys(side for side, _, _ in coming)) or ["cars"]
-    settings = {"sides": names, "by": ["vid"], "time": "time", "within": within}
+    settings = {"sides": names, "by": by, "time": "time", "within": within}
     marks, late, found, complete = dict.fromkeys(names, 0), [], [], -math.inf
     taken: dict[str, list[Car]] = {name: [] for name in names}
     kept = Kept()
@@ -107,9 +113,9 @@ def test_any_streams(coming, within, delay, handed_over):
                 assert one["time"] > complete
                 found.append(one)
     whole = [
-        {"vid": chosen[0].vid, "time": max(times), **dict(zip(names, chosen, strict=True))}
+        {**({"vid": chosen[0].vid} if by else {}), "time": max(times), **dict(zip(names, chosen, strict=True))}
         for chosen in product(*taken.values())
-        if len({one.vid for one in chosen}) == 1
+        if len({one.vid for one in chosen} if by else {1}) == 1
         and max(times := [one.time for one in chosen]) - min(times) <= within
         and len(names) > 1
     ]
