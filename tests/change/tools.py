@@ -199,8 +199,8 @@ class Books:
     at the first look, also across further changes.
     """
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, ...], int] | None = None
+    def __init__(self, known: dict[tuple[str, ...], int] | None = None) -> None:
+        self._known = known
 
     def check(self, deployment: Deployment) -> list[str]:
         """Look at all connections; returns those that are out of balance since the look before."""

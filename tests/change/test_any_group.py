@@ -1,0 +1,347 @@
+"""Any changes and crashes of a group: it gives, for each key, what one instance gives."""
+
+import os
+import random
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from exop import Application, Keyed, Memento, Mesh, OutputPort, Platform, Slet, hookimpl, input_port, slet
+from exop.errors import PlanError
+from exop.hooks import Plugins
+from exop.model.mesh import Node
+from exop.model.partitions import partition_of, ranges
+from exop.runtime import partitioned
+from exop.wiring import change as changing
+from exop.wiring import drain
+from tests.change.offered import offered
+from tests.change.tools import Books, Position
+from tests.rig import parked, threads_leave
+
+#: Keys of several types; some are equal.
+KEYS: list[Any] = [0, 1, 2, 3, 5, 8, -1, 2**40]
+#: What is made of one number: so many rows, as items, a list, or columns.
+FORMS = ("items", "list", "columns")
+#: A file system in memory, where there is one.
+MEMORY = Path("/dev/shm")
+LETTERS = "abcdefgh"
+
+
+class PerKey(Memento):
+    """A state by key."""
+
+    numbers: Keyed[int, list[int]] = field(default_factory=dict)
+
+
+class Kept(Memento):
+    """All results."""
+
+    rows: list[list[int]] = field(default_factory=list)
+
+
+def rows_of(number: int) -> list[dict[str, int]]:
+    """The rows that are made of one number: the same after a crash."""
+    chance = random.Random(number)
+    return [{"key": chance.choice(KEYS), "n": 10 * number + at} for at in range(chance.randrange(5))]
+
+
+class Spread(Slet):
+    """Gives the rows of each number, in one form or another."""
+
+    out: OutputPort[dict[str, int]]
+
+    @input_port
+    def x(self, number: int) -> None:
+        """Push them."""
+        rows, form = rows_of(number), FORMS[number % 3]
+        if form == "items":
+            for row in rows:
+                self.out.push(row)
+        elif rows:
+            self.out.push_batch(rows if form == "list" else pa.RecordBatch.from_pylist(rows))
+
+
+class Single(Slet):
+    """Gives each row with the number of rows of its key so far, and the last one of these."""
+
+    per: PerKey
+    label: str = ""
+
+    @input_port
+    def x(self, row: dict[str, int]) -> list[int]:
+        """Count and remember."""
+        before = self.per.numbers.setdefault(row["key"], [])
+        before.append(row["n"])
+        return [row["key"], row["n"], len(before), sum(before)]
+
+
+class SingleToo(Single):
+    """Does the same."""
+
+
+class Double(Single):
+    """Does the same, and takes numbers from another source, which has another driver: queues stand in front of it."""
+
+    @input_port
+    def other(self, number: int) -> None:
+        """Ignore it."""
+
+
+class DoubleToo(Double):
+    """Does the same."""
+
+
+@slet
+def kept(row: list[int], all_: Kept) -> None:
+    """Keep every result."""
+    all_.rows.append(row)
+
+
+class Group:
+    """An application with a group, made by chance; it is changed while it runs, crashes, and goes on."""
+
+    def __init__(self, chance: random.Random, root: Path) -> None:
+        self.chance, self.root, self.life, self.trace = chance, root, 0, list[str]()
+        self.news, self.allowed, self.over = threading.Condition(), 0, False
+        self.shapes = chance.choice([(Single, SingleToo), (Double, DoubleToo)])
+        self.partitions = chance.choice([1, 3, 16])
+        self.platform, self.books = self.opened(), Books()
+        self.platform.apply(self.built())
+        self.check()
+
+    @hookimpl
+    def register_slets(self) -> list[Any]:
+        """What it is made of, so that it can be recovered."""
+        life = self.life
+
+        def numbers(position: Position) -> Iterator[int | None]:
+            while not (self.over or self.life > life) or (self.life == life and position.number < self.allowed):
+                if position.number < self.allowed:
+                    position.number += 1
+                    yield position.number
+                else:
+                    with self.news:
+                        self.news.wait(0.001)
+                    yield None
+
+        return [slet(name="numbers")(numbers), offered(numbers, "others"), Spread, *self.shapes, kept]
+
+    def opened(self) -> Platform:
+        """The platform of the life that begins."""
+        plugins = Plugins()
+        plugins.register("group", self)
+        return Platform(state=self.root / f"life{self.life}", plugins=plugins, control=False).start()
+
+    def built(self) -> Mesh:
+        """The application."""
+        app, chance = Application("app", plugins=self.platform.plugins), self.chance
+        shared = app.channel("rows", chance.choice(["direct", "queue"]), by="key", partitions=self.partitions)
+        results = app.channel("results")
+        app.add("spread", "group:spread", x=app.add("source", "group:numbers"), out=shared)
+        more = {"other": app.add("others", "group:others")} if self.shapes[0] is Double else {}
+        for name in LETTERS[: chance.randint(1, 3)]:
+            app.add(name, f"group:{self.shapes[0].__name__.lower()}", x=shared, out=results, group="g", **more)
+        app.add("kept", "group:kept", row=results)
+        app.durable(every=3600)
+        return app.build()
+
+    def let(self, most: int) -> None:
+        """Let some numbers through."""
+        with self.news:
+            self.allowed += self.chance.randrange(most)
+            self.news.notify_all()
+
+    def edit(self, mesh: Mesh) -> Mesh:
+        """Make one edit of the group."""
+        chance, members = self.chance, sorted(name for name, node in mesh.nodes.items() if node.group)
+        name = chance.choice(members)
+        free = [letter for letter in LETTERS if letter not in mesh.nodes]
+        verb = chance.choice(["add", "add", "remove", "remove", "replace", "suspend", "resume", "resume", "configure"])
+        self.trace.append(f"{verb} {name} of {members}")
+        if verb == "add" and free:
+            one = mesh.nodes[name]
+            return mesh.add(Node(chance.choice(free), one.slet, one.settings, one.ports, group="g", given=one.given))
+        if verb == "remove" and len(members) > 1:
+            return mesh.remove(name)
+        if verb == "replace":
+            slets = self.platform.slets()
+            return mesh.replace(name, slets[f"group:{chance.choice(self.shapes).__name__.lower()}"])
+        if verb == "configure":
+            return mesh.configure(name, label=str(chance.random()))
+        return mesh.suspend(name) if verb == "suspend" else mesh.resume(name)
+
+    def change(self) -> None:
+        """Change it while it runs; a change may be refused for what waits in front of a member that is suspended."""
+        mesh = self.platform.mesh("app")
+        for _ in range(self.chance.choice([1, 1, 2])):
+            mesh = self.edit(mesh)
+        try:
+            self.platform.apply(mesh)
+        except PlanError as refused:
+            self.trace.append(f"refused: {refused}")
+            if not any(part in str(refused) for part in ("an item waits in front of", "on their way to")):
+                raise
+        else:
+            self.trace.append("made")
+        self.check()
+
+    def check(self) -> None:
+        """Every item is accounted for, and each member keeps the state of the keys that it owns."""
+        deployment = self.platform.deployment("app")
+        wrong = self.books.check(deployment)
+        with parked(deployment):
+            states = {
+                name: deployment.components[name].state for name, node in deployment.mesh.nodes.items() if node.group
+            }
+            for name, owned in ranges(states, self.partitions).items():
+                found = {key: partition_of(key, self.partitions) for key in states[name].numbers}
+                wrong += [f"{name} has {key}" for key, partition in found.items() if partition not in owned]
+        assert not wrong, "\n".join([*wrong, *self.trace])
+
+    def crash(self) -> None:
+        """The machine dies; a new platform goes on from what is on the disk, and nothing else."""
+        self.trace.append("crash")
+        before = self.root / f"life{self.life}"
+        with self.platform.deployment("app").changing:
+            self.life += 1
+            shutil.copytree(before, self.root / f"life{self.life}")
+        self.platform.close()
+        self.platform, self.books = self.opened(), Books({})  # changes before the crash count for nothing here
+        assert not self.platform.failed_to_restart, self.platform.failed_to_restart
+        self.check()
+
+    def finish(self) -> dict[int, list[list[int]]]:
+        """Let it come to its end; returns the results by key."""
+        mesh = self.platform.mesh("app")
+        for name, node in mesh.nodes.items():
+            mesh = mesh.resume(name) if node.suspended else mesh
+        self.platform.apply(mesh)
+        self.over = True
+        self.platform.wait("app", 60)
+        self.check()
+        return by_key(self.platform.deployment("app").components["kept"].state.rows)
+
+
+def by_key(rows: list[list[int]]) -> dict[int, list[list[int]]]:
+    """Results by key, in order."""
+    found: dict[int, list[list[int]]] = {}
+    for row in rows:
+        found.setdefault(row[0], []).append(row)
+    return found
+
+
+def of_one(numbers: int) -> dict[int, list[list[int]]]:
+    """The results of one instance, for all rows of so many numbers."""
+    one = Single(per=PerKey())
+    return by_key([one.x(row) for number in range(1, numbers + 1) for row in rows_of(number)])
+
+
+def run(seed: int) -> None:
+    """Change and crash one group; compare it with one instance."""
+    root = Path(tempfile.mkdtemp(prefix="exop-group-", dir=MEMORY if MEMORY.is_dir() else None))
+    group = Group(random.Random(seed), root)
+    try:
+        for _ in range(10):
+            group.let(30)
+            step = group.chance.random()
+            if step < 0.75:
+                group.change()
+            elif step < 0.9:
+                group.platform.checkpoint("app")
+            else:
+                group.crash()
+        found = group.finish()
+        assert found == of_one(group.allowed), "\n".join(group.trace)
+    finally:
+        group.over = True
+        group.platform.close()
+        shutil.rmtree(root, ignore_errors=True)
+
+
+@settings(
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(seed=st.integers(0, 1 << 32))
+def test_a_group_gives_for_each_key_what_one_instance_gives(seed):
+    """For any keys, batches, columns, changes (members come, go, are replaced, suspended, configured), and crashes."""
+    with threads_leave():
+        run(seed)
+
+
+@pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")
+@pytest.mark.timeout(0)
+def test_a_long_campaign_of_groups():
+    """Others every time."""
+    seconds, _, seed = os.environ["EXOP_STRESS"].partition(":")
+    end, number = time.monotonic() + float(seconds), int(seed or random.randrange(1 << 32))
+    while time.monotonic() < end:
+        try:
+            run(number)
+        except BaseException as error:
+            error.add_note(f"with the seed {number}")
+            raise
+        number += 1
+
+
+def stays_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state of a key that moves stays with the former owner, too: it is handed over twice later."""
+    moved = changing.move_keys
+
+    def move(one: Any, before: Any, after: Any, undo: Any) -> None:
+        were = {name: dict(after[name].state.numbers) for name in one.after}
+        moved(one, before, after, undo)
+        for name, numbers in were.items():
+            after[name].state.numbers.update(numbers)
+
+    monkeypatch.setattr(changing, "move_keys", move)
+
+
+def left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The partitions move, and the state does not."""
+    monkeypatch.setattr(changing, "move_keys", lambda *given: None)
+
+
+def other_hash_for_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column has other partitions than its items."""
+    real = partitioned.rows_by_owner
+    monkeypatch.setattr(partitioned, "rows_by_owner", lambda column, owners: real(column, owners[::-1]))
+
+
+def lists_out_of_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The items of a list are assigned from its end."""
+    real = partitioned._split
+    monkeypatch.setattr(partitioned, "_split", lambda batch, *more: real(batch[::-1], *more))
+
+
+def without_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The partitions move past the items that wait in front of their former owners."""
+    monkeypatch.setattr(drain, "shifted", lambda before, after, channel: [])
+
+
+@pytest.mark.parametrize(
+    "mistake", [stays_too, left_behind, other_hash_for_columns, lists_out_of_order, without_what_is_under_way]
+)
+def test_a_planted_mistake_is_caught(mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch):
+    """Each shows in one of a few groups."""
+    mistake(monkeypatch)
+    for seed in range(60):
+        try:
+            run(seed)
+        except (AssertionError, PlanError):
+            return
+    pytest.fail("the mistake does not show")
