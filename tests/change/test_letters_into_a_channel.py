@@ -200,12 +200,12 @@ def test_a_letter_that_its_channel_refuses_is_listed(platform, slet_):
     """A letter of the letter would be refused as well, and so on for ever. Behind a `rewire` it is sent again."""
     seen, letters, source = list[int](), list[Any](), Paced(20)
     app = Application("app")
-    bad = app.channel("bad", kind="table", key="no_field")
+    bad = app.channel("bad", kind="table", key="9")  # of a letter that is no tuple
     app.add("c", writing(seen), x=app.add("b", slet_, x=app.add("a", source.source()), dead_letters=bad))
     app.add("d", writing(letters), x=bad)
     platform.apply(app.build())
     eventually(lambda: len(platform.dead_letters("app", "b")) == 10)
-    assert "has no field 'no_field'; it has application, at, error" in platform.dead_letters("app", "b")[0].error
+    assert "has no field '9'; it has application, at, error" in platform.dead_letters("app", "b")[0].error
     changed(platform, "app", lambda mesh: mesh.rewire("b", dead_letters=ChannelSpec("good")).rewire("d", x="good"))
     assert platform.retry_dead_letters("app", "b") == 10
     eventually(lambda: len(letters) == 10)
