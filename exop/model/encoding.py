@@ -81,7 +81,10 @@ def encode(value: Any, *, levels: int = DEPTH) -> bytes:
         NotStorable: something in it is of a type that is not known here, refers to itself, or is nested more deeply
             than *levels*.
     """
-    packer = _free_packer()
+    try:
+        packer = _packers.pop()
+    except IndexError:  # another thread may have taken the last one in between, had it been looked for first
+        packer = msgpack.Packer(default=_extended, strict_types=True, use_bin_type=True)
     try:
         data: bytes = packer.pack(value)
         # Looking at the nesting of the bytes copies them once more: seldom needed for large arrays, in few parts.
@@ -159,13 +162,6 @@ def unpacker(file: Any = None, **hooks: Any) -> Any:
 
 #: Packers that are free: one is used by one thread at a time, and not again by what it calls.
 _packers: Final[list[Any]] = []
-
-
-def _free_packer() -> Any:
-    try:
-        return _packers.pop()
-    except IndexError:  # another thread may have taken the last one in between, had it been looked for first
-        return msgpack.Packer(default=_extended, strict_types=True, use_bin_type=True)
 
 
 def _extended(value: Any) -> list[Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exop.errors import PlanError
+from exop.model.spec import is_number
 
 #: Seconds to wait for the items of a proof, by default.
 WITHIN = 60.0
@@ -99,11 +100,6 @@ class Shadow:
             name.removeprefix(f"{node}."): value for name, value in self.divert.items() if name.startswith(f"{node}.")
         }
         return {name: value for name, value in self.divert.items() if "." not in name} | own
-
-
-def is_number(value: object) -> bool:
-    """A number, and not a truth value."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def as_shadow(value: object) -> Shadow:

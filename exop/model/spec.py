@@ -322,12 +322,13 @@ def _unfit_ports(made: Any, settings: Mapping[str, Setting]) -> str | None:
 
 def unfit_bounds(timeout: object, dead_letters: object) -> str | None:
     """Return why a time-out per item or a number of dead letters is invalid; `None` if both are valid."""
-    if timeout is not None and not (_is_number(timeout) and 0 <= timeout < float("inf")):  # type: ignore[operator]
+    if timeout is not None and not (is_number(timeout) and 0 <= timeout < float("inf")):  # type: ignore[operator]
         return f"timeout={timeout!r} is no number of seconds; give one above 0, or 0 for none"
     if dead_letters is not None and not (isinstance(dead_letters, int) and dead_letters >= 0):
         return f"dead_letters={dead_letters!r} is no number of items; give 0 or more"
     return None
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """A number, and not a truth value."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -6,7 +6,9 @@ import dataclasses
 import sys
 import types
 import typing
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -27,12 +29,12 @@ def _fields(kind: Any) -> Iterator[Field]:
     if dataclasses.is_dataclass(kind):
         for one in dataclasses.fields(kind):
             required = one.default is absent and one.default_factory is absent
-            yield Field(one.name, type_of(hints(one.name)), required, one.init, _written(one.type))
+            yield Field(one.name, type_of(hints[one.name]), required, one.init, _written(one.type))
         return
     if typing.is_typeddict(kind):
         names = tuple(kind.__annotations__)
         # Python itself does not see `NotRequired` in an annotation that is text.
-        optional = {name for name in names if typing.get_origin(hints(name)) is typing.NotRequired}
+        optional = {name for name in names if typing.get_origin(hints[name]) is typing.NotRequired}
         defaults: Mapping[str, Any] = dict.fromkeys(kind.__optional_keys__ | optional)
     elif hasattr(kind, "__struct_fields__"):
         names = kind.__struct_fields__
@@ -42,31 +44,26 @@ def _fields(kind: Any) -> Iterator[Field]:
     else:
         names, defaults = kind._fields, kind._field_defaults
     for name in names:
-        wanted = type_of(hints(name))
+        wanted = type_of(hints[name])
         yield Field(name, wanted, name not in defaults, written=wanted.name)
 
 
-def _hints(kind: Any) -> Callable[[str], Any]:
+def _hints(kind: Any) -> Mapping[str, Any]:
     """Resolve the annotations of a class, by field; one that cannot be resolved stays open, under its text."""
-    try:
-        hints = typing.get_type_hints(kind, include_extras=True)
-    except (NameError, TypeError, AttributeError, SyntaxError):
-        hints = {name: _resolved(base, one) for base in kind.__mro__[::-1] for name, one in _own(base).items()}
-    return lambda name: hints.get(name, OPEN)
-
-
-def _own(kind: type) -> dict[str, Any]:
-    found: dict[str, Any] = vars(kind).get("__annotations__", {})
+    found: dict[str, Any] = defaultdict(lambda: OPEN)
+    with suppress(*_UNRESOLVED):
+        return found | typing.get_type_hints(kind, include_extras=True)
+    for base in reversed(kind.__mro__):
+        known = dict(vars(sys.modules.get(base.__module__, types)))
+        for name, one in vars(base).get("__annotations__", {}).items():
+            found[name] = built("open", one) if isinstance(one, str) else OPEN
+            holder = types.SimpleNamespace(__annotations__={name: one})
+            with suppress(*_UNRESOLVED):
+                found |= typing.get_type_hints(holder, known, dict(vars(base)), include_extras=True)
     return found
 
 
-def _resolved(kind: type, annotation: Any) -> Any:
-    holder = types.SimpleNamespace(__annotations__={"one": annotation})
-    known = vars(sys.modules.get(kind.__module__, types))
-    try:
-        return typing.get_type_hints(holder, dict(known), dict(vars(kind)), include_extras=True)["one"]
-    except (NameError, TypeError, AttributeError, SyntaxError):
-        return OPEN if not isinstance(annotation, str) else built("open", annotation)
+_UNRESOLVED: Final = (NameError, TypeError, AttributeError, SyntaxError)
 
 
 def _written(annotation: Any) -> str:

@@ -9,8 +9,8 @@ from typing import Any, Final
 from exop.errors import PlanError, UnknownName
 from exop.model.lifecycle import State
 from exop.model.mesh import Node
-from exop.model.shadow import Shadow, is_number
-from exop.model.spec import Role
+from exop.model.shadow import Shadow
+from exop.model.spec import Role, is_number
 from exop.runtime.component import Component
 from exop.wiring.plan import Plan, Step
 
