@@ -199,20 +199,22 @@ def successors(mesh: Mesh, follow: Callable[[str], bool], nodes: Iterable[str] |
 
     With *nodes*, for these and all that follow them.
     """
-    found: dict[str, set[str]] = {}
-    left = list(mesh.nodes if nodes is None else nodes)
+
+    def pushed_into(name: str) -> Iterator[str]:
+        for channel in filter(follow, mesh.nodes[name].outputs().values()):
+            yield from (node.name for node, port in mesh.consumers(channel) if not node.slet.ports[port].pulled)
+
+    return _reached(mesh.nodes if nodes is None else nodes, pushed_into)
+
+
+def _reached(start: Iterable[str], following: Callable[[str], Iterable[str]]) -> dict[str, set[str]]:
+    """The names that are reached from *start*, each with those that follow it."""
+    found, left = dict[str, set[str]](), [*start]
     while left:
-        name = left.pop()
-        if name not in found:
-            found[name] = set(_next(mesh, mesh.nodes[name], follow))
+        if (name := left.pop()) not in found:
+            found[name] = set(following(name))
             left += found[name]
     return found
-
-
-def _next(mesh: Mesh, node: Node, follow: Callable[[str], bool]) -> Iterator[str]:
-    for channel in node.outputs().values():
-        if follow(channel):
-            yield from (node.name for node, port in mesh.consumers(channel) if not node.slet.ports[port].pulled)
 
 
 def _check_filling(mesh: Mesh, kinds: Mapping[str, type[KindLike]], nodes: Iterable[str]) -> None:
@@ -223,20 +225,17 @@ def _check_filling(mesh: Mesh, kinds: Mapping[str, type[KindLike]], nodes: Itera
     Raises:
         WiringError: the driver, the channel and the cure.
     """
-    below, rest = set[str](), [*nodes]
-    while rest:
-        if (node := rest.pop()) not in below:
-            below.add(node)
-            rest += [reader.name for to in mesh.nodes[node].outputs().values() for reader, _ in mesh.consumers(to)]
+    below = _reached(
+        nodes, lambda node: (end.name for to in mesh.nodes[node].outputs().values() for end, _ in mesh.consumers(to))
+    )
     channels = dict.fromkeys(to for node in below for to in mesh.nodes[node].ports.values())
     first = sorted(name for name in channels if mesh.channels[name].settings.get("fill_first"))
     drivers = _drivers(mesh, kinds) if first else {}
     for name in first:
-        fillers, todo = set[str](), [node.name for node, _ in mesh.producers(name)]
-        while todo:
-            if (node := todo.pop()) not in fillers:
-                fillers.add(node)
-                todo += [one.name for to in mesh.nodes[node].inputs().values() for one, _ in mesh.producers(to)]
+        fillers = _reached(
+            (node.name for node, _ in mesh.producers(name)),
+            lambda node: (one.name for to in mesh.nodes[node].inputs().values() for one, _ in mesh.producers(to)),
+        )
         filling = {driver for node in fillers for driver in drivers[node]}
         for reader, port in mesh.consumers(name):
             pulls = reader.slet.ports[port].pulled and kinds[mesh.channels[name].kind].pull_mode == "read"
@@ -250,30 +249,32 @@ def _check_filling(mesh: Mesh, kinds: Mapping[str, type[KindLike]], nodes: Itera
 
 def _drivers(mesh: Mesh, kinds: Mapping[str, type[KindLike]]) -> dict[str, set[str]]:
     """The sources, engines and queues that drive each node; queues that meet in a node share one worker."""
-    found: dict[str, set[str]] = {}
-    for name in mesh.nodes:
-        drivers, seen, todo = set[str](), set[str](), [name]
-        while todo:
-            if (one := todo.pop()) in seen:
-                continue
-            seen.add(one)
-            node = mesh.nodes[one]
-            if node.slet.iterated or node.slet.own_driver:
-                drivers.add(one)
-                if node.slet.iterated or one != name:
-                    continue
-            for port, channel in node.inputs().items():
-                if kinds[mesh.channels[channel].kind].buffered:
-                    drivers.add(f"the queue {channel!r}")
-                elif not node.slet.ports[port].pulled:
-                    todo += [producer.name for producer, _ in mesh.producers(channel)]
-        found[name] = drivers
+    found = {name: _drivers_of(mesh, kinds, name) for name in mesh.nodes}
     queues = {name: {one for one in drivers if one not in mesh.nodes} for name, drivers in found.items()}
     for shared in queues.values():
         if len(shared) > 1:
             for drivers in filter(shared.intersection, found.values()):
                 drivers.update(shared)
     return found
+
+
+def _drivers_of(mesh: Mesh, kinds: Mapping[str, type[KindLike]], name: str) -> set[str]:
+    drivers = set[str]()
+
+    def callers(one: str) -> Iterator[str]:
+        node = mesh.nodes[one]
+        if node.slet.iterated or node.slet.own_driver:
+            drivers.add(one)
+            if node.slet.iterated or one != name:
+                return
+        for port, channel in node.inputs().items():
+            if kinds[mesh.channels[channel].kind].buffered:
+                drivers.add(f"the queue {channel!r}")
+            elif not node.slet.ports[port].pulled:
+                yield from (producer.name for producer, _ in mesh.producers(channel))
+
+    _reached([name], callers)
+    return drivers
 
 
 def _check_ports(mesh: Mesh, node: Node) -> None:

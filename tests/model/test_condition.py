@@ -89,7 +89,7 @@ def outcome(compute: Any) -> Any:
     return "nan" if isinstance(found, float) and math.isnan(found) else repr(found)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(expressions, st.integers(-5, 5))
 @example("report.time >= below and report.row['name'] in ('a', 'bc')", 3)
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
