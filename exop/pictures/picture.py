@@ -36,6 +36,11 @@ class Link:
     label: str = ""
     queued: bool = False
 
+    @property
+    def text(self) -> str:
+        """The ports, and whether there is a queue."""
+        return ", ".join(filter(None, (self.label, "queue" if self.queued else "")))
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -137,8 +142,7 @@ def to_mermaid(picture: Picture) -> str:
         label = f"{_mermaid(channel)}<br/><small>{_mermaid(picture.channels[channel])}</small>"
         lines.append(f'  {ids[f"channel {channel}"]}[("{label}")]:::channel')
     for link in picture.links():
-        text = _mermaid(", ".join(part for part in (link.label, "queue" if link.queued else "") if part))
-        arrow = "-.->" if link.queued else "-->"
+        text, arrow = _mermaid(link.text), "-.->" if link.queued else "-->"
         lines.append(f"  {ids[link.source]} {arrow}{f'|{text}|' if text else ''} {ids[link.target]}")
     for role, (_, _, _, _, colour) in ROLES.items():
         lines.append(f"  classDef {role} fill:{colour},stroke:#555,color:#111")
@@ -158,8 +162,8 @@ def to_dot(picture: Picture) -> str:
         label = _quoted(f"{channel}\n{picture.channels[channel]}")
         lines.append(f'  {ids[f"channel {channel}"]} [label={label}, shape=cylinder, fillcolor="{CHANNEL}"]')
     for link in picture.links():
-        text = ", ".join(part for part in (link.label, "queue" if link.queued else "") if part)
-        style = ", ".join([*([f"label={_quoted(text)}"] if text else []), *(["style=dashed"] if link.queued else [])])
+        label = f"label={_quoted(link.text)}" if link.text else ""
+        style = ", ".join(filter(None, (label, "style=dashed" if link.queued else "")))
         lines.append(f"  {ids[link.source]} -> {ids[link.target]}{f' [{style}]' if style else ''}")
     return "\n".join([*lines, "}"]) + "\n"
 

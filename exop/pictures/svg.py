@@ -72,21 +72,19 @@ def _columns(names: Sequence[str], arrows: Collection[tuple[str, str]]) -> dict[
     before: dict[str, set[str]] = {name: set() for name in names}
     after: dict[str, set[str]] = {name: set() for name in names}
     for source, target in arrows:
-        if source != target:
-            before[target].add(source)
-            after[source].add(target)
-    waits = {name: len(found) for name, found in before.items()}
-    ready = deque(name for name in names if not waits[name])
-    left = dict.fromkeys(names)
+        before[target] |= {source} - {target}
+        after[source] |= {target} - {source}
+    waits = {name: set(found) for name, found in before.items()}
+    ready, left = deque(name for name in names if not waits[name]), dict.fromkeys(names)
     column: dict[str, int] = {}
     while left:
         name = ready.popleft() if ready else next(iter(left))
-        if name not in left:
+        if name in column:
             continue
         del left[name]
         column[name] = max((column[other] + 1 for other in before[name] if other in column), default=0)
         for follower in after[name]:
-            waits[follower] -= 1
+            waits[follower].discard(name)
             if not waits[follower]:
                 ready.append(follower)
     return column
@@ -211,8 +209,8 @@ def _caption(links: list[Link], x: float, y: float) -> str:
 
 
 def _label(links: list[Link]) -> str:
-    texts = [link.label for link in links] + ["queue" for link in links if link.queued]
-    return _cut(", ".join(dict.fromkeys(text for text in texts if text)))
+    texts = [*(link.label for link in links), *("queue" for link in links if link.queued)]
+    return _cut(", ".join(dict.fromkeys(filter(None, texts))))
 
 
 def _box(picture: Picture, name: str, place: Place, marked: bool) -> str:
