@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from exop.bundle.modules import Namespace, Sources, load, unload
-from exop.errors import BundleError
 from tests.bundle.folders import write
 
 
@@ -63,26 +62,3 @@ def test_files_beside_the_modules_are_found(loaded: list[Namespace], tmp_path: P
     package = importlib.import_module(made.name)
     assert (Path(str(package.__file__)).parent / "tariff.csv").read_text() == "1,2\n"
     assert importlib.resources.files(made.name).joinpath("tariff.csv").read_text() == "1,2\n"
-
-
-def test_it_is_loaded_once_for_all_who_use_it(loaded: list[Namespace], tmp_path: Path):
-    """Others with the same sources share it until the last one lets it go; other sources are refused."""
-    first = load(namespace(tmp_path / "a", {"m.py": "x = 1\n"}), "a")
-    second = load(namespace(tmp_path / "b", {"m.py": "x = 1\n"}), "a")
-    assert first is second
-    with pytest.raises(BundleError, match="with other sources"):
-        load(namespace(tmp_path / "c", {"m.py": "x = 2\n"}), "a")
-    unload(first)
-    assert importlib.import_module("exop_bundles.a_v1.m").x == 1
-    loaded.append(second)
-
-
-def test_python_and_the_environment_stay_what_they_are(loaded: list[Namespace], tmp_path: Path):
-    """A bundle's `json` does not stand in for Python's; what it does not have comes from the environment."""
-    text = "import json, pluggy\nimport importlib\nfrom . import json as own\n"
-    made = namespace(tmp_path, {"main.py": text, "json.py": "x = 1\n"})
-    loaded.append(load(made, "a"))
-    main = importlib.import_module(f"{made.name}.main")
-    assert main.json is sys.modules["json"]
-    assert main.pluggy is sys.modules["pluggy"]
-    assert main.own.x == 1

@@ -336,27 +336,3 @@ def test_an_upgrade_that_hangs_fails_its_change_and_the_old_slet_runs_on(call, u
         grows(seen, 10)
         assert platform.deployment("app").components["b"].state.total >= sum(seen) - seen[-1]
     whole(seen)
-
-
-@slet
-def noting(x: int, kept: Old) -> None:
-    """A sink: it acts on something outside of the mesh."""
-    kept.total += 1
-
-
-@slet
-def noting_too(x: int, kept: New) -> None:
-    """The same with another state."""
-    kept.total += 1
-
-
-def test_a_sink_whose_upgrade_takes_longer_than_the_pause_needs_consent(upgrading):
-    """It cannot catch up beside the old one: the error states why, and the time; allowed, the change is made."""
-    with Platform() as platform:
-        platform.apply(chain("app", endless, noting).build())
-        mesh = platform.mesh("app").replace("b", noting_too)
-        with pytest.raises(PlanError, match=r"the stream for about .* s: New.upgrade of b, .*outside of the mesh"):
-            platform.apply(mesh, pause=0.0)
-        assert platform.mesh("app").revision == 1
-        platform.apply(mesh, pause=0.0, stall=True)
-        assert platform.mesh("app").node("b").slet.name == "noting_too"

@@ -16,7 +16,6 @@ from exop.model.slet import spec_of
 from exop.runtime.drivers.base import Halted
 from tests.change.tools import (
     Position,
-    Seen,
     Tap,
     chain,
     changed,
@@ -35,18 +34,6 @@ from tests.change.tools import (
     writing,
 )
 from tests.rig import eventually
-
-
-def test_a_stateless_slet(platform):
-    """Whatever stands in the place before and after: each item passes it once, in order."""
-    seen: list[int] = []
-    platform.apply(chain("app", endless, plain, writing(seen)).build())
-    for _ in range(5):
-        for other in (plain_too, plain):
-            changed(platform, "app", lambda mesh, other=other: mesh.replace("b", other))
-            grows(seen, 10)
-    end(platform, "app")
-    whole(seen)
 
 
 def test_a_stateful_slet_hands_its_memento_over(platform):
@@ -207,26 +194,6 @@ def test_a_source_with_several_outputs(platform):
     whole(sorted(evens + odds))
     assert evens == sorted(evens)
     assert odds == sorted(odds)
-
-
-def test_a_sink(platform):
-    """A sink takes its memento over: what it has seen."""
-
-    @slet
-    def keep(x: int, seen: Seen) -> None:
-        seen.items.append(x)
-
-    @slet
-    def keep_too(x: int, seen: Seen) -> None:
-        seen.items.append(x)
-
-    platform.apply(chain("app", endless, plain, keep).build())
-    items = platform.deployment("app").components["c"].state.items
-    for other in (keep_too, keep) * 5:
-        changed(platform, "app", lambda mesh, other=other: mesh.replace("c", other))
-        grows(items, 10)
-    end(platform, "app")
-    whole(platform.deployment("app").components["c"].state.items)
 
 
 def test_a_class_by_a_class_opened_before_and_closed_after(platform):

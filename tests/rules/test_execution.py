@@ -175,23 +175,6 @@ def test_rule_3_a_slet_is_never_run_by_two_threads(rig):
     assert deployment.inserted
 
 
-def test_rule_3_order_is_kept_per_output_and_input_port(rig):
-    """However the ways of several producers interleave: the items of each arrive in their order."""
-    seen = []
-
-    def tagged(name):
-        return source_of([(name, number) for number in range(300)])
-
-    app = Application("order")
-    joined = app.channel("joined", kind="queue", capacity=2)
-    for name in "abc":
-        app.add(name, tagged(name), out=joined)
-    app.add("sink", collector(seen), item=joined)
-    rig.run(app)
-    for name in "abc":
-        assert [number for who, number in seen if who == name] == list(range(300))
-
-
 # 4. Parking goes upstream first, and no queue keeps a driver from its safe point.
 
 

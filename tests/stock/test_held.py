@@ -141,20 +141,6 @@ def test_a_checkpoint_that_is_older_than_what_is_out_is_refused(rig, later):
     assert rig.out() == list(range(later))
 
 
-def test_a_lot_that_cannot_be_put_out_goes_with_the_next(rig, monkeypatch):
-    """A database that is locked, a disk that is full: nothing is lost."""
-    with rig.open() as sink:
-        sink.checkpointed = True
-        sink.item(0)
-        with monkeypatch.context() as broken:
-            broken.setattr(rig.cls, "put_out", lambda *_: 1 / 0)
-            with pytest.raises(ZeroDivisionError):
-                checkpoint(sink, 1)
-        sink.item(1)
-        checkpoint(sink, 2)
-    assert rig.out() == [0, 1]
-
-
 def test_another_stream_into_the_same_place_adds_to_it(rig):
     """Numbers of lots are those of one stream."""
     for first in (0, 10):

@@ -1,7 +1,6 @@
 """Balances and daily expenditures."""
 
 import numpy as np
-import pytest
 
 from apps.linear_road.accounts import Balance, DailyExpenditure, Ledger
 from apps.linear_road.columns import record_batch
@@ -35,44 +34,6 @@ def test_a_balance_holds_all_charges_through_its_second():
         ("questions", Punctuation(20)),
     )
     assert found == [(11, 11, 1, 5), (12, 12, 2, 12)]
-
-
-@pytest.mark.parametrize("last", ["charges", "questions"])
-def test_an_answer_waits_for_both_sides(last):
-    """A question is answered when charges and questions are both complete through its second."""
-    first = "questions" if last == "charges" else "charges"
-    steps = [("questions", tuples(ask(12, 2))), ("charges", charges((12, 1, 7))), (first, Punctuation(12))]
-    assert answers(*steps, (last, Punctuation(11))) == []
-    assert answers(*steps, (last, Punctuation(12))) == [(12, 12, 2, 7)]
-
-
-def test_each_vehicle_has_its_own_balance():
-    """Charges add up per vehicle; one never charged owes nothing."""
-    found = answers(
-        ("charges", charges((1, 1, 5), (1, 2, 6), (2, 1, 7))),
-        ("charges", Punctuation(3)),
-        ("questions", tuples(ask(3, 1), ask(3, 2, vid=2), ask(3, 3, vid=900))),
-        ("questions", Punctuation(3)),
-    )
-    assert [row[2:] for row in found] == [(1, 12), (2, 6), (3, 0)]
-
-
-def test_several_charges_of_a_vehicle_in_one_batch_all_count():
-    """A batch of many seconds may charge a vehicle more than once."""
-    found = answers(
-        ("charges", charges((1, 1, 5), (40, 1, 6))),
-        ("questions", tuples(ask(50, 1))),
-        ("questions", Punctuation(50)),
-        ("charges", Punctuation(50)),
-    )
-    assert found == [(50, 50, 1, 11)]
-
-
-def test_what_is_no_balance_question_passes_by():
-    """Reports and questions of other types are not answered here."""
-    slet = Balance(ledger=Ledger())
-    assert list(slet.questions(tuples({}, {"type": 3, "qid": 1}))) == []
-    assert slet.ledger.asked == []
 
 
 def test_an_expenditure_is_answered_from_the_history_at_once(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 
 from apps.linear_road.tolls import Figures, Tolls
 from exop import Punctuation
-from tests.apps.linear_road.batches import accidents, marks, rows, statistics
+from tests.apps.linear_road.batches import marks, rows, statistics
 
 
 def tariff(*figures, minute=2, incidents=()):
@@ -13,11 +13,6 @@ def tariff(*figures, minute=2, incidents=()):
     out = [*tolls.statistics(statistics(*figures)), *tolls.statistics(Punctuation(minute))]
     out += [one for item in (*incidents, Punctuation(minute - 1)) for one in tolls.accidents(item)]
     return [(row[3], row[4], row[5]) for row in rows(out)]
-
-
-def test_the_toll_grows_with_the_square_of_the_cars_above_fifty():
-    """Toll = 2 x (Cars - 50)^2 when LAV < 40 and Cars > 50."""
-    assert tariff({"seg": 1, "cars": 51}, {"seg": 2, "cars": 60}) == [(1, 20, 2), (2, 20, 200)]
 
 
 @pytest.mark.parametrize(("cars", "lav"), [(50, 20.0), (60, 40.0), (60, 55.5), (0, 0.0)])
@@ -35,13 +30,6 @@ def test_lav_is_tested_exactly_and_told_as_an_integer():
 def test_rounding_of_sums_does_not_make_a_toll():
     """A mean that is 40 as a fraction is 40, even when its sum in floating point falls just short."""
     assert tariff({"lav": 40 - 1e-13}) == [(10, 40, 0)]
-
-
-def test_an_accident_ahead_makes_the_segment_free():
-    """No toll four segments upstream of an accident and in its own segment; the LAV is told all the same."""
-    segments = [{"seg": seg} for seg in (5, 6, 10, 11)]
-    found = tariff(*segments, incidents=[accidents({"seg": 10, "time": 30})])
-    assert found == [(5, 20, 200), (6, 20, 0), (10, 20, 0), (11, 20, 200)]
 
 
 def test_a_minute_waits_for_both_sides():
@@ -62,14 +50,3 @@ def test_rows_of_several_minutes_in_one_batch_leave_minute_by_minute():
     out += [*tolls.statistics(Punctuation(3)), *tolls.accidents(Punctuation(2))]
     assert [row[0] for row in rows(out)] == [2, 2, 3]
     assert marks(out) == [1, 3]
-
-
-def test_an_accident_is_judged_minute_by_minute():
-    """When several minutes become complete at once, each sees the accidents of its own time."""
-    tolls = Tolls(figures=Figures())
-    out = [
-        *tolls.statistics(statistics(*({"minute": minute} for minute in (2, 3, 4)))),
-        *tolls.statistics(Punctuation(4)),
-    ]
-    out += [*tolls.accidents(accidents({"time": 70}, {"time": 130, "cleared": 1})), *tolls.accidents(Punctuation(3))]
-    assert [row[5] for row in rows(out)] == [200, 0, 200]

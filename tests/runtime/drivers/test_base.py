@@ -57,20 +57,6 @@ class Stepper:
         finished(self.driver)
 
 
-def test_a_parked_driver_does_nothing_until_it_is_opened():
-    """Between `wait_parked` and `open` no step is made."""
-    with Stepper() as stepper:
-        for _ in range(200):
-            stepper.driver.close()
-            assert stepper.driver.wait_parked(PATIENCE)
-            before = stepper.steps
-            assert not stepper.inside
-            assert stepper.steps == before
-            stepper.driver.open()
-        before = stepper.steps
-        eventually(lambda: stepper.steps > before)
-
-
 def test_whoever_parks_a_driver_sees_no_half_done_item():
     """Several threads park one driver at random: none of them ever finds it inside of an item."""
     seen = []

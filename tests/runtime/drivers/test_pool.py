@@ -129,22 +129,6 @@ def test_a_worker_with_much_to_do_lets_the_others_run(serving):
     assert order.index("quiet") <= TURN
 
 
-def test_a_worker_that_waits_for_room_lets_the_others_run(serving):
-    """With one thread, a full queue is drained by the worker behind it, while the one before it waits."""
-    pool = Pool(1)
-    _, last, log = serving(pool=pool, capacity=1)
-
-    def two(item):
-        last.push((item, 0))
-        last.push((item, 1))
-
-    _, first, _ = serving(two, pool=pool, capacity=1)
-    for number in range(100):
-        first.push(number)
-    eventually(lambda: len(log.seen) == 200)
-    assert log.seen == [(number, half) for number in range(100) for half in (0, 1)]
-
-
 def test_a_worker_that_is_halted_in_user_code_is_left_behind(serving):
     """It does not come to its end in time, which `join` tells; when the call returns, it takes nothing more."""
     gate = Gate()
@@ -158,26 +142,6 @@ def test_a_worker_that_is_halted_in_user_code_is_left_behind(serving):
     gate.open()
     assert worker.join(PATIENCE)
     assert log.seen == [1]
-
-
-def test_workers_in_a_circle_of_full_queues_do_not_wait_for_each_other(serving):
-    """Queues of capacity 1, each drained by a worker of its own that pushes into the next one: none waits for ever."""
-    entries, done = [], []
-
-    def on(number):
-        def push(item):
-            who, left = item
-            if left:
-                entries[(number + 1) % 3].push((who, left - 1))
-            else:
-                done.append(who)
-
-        return push
-
-    entries += [serving(on(number), capacity=1)[1] for number in range(3)]
-    for who in range(20):
-        entries[who % 3].push((who, 100))
-    eventually(lambda: sorted(done) == list(range(20)))
 
 
 def test_workers_wait_for_room_without_a_thread(serving):
