@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, TypedDict, TypeVar
+from typing import Annotated, TypedDict, TypeVar
 
 import pyarrow as pa
 import pytest
 
-from exop import Application, InputPort, OutputPort, OutputPorts, Platform, Slet, input_port, slet
+from exop import Application, OutputPort, OutputPorts, Platform, Slet, input_port, slet
 from exop.app import ChannelRef
 from exop.errors import (
     ComponentFailed,
@@ -522,18 +522,3 @@ def test_what_is_built_is_a_value(app, numbers):
     assert app.build() == first
     app.add("console", show, item=numbers)
     assert "console" not in first.nodes
-
-
-def test_a_slet_that_pulls_is_joined_like_any_other(app, numbers):
-    """Whoever is pushed to and whoever pulls may stand at the same channel."""
-    pulled: list[Any] = []
-    pushed: list[Any] = []
-
-    @slet
-    def puller(item: InputPort[int]) -> None:
-        pulled.extend(item)
-
-    app.add("puller", puller, item=numbers)
-    app.add("sink", collector(pushed), item=numbers)
-    app.run()
-    assert pulled == pushed == [0, 1, 2]

@@ -12,7 +12,6 @@ from exop.report import Totals
 from tests.change.tools import (
     Position,
     Sum,
-    Tap,
     chain,
     changed,
     count_to,
@@ -158,43 +157,6 @@ def test_another_change_leaves_it_suspended(platform, other):
     whole(middle, 100)
 
 
-def test_the_source_above_it_is_replaced(platform):
-    """The item in the hand of the source goes to its successor, which waits for the suspended slet in turn."""
-    seen: list[int] = []
-
-    @slet
-    def other_source(position: Position, *, to: int) -> Iterator[int]:
-        while position.number < to:
-            position.number += 1
-            yield position.number
-
-    platform.apply(chain("app", count_to, picky, writing(seen), a={"to": 100}).build())
-    suspended(platform, "app", "b")
-    changed(platform, "app", lambda mesh: mesh.replace("a", other_source))
-    assert seen == list(range(1, 50))
-    assert platform.deployment("app").components["b"].status == "failed"
-    changed(platform, "app", lambda mesh: mesh.replace("b", plain))
-    finish(platform, "app")
-    whole(seen, 100)
-
-
-def test_source_and_slet_are_replaced_in_one_plan(platform):
-    """The successor of the source pushes the item in hand into the successor of the slet."""
-    seen: list[int] = []
-
-    @slet
-    def other_source(position: Position, *, to: int) -> Iterator[int]:
-        while position.number < to:
-            position.number += 1
-            yield position.number
-
-    platform.apply(chain("app", count_to, picky, writing(seen), a={"to": 100}).build())
-    suspended(platform, "app", "b")
-    changed(platform, "app", lambda mesh: mesh.replace("a", other_source).replace("b", plain))
-    finish(platform, "app")
-    whole(seen, 100)
-
-
 @pytest.mark.parametrize("way", ["resume", "configure"])
 def test_an_item_that_fails_again(platform, way):
     """A repair that repairs nothing leaves the slet suspended on the same item."""
@@ -241,85 +203,6 @@ def test_a_state_is_kept_with_the_item(platform):
         state = platform.deployment("app").components["b"].state
         assert (state.count, state.total) == (100 if atomic else 101, 5050)
         platform.remove("app")
-
-
-def test_behind_a_queue_the_source_goes_on(platform):
-    """A queue in front of the suspended slet fills, and is drained in order after the repair."""
-    seen: list[int] = []
-    app = Application("app")
-    queue = app.channel("queue", kind="queue", capacity=3)
-    app.add("a", count_to, to=100, out=queue)
-    passed = app.add("b", picky, x=queue)
-    app.add("c", writing(seen), x=passed)
-    platform.apply(app.build())
-    suspended(platform, "app", "b")
-    eventually(lambda: platform.deployment("app").channels["queue"].depth >= 3, "a full queue")
-    changed(platform, "app", lambda mesh: mesh.replace("b", plain))
-    finish(platform, "app")
-    whole(seen, 100)
-
-
-def test_the_queue_before_it_goes_away(platform):
-    """The item in the hand of a worker whose queue is not needed any more goes to the driver that runs the slet now."""
-    tap, seen = Tap(), list[int]()
-    app = Application("app")
-    tapped = app.add("a", tap.source())
-    both = app.channel("both")
-    app.add("p", plain, x=tapped, out=both)
-    app.add("q", count_to, to=0, out=both)
-    passed = app.add("b", picky, x=both, poison=3)
-    app.add("c", writing(seen), x=passed)
-    platform.apply(app.build())
-    assert platform.deployment("app").inserted
-    tap.let(3)
-    suspended(platform, "app", "b")
-    changed(platform, "app", lambda mesh: mesh.remove("q"))
-    changed(platform, "app", lambda mesh: mesh.configure("b", poison=-1))
-    assert not platform.deployment("app").inserted
-    tap.let(97)
-    tap.shut()
-    finish(platform, "app")
-    whole(seen, 100)
-
-
-def test_a_queue_comes_before_it(platform):
-    """The item in the hand of a source goes to the worker that runs the slet now: the two never meet in it."""
-    inside, most = [], []
-
-    @slet
-    def careful(x: int, *, poison: int = 50) -> int:
-        inside.append(x)
-        most.append(len(inside))
-        try:
-            if x == poison:
-                raise ValueError(x)
-            return x
-        finally:
-            inside.remove(x)
-
-    seen: list[int] = []
-    app = Application("app")
-    both = app.channel("both")
-    app.add("a", count_to, to=2000, out=both)
-    passed = app.add("b", careful, x=both)
-    app.add("c", writing(seen), x=passed)
-    platform.apply(app.build())
-    suspended(platform, "app", "b")
-
-    def second_source(mesh):
-        from exop.model.mesh import Node
-        from exop.model.slet import spec_of
-
-        return mesh.add(
-            Node("q", spec_of(count_to), spec_of(count_to).configured("q", {"to": 2000, "step": -1}), {"out": "both"})
-        )
-
-    changed(platform, "app", second_source)
-    changed(platform, "app", lambda mesh: mesh.configure("b", poison=0))
-    finish(platform, "app")
-    whole([x for x in seen if x > 0], 2000)
-    whole([-x for x in seen if x < 0], 2000)
-    assert max(most) == 1
 
 
 def test_a_broken_source(platform):

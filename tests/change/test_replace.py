@@ -11,7 +11,7 @@ import pytest
 from exop import Application, InputPort, Memento, OutputPort, Slet, input_port, slet
 from exop.errors import PlanError
 from exop.model.lifecycle import State
-from exop.model.mesh import ChannelSpec, Mesh, Node
+from exop.model.mesh import ChannelSpec, Node
 from exop.model.slet import spec_of
 from exop.runtime.drivers.base import Halted
 from tests.change.tools import (
@@ -47,29 +47,6 @@ def test_a_stateful_slet_hands_its_memento_over(platform):
     whole(seen)
     state = platform.deployment("app").components["b"].state
     assert (state.count, state.total) == (len(seen), sum(seen))
-
-
-def test_defaults_come_with_the_successor(platform):
-    """A setting that somebody set is kept; the plan prints every one that changes, and why."""
-
-    @slet
-    def labelled(x: int, *, label: str = "old", times: int = 1) -> tuple[str, int]:
-        return label * times, x
-
-    @slet
-    def labelled_too(x: int, *, label: str = "new", times: int = 1) -> tuple[str, int]:
-        return label * times, x
-
-    seen: list[Any] = []
-    platform.apply(chain("app", endless, labelled, writing(seen), b={"times": 2}).build())
-    grows(seen, 10)
-    plan = platform.plan(platform.mesh("app").replace("b", labelled_too))
-    assert "    label: 'old' → 'new' (the default of labelled_too)\n    open → " in str(plan)
-    plan.apply()
-    grows(seen, 10)
-    end(platform, "app")
-    assert {label for label, _ in seen} == {"oldold", "newnew"}
-    assert [x for _, x in seen] == list(range(1, len(seen) + 1))
 
 
 def test_a_slet_that_alters_a_setting_does_not_alter_the_mesh(platform):
@@ -116,24 +93,6 @@ def test_a_state_that_is_to_be_lost_is_lost(platform, successor):
     state = platform.deployment("app").components["b"].state
     assert (lost.count + state.count, lost.total + state.total) == (len(seen), sum(seen))
     assert lost.count >= 10
-
-
-def test_a_source_hands_its_position_over(platform):
-    """The successor of a source goes on behind the last item that was put out."""
-
-    @slet
-    def endless_too(position: Position) -> Iterator[int]:
-        while True:
-            position.number += 1
-            yield position.number
-
-    seen: list[int] = []
-    platform.apply(chain("app", endless, plain, writing(seen)).build())
-    for other in (endless_too, endless) * 5:
-        changed(platform, "app", lambda mesh, other=other: mesh.replace("a", other))
-        grows(seen, 10)
-    end(platform, "app")
-    whole(seen)
 
 
 def test_a_source_with_an_upgraded_position(platform):
@@ -356,61 +315,6 @@ def test_an_ending_source_is_replaced_by_one_that_ends(platform):
         tap.let(1)
     finish(platform, "app")
     assert seen == [1]
-
-
-def test_a_source_whose_item_waits_in_front_of_one_of_several_windows(platform):
-    """The item that one window has got and the other one has not finds its window, whoever runs that by now."""
-    broken, left, right = [True], [], []
-
-    @slet
-    def picky(x: list[int]) -> None:
-        if broken and x == [20]:
-            raise ValueError("not yet")
-        left.extend(x)
-
-    app = Application("app")
-    window = app.channel("w", kind="window", count=1)
-    app.add("s", count_to, to=60, out=window)
-    app.add("p", picky, x=window)
-    app.add("q", writing(right), x=window)
-    platform.apply(app.build())
-    suspended(platform, "app", "p")
-    changed(platform, "app", lambda mesh: mesh.replace("s", slet(_twin(count_to))))
-    broken.clear()
-    platform.resume("app", "p")
-    finish(platform, "app")
-    whole(left, 60)
-    whole([x for (x,) in right], 60)
-
-
-@pytest.mark.parametrize("kind", ["direct", "queue", "log"])
-def test_a_source_whose_channel_is_replaced_in_the_same_plan(platform, kind):
-    """The item that it has yielded and not sent goes by the channel to which its successor is connected."""
-    tap, left, right = Tap(), [], []
-    app = Application("app")
-    channel = app.channel("c", kind=kind)
-    app.add("s", tap.source(), out=channel)
-    app.add("p", writing(left), x=channel)
-    app.add("q", writing(right), x=channel)
-    platform.apply(app.build())
-    driver = platform.deployment("app").components["s"].driver
-    tap.let(5)
-    eventually(lambda: len(left) == len(right) == 5, "the first items")
-    for number in range(3):
-        with driver_holds(driver, tap):
-            other = ChannelSpec(f"e{number}", kind)
-
-            def edit(mesh: Mesh, other: ChannelSpec = other) -> Mesh:
-                moved = mesh.replace("s", tap.source()).rewire("s", out=other)
-                return moved.rewire("p", x=other.name).rewire("q", x=other.name)
-
-            changed(platform, "app", edit)
-        driver = platform.deployment("app").components["s"].driver
-        eventually(lambda: len(left) == len(right) > 5 + number, "the item that the source had yielded")  # noqa: B023
-    tap.shut()
-    finish(platform, "app")
-    whole(left, 8)
-    whole(right, 8)
 
 
 def test_a_source_whose_only_reader_is_replaced_by_another_node(platform):

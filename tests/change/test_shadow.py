@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from exop import Application, Batch, InputPort, Memento, OutputPort, Punctuation, Shadow, Slet, input_port, slet
+from exop import Application, InputPort, Memento, OutputPort, Punctuation, Shadow, Slet, input_port, slet
 from exop.errors import PlanError, ShadowFailed, UnknownName
 from tests.change.tools import (
     Position,
@@ -82,32 +82,6 @@ def test_an_equal_twin_takes_over_under_load(platform, channel):
     whole(seen)
     state = platform.deployment("app").components["b"].state
     assert (state.count, state.total) == (len(seen), sum(seen))
-
-
-def test_batches_are_compared_item_by_item(platform):
-    """It does not matter how the outputs are cut into batches."""
-
-    @slet
-    def batched(position: Position) -> Iterator[Batch[int]]:
-        while True:
-            position.number += 7
-            yield Batch(range(position.number - 6, position.number + 1))
-
-    @slet
-    def as_they_come(x: Batch[int]) -> Batch[int]:
-        return x
-
-    @slet
-    def cut(x: Batch[int]) -> Iterator[Batch[int]]:
-        yield Batch(x[:3])
-        yield Batch(x[3:])
-
-    seen: list[int] = []
-    platform.apply(chain("app", batched, as_they_come, writing(seen)).build())
-    replaced(platform, cut, Shadow(items=200))
-    grows(seen)
-    end(platform, "app")
-    whole(seen)
 
 
 def test_columns_are_compared_row_by_row(platform):

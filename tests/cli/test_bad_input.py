@@ -1,7 +1,6 @@
 """Bad input, as the issue lists it: one clear line each, exit code 2, and nothing lost."""
 
 import json
-import socket
 import sqlite3
 from pathlib import Path
 
@@ -110,28 +109,6 @@ def test_missing_file_of_a_slet(topology: Path, capsys: pytest.CaptureFixture[st
     line = refused(capsys, "run", topology, "--quiet")
     assert "sink failed while opening" in line
     assert "No such file or directory: 'nowhere/out'" in line
-
-
-def test_port_in_use(topology: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A slet that finds its TCP port taken is such a mistake."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        (tmp_path / "server.py").write_text(
-            "import socket\nfrom exop import Application, Slet, input_port\n"
-            "from exop.stock.slets import count_up\n\n"
-            "class Server(Slet):\n"
-            "    port: int\n\n"
-            "    def __enter__(self):\n"
-            "        self.socket = socket.create_server(('127.0.0.1', self.port))\n"
-            "        return self\n\n"
-            "    @input_port\n"
-            "    def item(self, item: int) -> None:\n"
-            "        pass\n\n"
-            "app = Application('serving')\n"
-            f"app.add('server', Server, item=app.add('numbers', count_up, to=3), port={taken.getsockname()[1]})\n"
-        )
-        assert "server failed while opening" in refused(capsys, "run", "server.py", "--quiet")
 
 
 def test_broken_plugin_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,29 +17,6 @@ from exop.stock.slets import count_up
 from tests.rig import PATIENCE, Gate, collector, eventually, parked
 
 
-def test_parked_nothing_moves_anywhere(rig):
-    """While the block runs no slet is called, whichever driver runs it; afterwards everything goes on."""
-    calls = [0]
-
-    @slet
-    def counting(item: Any) -> Any:
-        calls[0] += 1
-        return item
-
-    app = Application("parked")
-    joined = app.channel("joined", kind="queue", capacity=2)
-    for number in range(3):
-        app.add(f"s{number}", counting, item=app.add(f"numbers{number}", count_up), out=joined)
-    app.add("sink", collector([]), item=app.add("behind", counting, item=joined))
-    deployment = rig.deploy(app)
-    for _ in range(50):
-        with parked(deployment):
-            before = calls[0]
-            assert not any(driver.busy for driver in deployment.drivers())
-            assert calls[0] == before
-    eventually(lambda: calls[0] > before)
-
-
 def test_a_slet_cannot_park_its_own_application(rig):
     """It would wait for its own end: it is refused at once."""
     refused, made = [], []

@@ -14,30 +14,7 @@ from exop.runtime.channel import DirectChannel
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.ports import PulledInput
 from exop.stock.slets import count_up
-from tests.rig import PATIENCE, Gate, collector, eventually, parked, same, source_of
-
-
-def test_further_outputs_of_a_slet_that_raises_send_nothing(rig):
-    """What was pushed for an item leaves with its result, or not at all; the second try sends it once."""
-    more, bad = [], [2]
-
-    class Splitting(Slet):
-        more: OutputPort[int]
-
-        @input_port
-        def item(self, item: int) -> None:
-            """Push twice, raise in between."""
-            self.more.push(item)
-            if item in bad:
-                bad.remove(item)
-                raise ValueError("bad")
-            self.more.push_batch([item * 10, item * 100])
-
-    app = Application("outputs")
-    app.add("it", Splitting, on_error="retry", item=app.add("numbers", count_up, to=4))
-    app.add("more", collector(more), item=app.output("it", "more"))
-    rig.run(app)
-    assert more == [0, 0, 0, 1, 10, 100, 2, 20, 200, 3, 30, 300]
+from tests.rig import PATIENCE, Gate, collector, eventually, parked, source_of
 
 
 def test_control_items_and_batches_can_be_pushed_by_a_further_port(rig):
@@ -321,25 +298,6 @@ def test_a_slet_that_has_pulled_enough_lets_its_source_go_on(rig):
     app.add("sink", collector(seen), item=app.add("three", three, item=small))
     rig.run(app)
     assert seen == [0, 1, 2]
-
-
-def test_several_consumers_of_which_one_pulls(rig):
-    """Everybody gets everything: the one who pulls has a queue of his own beside those who are pushed to."""
-    pushed, seen = [], []
-
-    @slet
-    def puller(item: InputPort[int]) -> None:
-        seen.extend(item)
-
-    app = Application("both")
-    queue = app.channel("queue", kind="queue", capacity=3)
-    app.add("numbers", count_up, to=100, out=queue)
-    app.add("puller", puller, item=queue)
-    app.add("pushed", collector(pushed), item=app.add("same", same, item=queue))
-    deployment = rig.run(app)
-    assert seen == pushed == list(range(100))
-    assert set(deployment.inserted) == {"queue -> puller.item"}
-    assert deployment.components["puller"].pulled["item"].rows == 100
 
 
 def test_what_an_engine_pushes_is_counted_where_one_thread_at_a_time_is(rig):
