@@ -14,13 +14,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from exop import DeadLetter, InputPort, Memento, Platform, Slet, input_port, slet
+from exop import DeadLetter, InputPort, Memento, OutputPorts, Platform, Slet, input_port, slet
 from exop.errors import ExopError, LifecycleError, PlanError
 from exop.model.filter import where
 from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.slet import spec_of
 from exop.model.spec import SletSpec
 from exop.runtime import failure
+from exop.stock.slets import Split
 from exop.wiring import change as changing
 from tests.change.tools import Books
 from tests.mesh.random_mesh import RandomMesh, verdict, wrong_figures
@@ -43,8 +44,9 @@ EDITS = (
 )
 #: Edits that came later: the seeds of the meshes before them stay what they were.
 MORE = (*EDITS, "swap", "swap", "swap")
-#: And these give slets that set items aside a channel for them, and put slets in between that wait for a table.
-LATER = (*MORE, "letters", "letters", "letters", "gate", "gate")
+#: And these give slets that set items aside a channel for them, and put slets in between that wait for a table, or
+#: whose ports come and go.
+LATER = (*MORE, "letters", "letters", "letters", "gate", "gate", "split", "split", "split")
 #: How a spoilt plan fails.
 SPOILT = ("refused at opening", "refused in the pause", "refused behind the bind")
 #: What may be refused for a good reason: the stream is over somewhere, or an item in hand would be lost.
@@ -112,6 +114,17 @@ class Gate(Slet):
         if len(self.rows.pull()) != 3:
             PAST.append(f"{item} went past an unfilled table")
         return item
+
+
+class Relay(Slet):
+    """Passes items on, from any port to one."""
+
+    to: OutputPorts[Any]
+
+    @input_port
+    def side(self, side: str, item: Any) -> None:
+        """Pass an item on."""
+        self.to["whole"].push(item)
 
 
 class Changes:
@@ -286,6 +299,34 @@ class Changes:
         mesh = mesh.add(Node(f"rows-{name}", spec_of(rows), {}, {"out": table.name}), table)
         came = {"item": mesh.nodes[node].ports[port], "rows": table.name, "out": name}
         return mesh.add(Node(name, spec_of(Gate), {}, came), ChannelSpec(name)).rewire(node, **{port: name})
+
+    def split(self, mesh: Mesh, node: str) -> Mesh:
+        """Put a slet whose ports its settings or the mesh name in front of one port of a node, or give it other ports.
+
+        The channels that come and go begin with `letters`: nothing else is connected to them.
+        """
+        present = [name for name in mesh.nodes if name.startswith("letters-split")]
+        if present and self.chance.random() < 0.6:
+            name, other = self.chance.choice(present), f"x{self.number}"
+            self.trace[-1] += f" {name}: {other}"
+            if mesh.nodes[name].slet.families:
+                gone = [port for port in mesh.nodes[name].ports if port.startswith("to.x")]
+                added = {f"to.{other}": ChannelSpec(f"{name}.{other}")}
+                return mesh.rewire(name, **added, **dict.fromkeys(gone))
+            whole = self.chance.choice(("is", "is not"))
+            return mesh.configure(name, conditions={"whole": f"item {whole} item", other: "item is not item"})
+        ports = [port for port in mesh.nodes[node].inputs() if self.passes(mesh, mesh.nodes[node].ports[port])]
+        if not ports:
+            return mesh
+        port, name, out = self.chance.choice(ports), f"letters-split{self.number}", f"split{self.number}"
+        came = mesh.nodes[node].ports[port]
+        self.trace[-1] += f" {name} before {node}.{port}"
+        if self.chance.random() < 0.5:
+            split = Node(name, spec_of(Relay), {}, {"side.came": came, "to.whole": out})
+        else:
+            conditions = {"whole": "item is item"}
+            split = Node(name, spec_of(Split), {"conditions": conditions}, {"item": came, "whole": out, "rest": out})
+        return mesh.add(split, ChannelSpec(out, self.chance.choice(("direct", "queue")))).rewire(node, **{port: out})
 
     def passing(self) -> SletSpec:
         """What passes everything on."""
