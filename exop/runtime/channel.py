@@ -379,7 +379,7 @@ class ControlMerge:
             return []
         if self._quiet is None:
             return [Punctuation(lowest)]
-        idle = max(allowed for name in still & self._times.keys() if (allowed := self._quiet[name][1]) is not None)
+        idle = max(self._quiet.get(name, (0.0, math.inf))[1] or 0.0 for name in still & self._times.keys())
         return [Punctuation(lowest, idle if idle < math.inf else None)]
 
 

@@ -197,6 +197,15 @@ def test_what_is_merged_is_waited_for_as_long_as_its_inputs(clock, merge):
     assert [mark.idle for mark in merge.on("a", Punctuation(9, 3))] == [None]
 
 
+def test_a_producer_that_returns_names_no_allowance_until_it_punctuates(merge):
+    """A change that is taken back had left it out while another one named an allowance for the first time."""
+    merge.on("b", Punctuation(20))
+    merge.expect(["a"])
+    merge.on("a", Punctuation(6, 10))
+    merge.expect(["a", "b"])
+    assert [(mark.time, mark.idle) for mark in merge.on("a", END)] == [(20, None)]
+
+
 def test_allowances_are_captured_and_begin_anew_when_they_are_restored(clock, merge):
     """The time while nothing ran is not held against a producer; a capture of an older release has no allowances."""
     merge.on("a", Punctuation(5, 10))
