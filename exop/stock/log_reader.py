@@ -13,7 +13,7 @@ from exop.errors import MeshError, StateError
 from exop.model.items import CONTROL
 from exop.runtime.log.files import File, Files
 from exop.runtime.log.memory import Position, flat
-from exop.runtime.log.segment import MARK, SUFFIX, Frame, Segment, check_start, segment_names, settled
+from exop.runtime.log.segment import MARK, SUFFIX, Frame, Segment, check_start, contents, segment_names, settled
 
 
 class _ReadOnly(Files):
@@ -82,30 +82,26 @@ class LogReader:
             MeshError: they are not kept any more.
             StoredStateError: the log is damaged, or of another release.
         """
-        found: list[Any] = []
-        bound, count = self.committed, 0
+        found: list[Frame] = []
+        start, bound, count = place.offset, self.committed, 0
         if (place, bound) != self._next:  # what was read beyond a checkpoint may have been taken back since
-            self._ahead = self._frames(place.offset)
-        self._next = None
+            self._ahead = self._frames(start)
+        self._next, at = None, (place.offset, place.marks)
         for frame in self._ahead:
-            if frame.kind == MARK:
-                here = frame.place
-                behind = Position(here.offset, here.marks + 1)
-            else:
-                behind = Position(frame.after)
-            if behind <= place:
+            behind = (frame.after, frame.place.marks + 1 if frame.kind == MARK else 0)
+            if behind <= at:
                 continue
             if bound is not None and behind > bound:
-                if place.offset < bound.offset and frame.rows:
-                    found.append(frame.content(place.offset, bound.offset))
-                    place = Position(bound.offset)
-                return found, place
-            found.append(frame.content(place.offset, frame.after))
-            place, count = behind, count + (frame.rows or 1)
-            if count >= most:
-                self._next = place, bound
+                if frame.rows and at[0] < bound.offset:
+                    found.append(frame)
+                    at = (bound.offset, 0)
                 break
-        return found, place
+            found.append(frame)
+            at, count = behind, count + (frame.rows or 1)
+            if count >= most:
+                self._next = Position(*at), bound
+                break
+        return contents(found, start, at[0]), Position(*at)
 
     def _frames(self, offset: int) -> Iterator[Frame]:
         """Yield the frames from a row on, and from the control items before it, which may be in the segment before."""

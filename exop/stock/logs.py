@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from exop.model.items import CONTROL, EndOfStream, Punctuation
+from exop.model.items import CONTROL, Batch, EndOfStream, Punctuation
 from exop.model.memento import Memento
 from exop.model.slet import slet
 from exop.runtime.convert import to_items
@@ -15,6 +15,8 @@ from exop.runtime.log.memory import Position
 
 #: The number of events to read at a time.
 LOT = 1000
+#: Items that came one by one are emitted in batches of at most so many: a change waits for the end of a batch.
+TOGETHER = 32
 #: Seconds between two looks for more.
 PAUSE = 0.02
 
@@ -27,7 +29,7 @@ class Offset(Memento):
 
 
 @slet
-def read_log(offset: Offset, *, path: Path, follow: bool = False) -> Iterator[Any | Punctuation]:
+def read_log(offset: Offset, *, path: Path, follow: bool = False) -> Iterator[Batch[Any] | Punctuation | None]:
     """Emit the items and punctuations of a log on disk, from the oldest on; goes on behind what was emitted before.
 
     With *follow* it waits for more. Of a durable application's log it reads what the last checkpoint counts: what comes
@@ -41,18 +43,35 @@ def read_log(offset: Offset, *, path: Path, follow: bool = False) -> Iterator[An
             if offset.offset < 0:
                 offset.offset = log.start
             found, _ = log.events(Position(offset.offset, offset.marks), LOT)
-            for payload in found:
-                if isinstance(payload, CONTROL):
+            for one in _together(found):
+                if isinstance(one, Batch):
+                    offset.offset, offset.marks = offset.offset + len(one), 0
+                    yield one
+                else:
                     offset.marks += 1
-                    if not isinstance(payload, EndOfStream):  # another run may go on behind it
-                        yield payload
-                    continue
-                offset.marks = 0
-                for row in to_items(payload):
-                    offset.offset += 1
-                    yield row
+                    if not isinstance(one, EndOfStream):  # another run may go on behind it
+                        yield one
             if not found:
                 if not follow:
                     return
                 yield None  # a safe point
                 time.sleep(PAUSE)
+
+
+def _together(payloads: list[Any]) -> Iterator[Batch[Any] | Punctuation | EndOfStream]:
+    """Return batches as they came, items that came one by one in small batches, and the control items between them."""
+    single = Batch[Any]()
+    for payload in payloads:
+        rows = None if isinstance(payload, CONTROL) else to_items(payload)
+        if rows is not None and len(rows) == 1 and len(single) < TOGETHER:
+            single += rows
+            continue
+        if single:
+            yield single
+        single = Batch(rows if rows is not None and len(rows) == 1 else ())
+        if rows is None:
+            yield payload
+        elif len(rows) > 1:
+            yield Batch(rows)
+    if single:
+        yield single

@@ -29,8 +29,18 @@ def test_every_cut_goes_on_with_the_next_row(log):
     for number in range(20):
         log.append([number, (number, "a")])
     rows = [{"x": 1}, {"x": 2}, *(row for number in range(20) for row in (number, (number, "a")))]
-    assert check_source(read_log, path=log.folder) == rows
+    assert [row for batch in check_source(read_log, path=log.folder) for row in batch] == rows
     assert feed(read_log, path=log.folder, offset=Offset(offset=40)) == rows[40:]
+
+
+def test_batches_come_as_they_were_and_single_items_in_small_ones(log):
+    """So a replay is not slower than a file source, and a change does not wait for long."""
+    for batch in ([1, 2, 3], *([n] for n in range(100)), pa.record_batch({"x": [1, 2]})):
+        log.append(batch)
+    found = check_source(read_log, path=log.folder)
+    assert (found[0], found[-1]) == ([1, 2, 3], [{"x": 1}, {"x": 2}])
+    assert [row for batch in found[1:-1] for row in batch] == list(range(100))
+    assert max(map(len, found[1:-1])) == 32
 
 
 def test_punctuations_are_emitted_in_their_places(log):
@@ -77,7 +87,7 @@ def test_what_no_checkpoint_counts_is_not_read_yet(log):
     log.append([1, 2, 3])
     log.settle(2)
     assert [row for batch in log.read(0, log.end) for row in batch] == [1, 2, 3]  # what replay() returns
-    assert check_source(read_log, path=log.folder) == [1, 2]
+    assert feed(read_log, path=log.folder) == [1, 2]
     log.settle(3)
     assert feed(read_log, path=log.folder) == [1, 2, 3]
     log.append([4])

@@ -28,6 +28,7 @@ from exop.runtime.log.segment import (
     Frame,
     Segment,
     check_start,
+    contents,
     note,
     replace_file,
     segment_names,
@@ -154,8 +155,7 @@ class DiskLog(EventLog):
                         if segment is not self._segments[-1]:
                             segment.close()
         # Decoded without the lock: appending threads do not wait.
-        first, last = start.offset, end.offset
-        return [frame.content(first, last) for frame in found]
+        return contents(found, start.offset, end.offset)
 
     def trim(self, offset: int) -> None:
         """Drop the rows before *offset* (whole segments)."""
@@ -185,7 +185,7 @@ class DiskLog(EventLog):
                 if frame.first < offset:
                     if frame.key:
                         raise MeshError(f"the log {self.folder} cannot be cut at {offset}, in a batch with a key")
-                    kept = frame.content(frame.first, offset)
+                    (kept,) = contents([frame], frame.first, offset)
                     rest = written(frame.first, frame.time, weight(kept), encode(kept, levels=LEVELS))
                 position = frame.position
                 break

@@ -12,7 +12,7 @@ import re
 import struct
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from exop.errors import StoredStateError
 from exop.logs import logger
-from exop.model.decoding import decode
+from exop.model.decoding import decode, decode_each
 from exop.model.depth import DEPTH
 from exop.model.encoding import encode
 from exop.runtime.convert import cut
@@ -74,14 +74,16 @@ class Frame(NamedTuple):
         """The position of the control item that it holds."""
         return Position(self.first, decode(self.body)[0])
 
-    def content(self, start: int, end: int) -> Any:
-        """Return what it holds: a control item, or its rows from *start* up to *end*."""
-        found = decode(self.body, levels=LEVELS)
-        if self.kind == MARK:
-            return found[1]
-        if start <= self.first and self.after <= end:
-            return found
-        return cut(found, max(0, start - self.first), min(self.rows, end - self.first))
+
+def contents(frames: Sequence[Frame], start: int, end: int) -> list[Any]:
+    """Return what frames hold: control items, and their rows from *start* up to *end*."""
+    found = decode_each([frame.body for frame in frames], levels=LEVELS)
+    for n, frame in enumerate(frames):
+        if frame.kind == MARK:
+            found[n] = found[n][1]
+        elif frame.first < start or frame.after > end:
+            found[n] = cut(found[n], max(0, start - frame.first), min(frame.rows, end - frame.first))
+    return found
 
 
 def written(first: int, time: float, rows: int, body: bytes, *, key: bytes = b"", kind: int = ROWS) -> bytes:
@@ -105,7 +107,8 @@ def _frame_at(data: bytes, at: int, position: int) -> Frame | int:
     end = body + length
     if len(data) < end or zlib.crc32(data[begin:end]) != known:
         return int(end - at)
-    return Frame(position, position + end - at, first, first + rows, time, rows, kind, data[begin:body], data[body:end])
+    held = (position, position + end - at, first, first + rows, time, rows, kind, data[begin:body], data[body:end])
+    return tuple.__new__(Frame, held)  # in half the time of `Frame(...)`
 
 
 def _whole_frame_in(data: bytes) -> Frame | None:

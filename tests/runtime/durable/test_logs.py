@@ -174,7 +174,7 @@ def test_a_log_that_has_lost_what_a_checkpoint_counted_is_refused(tmp_path, feed
 def test_a_log_whose_oldest_segment_is_gone_keeps_the_application_from_going_on(tmp_path, feed):
     """What was trimmed on purpose is not missed, also where the process died right behind that."""
     app = application(feed, tmp_path)
-    app.channel("small", kind="log", keep="all", segment=1000)
+    app.channel("small", kind="log", keep="all", segment=200)
     app.add("more", "stock:read_log", path=feed.folder, follow=True, out="small")
     app.add("more-lines", "stock:write_lines", item="small", path=tmp_path / "more")
     with platform(tmp_path) as running:
@@ -202,7 +202,7 @@ def test_a_log_whose_oldest_segment_is_gone_keeps_the_application_from_going_on(
 def test_a_log_of_an_ended_application_misses_its_oldest_segment(tmp_path, feed):
     """Also whoever reads it later is told; a log of which something was trimmed on purpose is whole."""
     app = application(feed, tmp_path)
-    app.channel("small", kind="log", keep="all", segment=1000)
+    app.channel("small", kind="log", keep="all", segment=200)
     app.add("more", "stock:read_log", path=feed.folder, follow=True, out="small")
     with platform(tmp_path) as running:
         running.apply(app.build())
