@@ -1,9 +1,13 @@
 """Event time: windows of streams that are out of order, changed and broken off, beside DuckDB's over the sorted whole.
 
-A case is a random mesh: sources of different pace, a watermark behind each (or none, if its times rise), slets and
-queues, and windows where they meet. While it runs it is changed, and the platform crashes and goes on from a
-checkpoint. At the end each window holds what the same query finds in the table of all items, and the late items are
-those that the rule names: older than the latest item before them, of the same source, by more than the delay.
+A case is a random mesh: sources of different pace, of items, lists or record batches, a watermark behind each (or none,
+if its times rise), slets and queues, and windows where they meet. While it runs it is changed (the delays of
+watermarks, too, at an item), and the platform crashes and goes on from a checkpoint. At the end each window holds what
+the same query finds in the table of all items, and the late items are those that the rule names: older than the latest
+item before them, of the same source, by more than the delay.
+
+In some cases streams are passed over while they are idle. What is late at the windows depends on the pace there, so
+each window then holds a part of what the query finds, and all that is missing is counted.
 """
 
 from __future__ import annotations
@@ -12,26 +16,34 @@ import random
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
+from unittest import mock
+
+import pyarrow as pa
 
 from bench.cases import carry_out
 from bench.harness import Result
 from exop import Application, Batch, Memento, Platform, hookimpl, slet, stock
 from exop.app import ChannelRef
+from exop.errors import PlanError
 from exop.hooks import Plugins
 from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.slet import spec_of
+from exop.runtime import channel
 from exop.stock.watermark import Watermark
 
 NAME = "timed"
 PATIENCE = 60.0
 #: How many items each source may have emitted by now.
 ALLOWED: dict[str, int] = {}
+#: The allowance of streams that may be idle, by the clock of the case.
+IDLE = 10.0
 #: Among these, it lets the sources end.
 END = "end"
 
@@ -83,6 +95,20 @@ def batches(position: Position, *, name: str, times: list[float]) -> Iterator[Ba
 
 
 @slet
+def record_batches(position: Position, *, name: str, times: list[float]) -> Iterator[pa.RecordBatch | None]:
+    """The same in record batches."""
+    while position.number < len(times) or END not in ALLOWED:
+        first, end = position.number, min(ALLOWED.get(name, 0), position.number + 7, len(times))
+        if first < end:
+            position.number = end
+            numbers = [*range(first + 1, end + 1)]
+            yield pa.record_batch({"source": [name] * len(numbers), "number": numbers, "t": times[first:end]})
+        else:
+            threading.Event().wait(0.0005)
+            yield None
+
+
+@slet
 def passing(item: Any) -> Any:
     """Pass on."""
     return item
@@ -98,22 +124,27 @@ class WatermarkToo(Watermark[Any], name="watermark_too"):
     """The same by other code."""
 
 
+def _read(items: list[Any]) -> list[Reading]:
+    """Return the readings; the rows of record batches are dictionaries."""
+    return [one if isinstance(one, Reading) else Reading(**one) for one in items]
+
+
 @slet
-def note(item: list[Reading], noted: Noted) -> None:
+def note(item: list[Any], noted: Noted) -> None:
     """Note a window."""
-    noted.pieces.append([*item])
+    noted.pieces.append(_read(item))
 
 
 @slet
-def note_too(item: list[Reading], noted: Noted) -> None:
+def note_too(item: list[Any], noted: Noted) -> None:
     """Note a window, by other code."""
-    noted.pieces.append([*item])
+    noted.pieces.append(_read(item))
 
 
 @slet
-def note_late(item: Reading, noted: Noted) -> None:
+def note_late(item: Any, noted: Noted) -> None:
     """Note a late item."""
-    noted.pieces.append([item])
+    noted.pieces.append(_read([item]))
 
 
 #: What each slet may be replaced by.
@@ -127,7 +158,7 @@ class Offered:
     @hookimpl
     def register_slets(self) -> list[Any]:
         """All of them."""
-        return [readings, batches, passing, passing_too, WatermarkToo, note, note_too, note_late]
+        return [readings, batches, record_batches, passing, passing_too, WatermarkToo, note, note_too, note_late]
 
 
 class Case:
@@ -138,7 +169,8 @@ class Case:
         self.sources: dict[str, list[float]] = {}
         self.delays: dict[str, float | None] = {}
         self.sizes: dict[str, tuple[int, int]] = {}
-        self.resized = False
+        self.lines: dict[str, list[tuple[int, int]]] = {}
+        self.resized, self.now, self.idle = False, 0.0, None if chance.random() < 0.7 else IDLE
         self.trace: list[str] = []
         ALLOWED.clear()
         self.mesh = self._made()
@@ -150,7 +182,9 @@ class Case:
         size = chance.choice((4, 8, 10, 16))
         slide = chance.choice((size, size, size // 2, 3, size * 2))
         self.sizes = {"first": (size, slide)}
-        if chance.random() < 0.4:
+        if size != slide:
+            self.idle = None
+        elif chance.random() < 0.4 and self.idle is None:
             self.sizes["second"] = (6, chance.choice((2, 6)))
         ports = {f"{name}.item": {"seconds": size, "slide": slide} for name, (size, slide) in self.sizes.items()}
         ports.pop("first.item")
@@ -174,15 +208,16 @@ class Case:
             back = 0 if delay is None else chance.randint(0, delay) if chance.random() < 0.9 else chance.randint(0, 30)
             times.append(float(now - back) + (0.5 if delay is not None and chance.random() < 0.1 else 0))
         self.sources[name], self.delays[name] = times, delay
-        last: ChannelRef = app.add(name, chance.choice((readings, batches)), name=name, times=times)
-        last = self._passed(app, f"{name}-before", last)
+        kind = chance.choice((readings, batches, record_batches))
+        last: ChannelRef = app.add(name, kind, name=name, times=times)
+        last = last if kind is record_batches else self._passed(app, f"{name}-before", last)
         if delay is None:
             app.add(f"{name}-into", passing, item=last, out=out)
             return
         timed = f"{name}-timed"
         onward = chance.random() < 0.5
         given: dict[str, Any] = {} if onward else {"out": out}
-        last = app.add(timed, "stock:watermark", item=last, time="t", delay=delay, **given)
+        last = app.add(timed, "stock:watermark", item=last, time="t", delay=delay, idle=self.idle, **given)
         if onward:
             app.add(f"{name}-into", passing, item=self._passed(app, f"{name}-behind", last), out=out)
         if chance.random() < 0.8:
@@ -205,7 +240,7 @@ class Case:
         """Run it to its end; return what has happened to it."""
         try:
             self.platform.apply(self.mesh)
-            for step in self.chance.choices(("go", "change", "checkpoint", "crash"), (3, 2, 1, 1), k=14):
+            for step in self.chance.choices(("go", "change", "checkpoint", "crash", "wait"), (3, 2, 1, 1, 1), k=14):
                 getattr(self, f"_{step}")()
             mesh = self.platform.mesh(NAME)
             for node in [name for name, one in mesh.nodes.items() if one.suspended]:
@@ -224,6 +259,12 @@ class Case:
         """Let some of the sources go on, at different paces."""
         for name in self.sources:
             ALLOWED[name] = ALLOWED.get(name, 0) + self.chance.choice((0, 0, 3, 10, 40))
+
+    def _wait(self) -> None:
+        """Let so much time pass that streams which are silent now are passed over."""
+        if self.idle is not None:
+            self.trace.append("wait")
+            self.now += 2 * self.idle
 
     def _end(self) -> None:
         """Let all sources go on to their ends."""
@@ -244,8 +285,11 @@ class Case:
         assert not self.platform.failed_to_restart, self.platform.failed_to_restart
 
     def _change(self) -> None:
-        mesh, kind = self.platform.mesh(NAME), self.chance.choice(("replace", "suspend", "resume", "insert", "resize"))
-        node = self.chance.choice(sorted(mesh.nodes))
+        mesh, kind = (
+            self.platform.mesh(NAME),
+            self.chance.choice(("replace", "suspend", "resume", "insert", "resize", "delay")),
+        )
+        node, lines, resized = self.chance.choice(sorted(mesh.nodes)), dict(self.lines), self.resized
         self.trace.append(f"{kind} {node}")
         if kind == "replace" and mesh.nodes[node].slet.name in TWINS:
             mesh = mesh.replace(node, spec_of(TWINS[mesh.nodes[node].slet.name]))
@@ -259,22 +303,45 @@ class Case:
             queue = ChannelSpec(name, "queue", {"capacity": 2}) if self.chance.random() < 0.5 else ChannelSpec(name)
             inserted = Node(name, spec_of(passing), {}, {"item": mesh.nodes[node].ports["item"], "out": name})
             mesh = mesh.add(inserted, queue).rewire(node, item=name)
+        elif kind == "delay" and node.endswith("-timed"):
+            mesh = self._delayed(mesh, node)
         elif kind == "resize" and all(size == slide for size, slide in self.sizes.values()):
             self.resized = True
             mesh = mesh.configure("w", seconds=(size := self.chance.choice((3, 5, 8, 20))), slide=size)
-        self.platform.apply(mesh)
+        try:
+            self.platform.apply(mesh)
+        except PlanError as refused:
+            if "repair or resume that first" not in str(refused):
+                raise
+            self.lines, self.resized = lines, resized
+            self.trace.append("refused")
+
+    def _delayed(self, mesh: Mesh, node: str) -> Mesh:
+        """Give a watermark another delay from an item on that has not come yet."""
+        source = node.removesuffix("-timed")
+        lines = self.lines.get(source, [])
+        start = max([ALLOWED.get(source, 0), *(number for number, _ in lines)]) + self.chance.randint(1, 9)
+        self.lines[source] = [*lines, (start, delay := self.chance.choice((0, 1, 3, 9)))]
+        return mesh.configure(node, when=f"item.number >= {start}", delay=delay)
+
+    def _delay(self, source: str, number: int) -> float:
+        """Return the delay of a watermark when an item comes."""
+        given = [delay for start, delay in self.lines.get(source, ()) if start <= number]
+        return given[-1] if given else self.delays[source] or 0.0
 
     def _wrong(self) -> list[str]:
         """Compare the windows and the late items with those that DuckDB finds in the table of all items."""
         components = self.platform.deployment(NAME).components
-        windows, late = _expected(self.sources, self.delays, self.sizes)
-        found = []
+        windows, late = _expected(self.sources, self._delay, self.sizes)
+        dropped, found = self.platform.deployment(NAME).channels["w"].metrics()["late"], list[str]()
         for sink, expected in windows.items():
             state: Any = components[sink].state
             pieces = [[(one.source, one.number) for one in piece] for piece in state.pieces]
-            if not self.resized and [sorted(piece) for piece in pieces] != expected:
+            if self.now:
+                found += _not_parts(sink, pieces, expected, dropped, whole=self.resized)
+            elif not self.resized and [sorted(piece) for piece in pieces] != expected:
                 found.append(f"{sink} has {pieces}\ninstead of {expected}")
-            if self.resized and sorted(chain(*pieces)) != sorted(chain(*expected)):
+            elif self.resized and sorted(chain(*pieces)) != sorted(chain(*expected)):
                 found.append(f"{sink}, resized, has {pieces}\ninstead of, together, {expected}")
             for piece in pieces:
                 for source in self.sources:
@@ -287,13 +354,27 @@ class Case:
                 numbers = [one.number for (one,) in state.pieces]
                 if numbers != late.get(source, []):
                     found.append(f"of {source} were late {numbers}\ninstead of {late.get(source, [])}")
-        if (dropped := self.platform.deployment(NAME).channels["w"].metrics()["late"]) != 0:
+        if dropped and not self.now:
             found.append(f"{dropped} items were late at the window, which none is that a watermark lets pass")
         return found
 
 
+def _not_parts(sink: str, pieces: list[Any], expected: list[Any], dropped: Any, *, whole: bool) -> list[str]:
+    """Return what is wrong if each piece should be a part of a window of its own, or of all, and the rest was late."""
+    found, there = [], [one for piece in pieces for one in piece]
+    windows = {one: 0 if whole else number for number, window in enumerate(expected) for one in window}
+    parts = [{windows.get(one, -1) for one in piece} for piece in pieces]
+    if len(set(there)) != len(there) or any(len(part) != 1 or -1 in part for part in parts):
+        found.append(f"{sink} has {pieces}\ninstead of parts of {expected}")
+    if not whole and len({number for part in parts for number in part}) != len(pieces):
+        found.append(f"{sink} has a window twice: {pieces}")
+    if len(there) + dropped != len(windows):
+        found.append(f"{sink} has {len(there)} items, and {dropped} were late, of {len(windows)}")
+    return found
+
+
 def _expected(
-    sources: dict[str, list[float]], delays: dict[str, float | None], sizes: dict[str, tuple[int, int]]
+    sources: dict[str, list[float]], delay: Callable[[str, int], float], sizes: dict[str, tuple[int, int]]
 ) -> tuple[dict[str, list[list[tuple[str, int]]]], dict[str, list[int]]]:
     """Return the content of the windows of each sink, in order, and the numbers of the late items of each source."""
     # Imported lazily: only this question needs it.
@@ -301,13 +382,13 @@ def _expected(
 
     with duckdb.connect() as database:
         database.execute("CREATE TABLE items (source TEXT, number INT, t DOUBLE, delay DOUBLE)")
-        rows = [(name, at + 1, t, delays[name] or 0.0) for name, times in sources.items() for at, t in enumerate(times)]
+        rows = [(name, at, t, delay(name, at)) for name, times in sources.items() for at, t in enumerate(times, 1)]
         if rows:
             database.executemany("INSERT INTO items VALUES (?, ?, ?, ?)", rows)
         database.execute("""
-            CREATE TABLE judged AS SELECT *, coalesce(t < max(t) OVER (
+            CREATE TABLE judged AS SELECT *, coalesce(t < max(t - delay) OVER (
                 PARTITION BY source ORDER BY number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-            ) - delay, false) AS late FROM items""")
+            ), false) AS late FROM items""")
         late: dict[str, list[int]] = {}
         for name, number in database.execute("SELECT source, number FROM judged WHERE late ORDER BY ALL").fetchall():
             late.setdefault(name, []).append(number)
@@ -326,7 +407,9 @@ def timed_case(chance: random.Random) -> str:
     with ExitStack() as ends:
         root = Path(tempfile.mkdtemp(prefix="exop-event-time-"))
         ends.callback(shutil.rmtree, root, ignore_errors=True)
-        return Case(chance, root).run()
+        case = Case(chance, root)
+        ends.enter_context(mock.patch.object(channel, "clock", partial(getattr, case, "now")))
+        return case.run()
 
 
 def measure(

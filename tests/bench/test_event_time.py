@@ -53,7 +53,7 @@ def late_by_one(patch: pytest.MonkeyPatch) -> None:
     take = Watermark.item
 
     def strict(self: Watermark, item: Any) -> Any:
-        if not isinstance(item, Punctuation) and item.t == self.followed.floor:
+        if getattr(item, "t", None) == self.followed.floor:
             self.late.push(item)
             return ()
         return take(self, item)
@@ -72,13 +72,52 @@ def memento_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Watermark, "__enter__", forgetting)
 
 
+def another_delay_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    """A watermark that is configured goes on with its first delay."""
+    take = Watermark.item
+
+    def as_before(self: Watermark[Any], item: Any) -> Any:
+        self.delay = vars(self).setdefault("first", self.delay)
+        return take(self, item)
+
+    patch.setattr(Watermark, "item", as_before)
+
+
+def columns_are_late_as_a_whole(patch: pytest.MonkeyPatch) -> None:
+    """Of a record batch with a late row all rows are late."""
+    take = Watermark._batch
+
+    def whole(self: Watermark[Any], batch: Any) -> Any:
+        if any(time < self.followed.floor for time in batch.column(self.time).to_pylist()):
+            self.late.push_batch(batch)
+            return ()
+        return take(self, batch)
+
+    patch.setattr(Watermark, "_batch", whole)
+
+
+def late_and_not_counted(patch: pytest.MonkeyPatch) -> None:
+    """The windows do not count the items of streams that come back too late."""
+    patch.setattr(PortWindow, "all_late", lambda self: 0)
+
+
 def items_tell_the_time_too(patch: pytest.MonkeyPatch) -> None:
     """A window follows the times of items although punctuations come."""
     patch.setattr(channels, "unpunctuated", lambda circuit, name: ([join.name for join in circuit.producers[name]], []))
 
 
 @pytest.mark.parametrize(
-    "plant", [closed_by_an_item, largest_counts, late_by_one, memento_forgotten, items_tell_the_time_too]
+    "plant",
+    [
+        closed_by_an_item,
+        largest_counts,
+        late_by_one,
+        memento_forgotten,
+        another_delay_is_ignored,
+        columns_are_late_as_a_whole,
+        late_and_not_counted,
+        items_tell_the_time_too,
+    ],
 )
 def test_a_planted_mistake_is_found(monkeypatch, plant: Callable[[pytest.MonkeyPatch], None]):
     """The comparison is worth something."""
