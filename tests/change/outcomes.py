@@ -38,7 +38,7 @@ class Trouble:
                 self.hanging.add(threading.current_thread())
             self.met.set()
             if self.mode == "raises":
-                raise ValueError(f"trouble in {at}")
+                raise SystemExit(f"trouble in {at}")  # as `sys.exit` in a library does: the worst that code can raise
             self.gate.wait(PATIENCE)
 
     def begin(self, at: str, mode: str) -> None:

@@ -129,12 +129,13 @@ def test_without_threads_to_open_them_slets_are_opened_one_after_the_other(rig, 
     assert len(opened) == 3
 
 
-def test_a_slet_that_cannot_even_be_made_is_named(rig):
+@pytest.mark.parametrize("error", [RuntimeError("odd"), SystemExit("odd")])
+def test_a_slet_that_cannot_even_be_made_is_named(rig, error):
     """An error of a slet's own making is a failure of that component, not of the platform."""
 
     class Odd(Slet):
         def __post_init__(self) -> None:
-            raise RuntimeError("odd")
+            raise error
 
         @input_port
         def item(self, item: int) -> None:
@@ -142,7 +143,7 @@ def test_a_slet_that_cannot_even_be_made_is_named(rig):
 
     app = Application("odd")
     app.add("odd", Odd, item=app.add("numbers", count_up))
-    with pytest.raises(ComponentFailed, match="odd failed while being made: RuntimeError: odd"):
+    with pytest.raises(ComponentFailed, match=f"odd failed while being made: {type(error).__name__}: odd"):
         rig.deploy(app)
 
 
