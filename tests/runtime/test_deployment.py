@@ -328,7 +328,6 @@ def test_a_suspended_source_sends_nothing_until_it_is_resumed(rig):
     rig.suspend(deployment, "numbers")
     assert numbers.driver.wait_parked(PATIENCE)
     before = len(seen)
-    assert len(seen) == before
     rig.resume(deployment, "numbers")
     eventually(lambda: len(seen) > before)
     so_far = list(seen)

@@ -113,24 +113,6 @@ def test_the_longest_chain_of_the_deepest_calls_runs(rig):
     assert marks == [Punctuation(1), EndOfStream()]
 
 
-def test_a_port_can_be_connected_elsewhere_while_the_stream_runs(rig):
-    """`connected-to` is set, the wiring settles: from then on the port gets what the other channel carries."""
-    seen, gate = [], Gate()
-    app = Application("elsewhere")
-    one = app.add("one", slow_numbers(gate))
-    app.add("other", source_of([]))
-    app.add("first", collector([]), item=app.output("other"))
-    app.add("sink", collector(seen), item=one)
-    deployment = rig.deploy(app)
-    gate.somebody_waits()
-    before = len(seen)
-    rig.wiring.connect(deployment.components["sink"], "item", "other")
-    rig.wiring.settle(deployment, timeout=PATIENCE)
-    gate.open()
-    assert deployment.wait(PATIENCE)
-    assert len(seen) == before
-
-
 def test_what_waits_in_front_of_a_port_goes_with_it(rig):
     """A port that is connected elsewhere first gets what its own inserted queue holds; none of it counts as dropped."""
     seen, gate = [], Gate()

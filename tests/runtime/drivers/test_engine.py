@@ -139,8 +139,7 @@ def test_every_push_is_a_safe_point(rig):
     eventually(lambda: len(seen) > 10)
     for _ in range(20):
         with parked(deployment):
-            before = len(seen)
-            assert len(seen) == before
+            assert not any(driver.busy for driver in deployment.drivers())
     assert seen == list(range(len(seen)))
 
 
@@ -379,7 +378,6 @@ def test_a_suspended_engine_pushes_nothing(rig):
     engine.on(Event.SUSPEND)
     assert engine.driver.wait_parked(PATIENCE)
     before = len(seen)
-    assert len(seen) == before
     engine.resume()
     eventually(lambda: len(seen) > before)
 

@@ -80,22 +80,6 @@ def test_a_worker_sleeps_while_there_is_nothing_to_do_and_wakes_for_each_item(wo
     eventually(lambda: worker.sleeping)
 
 
-def test_a_worker_parks_between_two_entries(worker):
-    """Parked, a worker takes nothing; opened, it goes on where it was."""
-    queue, log = QueueChannel("q", capacity=10_000), Log()
-    entry = joined(queue, log)
-    worker.serve((queue,))
-    worker.start()
-    for number in range(50):
-        worker.close()
-        assert worker.wait_parked(PATIENCE)
-        entry.push(number)
-        before = len(log.seen)
-        assert len(log.seen) == before <= number
-        worker.open()
-    eventually(lambda: log.seen == list(range(50)))
-
-
 def test_a_retired_worker_leaves_when_its_queues_are_empty(worker):
     """Who serves nothing any more goes; what it had is drained before."""
     queue, log = QueueChannel("q"), Log()
