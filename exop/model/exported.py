@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 from exop.errors import NotStorable, StoredStateError
 from exop.model.depth import DEPTH, deep_place, read_json
 from exop.model.encoding import fields_of
-from exop.model.memento import Memento, check_fields, check_parts
+from exop.model.memento import Memento, check_fields, check_parts, refused
 from exop.model.stored import declared_by, pack, unpack
 from exop.model.types.description import type_of
 from exop.model.types.json import read, written
@@ -83,13 +83,9 @@ def imported(data: bytes, kind: type[Memento], place: str) -> Memento:
         check_fields(fields_of(made), kind, place)
     else:
         problem = "the file is neither JSON of a memento nor msgpack" if data.strip() else "the file is empty"
-        raise _wrong(place, problem, "name a file that `exop memento export` wrote")
+        raise refused(place, problem, "name a file that `exop memento export` wrote")
     check_parts(made, place)
     return made
-
-
-def _wrong(place: str, problem: str, cure: str) -> StoredStateError:
-    return StoredStateError(what=place, problem=problem, cure=cure)
 
 
 def _document(data: bytes, place: str) -> dict[str, Any]:
@@ -97,14 +93,14 @@ def _document(data: bytes, place: str) -> dict[str, Any]:
     try:
         found = read_json(data, object_pairs_hook=_unique)
     except ValueError as problem:
-        raise _wrong(place, f"the file is no JSON: {problem}", cure) from None
+        raise refused(place, f"the file is no JSON: {problem}", cure) from None
     if not isinstance(found, dict) or found.get("kind") != KIND:
-        raise _wrong(place, f'the file does not say "kind": "{KIND}"', cure)
+        raise refused(place, f'the file does not say "kind": "{KIND}"', cure)
     if found.get("format") != FORMAT:
         told = f"the file is of the form {found.get('format')!r}, this release reads {FORMAT}"
-        raise _wrong(place, told, "use the release that wrote it")
+        raise refused(place, told, "use the release that wrote it")
     if not isinstance(found.get("fields"), dict) or not isinstance(found.get("version"), int):
-        raise _wrong(place, "the file has no fields, or no version", cure)
+        raise refused(place, "the file has no fields, or no version", cure)
     return found
 
 
@@ -121,11 +117,11 @@ def _check_kind(found: dict[str, Any], kind: type[Memento], place: str) -> None:
     # As where a slet is replaced: a class of the same name with the same fields takes them, whatever its module.
     if str(found.get("memento")).rpartition(":")[2] != kind.__qualname__:
         problem = f"it is a {found.get('memento')}, and the slet keeps a {type_of(kind).identity}"
-        raise _wrong(place, problem, "import what was exported from a slet that keeps that")
+        raise refused(place, problem, "import what was exported from a slet that keeps that")
     known, version = kind.__memento_version__, found["version"]
     told = f"it is of version {version} of {kind.__qualname__}, the code here"
     if version > known:
-        raise _wrong(place, f"{told} knows {known}", "install the newer code")
+        raise refused(place, f"{told} knows {known}", "install the newer code")
     if version < known:
         cure = "export it again from the slet that runs; msgpack of an older version is upgraded (--format msgpack)"
-        raise _wrong(place, f"{told} keeps {known}", cure)
+        raise refused(place, f"{told} keeps {known}", cure)

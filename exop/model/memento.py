@@ -108,6 +108,11 @@ def _check_typed(cls: type) -> None:
             raise SletError(slet=cls.__qualname__, what="memento", problem=problem, cure=f"write `{name}: T = …`")
 
 
+def refused(place: str, problem: str, cure: str) -> StoredStateError:
+    """The error of what was stored, or is imported, and cannot be a memento."""
+    return StoredStateError(what=place, problem=problem, cure=cure)
+
+
 def check_memento(place: str, slet: SletSpec, memento: Memento) -> None:
     """Refuse a state that a slet cannot work with.
 
@@ -145,11 +150,11 @@ def check_fields(fields: Mapping[str, Any], kind: type[Memento], place: str) -> 
         if name not in known:
             problem = f"{kind.__qualname__} has no field {name!r}; it has {', '.join(known) or 'none'}"
             cure = "give the memento a `@classmethod def upgrade(cls, old)`, or use the code that wrote it"
-            raise StoredStateError(what=place, problem=problem, cure=cure)
+            raise refused(place, problem, cure)
         where = misfit(value, known[name].type, name)
         if where is not None:
             cure = "correct it, or give the memento a higher version and a `@classmethod def upgrade(cls, old)`"
-            raise StoredStateError(what=place, problem=where, cure=cure)
+            raise refused(place, where, cure)
 
 
 def check_parts(value: Any, place: str) -> None:
@@ -166,5 +171,5 @@ def check_parts(value: Any, place: str) -> None:
             for name, field in type_of(kind).fields.items():
                 where = misfit(getattr(one, name, None), field.type, f"{kind.__qualname__}.{name}")
                 if where is not None:
-                    raise StoredStateError(what=place, problem=where, cure="correct it, or use the code that wrote it")
+                    raise refused(place, where, "correct it, or use the code that wrote it")
         open_ += (part for _, part in parts_of(one))

@@ -15,52 +15,33 @@ Given: TypeAlias = Scalar | list[str] | list[int] | list[float] | list[bool] | t
 #: The value of a property as the registry keeps it: immutable.
 Value: TypeAlias = Scalar | tuple[Scalar, ...]
 
-#: The unique number of a service in its registry; set by the registry.
-SERVICE_ID: Final = "service.id"
-#: The names of the interfaces under which a service is registered; set by the registry.
-INTERFACE: Final = "interface"
+SERVICE_ID: Final = "service.id"  #: The unique number of a service in its registry; set by the registry.
+INTERFACE: Final = "interface"  #: The names of the interfaces under which a service is registered; set by the registry.
 #: The rank among several services that fit: the higher number first, then the older service. 0 by default.
 RANKING: Final = "service.ranking"
 
 #: The identifier of what a port (its connector) or a connector (its channel) is connected to.
 CONNECTED_TO: Final = "connected-to"
 
-#: The kind of a component: `slet`, `channel`, `port`, `connector`.
-KIND: Final = "kind"
-#: The name of a component: of a node, a channel or a port, within what it belongs to.
-NAME: Final = "name"
-#: The application that a component belongs to.
-APPLICATION: Final = "application"
-#: The node of the mesh that a component stands for, or that a port belongs to.
-NODE: Final = "node"
+KIND: Final = "kind"  #: The kind of a component: `slet`, `channel`, `port`, `connector`.
+NAME: Final = "name"  #: The name of a component: of a node, a channel or a port, within what it belongs to.
+APPLICATION: Final = "application"  #: The application that a component belongs to.
+NODE: Final = "node"  #: The node of the mesh that a component stands for, or that a port belongs to.
 #: The identifier of a running component: a node that is replaced keeps its name and gets another instance.
 INSTANCE: Final = "instance"
-#: The identity of a slet's code: `plugin:name`, `bundle@version:name`.
-SLET: Final = "slet"
-#: The derived role of a slet: `alpha`, `pi`, `omega`.
-ROLE: Final = "role"
-#: The state of a component's life cycle.
-STATE: Final = "state"
-#: An item takes longer than the slet's time-out.
-HANGS: Final = "hangs"
-#: The settings pending at a point in the stream, as text, one after the other.
-PENDING: Final = "pending"
-#: The port of a node, as `node.port`.
-PORT: Final = "port"
-#: The direction of a port: `in`, `out`.
-DIRECTION: Final = "direction"
-#: The type of the items that a port or channel carries, as text.
-ITEM_TYPE: Final = "item.type"
-#: The kind of a channel: `direct`, `queue`, `window`, `latch`, `table`, `log`.
-CHANNEL_KIND: Final = "channel.kind"
-#: How many items a channel holds before its pushers wait.
-CAPACITY: Final = "capacity"
-#: The name of the platform on which a component runs.
-HOST: Final = "host"
-#: The plugin or bundle that a component comes from.
-ORIGIN: Final = "origin"
-#: The version of what a component comes from.
-VERSION: Final = "version"
+SLET: Final = "slet"  #: The identity of a slet's code: `plugin:name`, `bundle@version:name`.
+ROLE: Final = "role"  #: The derived role of a slet: `alpha`, `pi`, `omega`.
+STATE: Final = "state"  #: The state of a component's life cycle.
+HANGS: Final = "hangs"  #: An item takes longer than the slet's time-out.
+PENDING: Final = "pending"  #: The settings pending at a point in the stream, as text, one after the other.
+PORT: Final = "port"  #: The port of a node, as `node.port`.
+DIRECTION: Final = "direction"  #: The direction of a port: `in`, `out`.
+ITEM_TYPE: Final = "item.type"  #: The type of the items that a port or channel carries, as text.
+CHANNEL_KIND: Final = "channel.kind"  #: The kind of a channel: `direct`, `queue`, `window`, `latch`, `table`, `log`.
+CAPACITY: Final = "capacity"  #: How many items a channel holds before its pushers wait.
+HOST: Final = "host"  #: The name of the platform on which a component runs.
+ORIGIN: Final = "origin"  #: The plugin or bundle that a component comes from.
+VERSION: Final = "version"  #: The version of what a component comes from.
 
 #: The number of a text that reads as none: equal to nothing and ordered with nothing.
 NAN: Final = float("nan")

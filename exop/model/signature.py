@@ -50,7 +50,7 @@ class _Found:
         if not (isinstance(annotation, type) and issubclass(annotation, Memento)):
             return False
         if self.state is not None:
-            raise _wrong(self.name, f"it has two mementos, {self.state[0]} and {name}", "put both in one class")
+            raise wrong(self.name, f"it has two mementos, {self.state[0]} and {name}", "put both in one class")
         self.state = name, annotation
         return True
 
@@ -67,7 +67,7 @@ def read_function(function: Callable[..., Any]) -> SletSpec:
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
-            raise _wrong(name, f"{stars}{parameter.name} names no port", "name every parameter")
+            raise wrong(name, f"{stars}{parameter.name} names no port", "name every parameter")
         annotation = _annotation_of(name, parameter.name, hints)
         if found.keeps(parameter.name, annotation):
             continue
@@ -76,7 +76,7 @@ def read_function(function: Callable[..., Any]) -> SletSpec:
             _check_positional(found, parameter)
         if _kind_of(annotation) in _PORTS and (is_setting or _kind_of(annotation) is not InputPort):
             cure = "return the results; for more ports write a Slet class with a field for each"
-            raise _wrong(name, f"{parameter.name!r} is a port, not a setting", cure)
+            raise wrong(name, f"{parameter.name!r} is a port, not a setting", cure)
         if is_setting:
             found.settings[parameter.name] = _read_setting(parameter.name, annotation, parameter.default)
         else:
@@ -85,7 +85,7 @@ def read_function(function: Callable[..., Any]) -> SletSpec:
     if len(ports) > 1:
         problem = f"a function has one input, here are {len(ports)} ({', '.join(port.name for port in ports)})"
         cure = "put `*, ` before the settings, or write a Slet class with an @input_port method per input"
-        raise _wrong(name, problem, cure)
+        raise wrong(name, problem, cure)
     result, output = _read_result(name, hints)
     iterated = not ports or ports[0].pulled
     if iterated:
@@ -128,10 +128,10 @@ def _spec(found: _Found, factory: Callable[..., Any], results: dict[str, Result]
     inputs, outputs = {port.family for port in (*found.inputs, *found.families)}, set(found.outputs)
     for taken, by_whom in _TAKEN.items():
         if taken in found.settings or taken in inputs or taken in outputs - {OUT}:
-            raise _wrong(name, f"the name {taken!r} is taken {by_whom}", "choose another")
+            raise wrong(name, f"the name {taken!r} is taken {by_whom}", "choose another")
     both = (inputs | outputs) & set(found.settings)
     if both:
-        raise _wrong(name, f"{sorted(both)} are ports and settings", "rename one of them")
+        raise wrong(name, f"{sorted(both)} are ports and settings", "rename one of them")
     return SletSpec(
         name=name,
         factory=factory,
@@ -148,22 +148,22 @@ def _spec(found: _Found, factory: Callable[..., Any], results: dict[str, Result]
 
 def _check_function(function: Any, name: str) -> None:
     if isinstance(function, type):
-        raise _wrong(name, "a class is marked by its base", f"write `class {name}(Slet):`")
+        raise wrong(name, "a class is marked by its base", f"write `class {name}(Slet):`")
     if isinstance(function, functools.partial) or not hasattr(function, "__annotations__"):
         problem = f"a {type(function).__name__} has no signature of its own"
-        raise _wrong(name, problem, "write a function; what differs is a setting")
+        raise wrong(name, problem, "write a function; what differs is a setting")
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         cure = "write `def`; what waits for something is a Slet class with own_driver=True"
-        raise _wrong(name, "an `async def` is never awaited", cure)
+        raise wrong(name, "an `async def` is never awaited", cure)
 
 
 def _check_positional(found: _Found, parameter: inspect.Parameter) -> None:
     if parameter.default is not parameter.empty:
         cure = f"put `*, ` before {parameter.name} to make it a setting"
-        raise _wrong(found.name, f"the input {parameter.name!r} has a default", cure)
+        raise wrong(found.name, f"the input {parameter.name!r} has a default", cure)
     if found.state is not None:
         problem = f"the memento {found.state[0]!r} stands before the input"
-        raise _wrong(found.name, problem, f"write ({parameter.name}, {found.state[0]})")
+        raise wrong(found.name, problem, f"write ({parameter.name}, {found.state[0]})")
 
 
 def _check_iterated(name: str, inputs: list[PortSpec], result: Result) -> None:
@@ -171,28 +171,28 @@ def _check_iterated(name: str, inputs: list[PortSpec], result: Result) -> None:
     pushed = [port.name for port in inputs if not port.pulled]
     if pushed:
         problem = f"it is iterated, and items are pushed into {', '.join(pushed)}: two drivers would meet in it"
-        raise _wrong(name, problem, "pull them too (fields typed InputPort[T]), or drop __iter__")
+        raise wrong(name, problem, "pull them too (fields typed InputPort[T]), or drop __iter__")
     if result not in ("many", "none"):
-        raise _wrong(name, "a slet without a pushed input is a source", "return an Iterator[T]")
+        raise wrong(name, "a slet without a pushed input is a source", "return an Iterator[T]")
     if result == "none" and not inputs:
-        raise _wrong(name, "nothing enters and nothing leaves", "give it an input, or yield items")
+        raise wrong(name, "nothing enters and nothing leaves", "give it an input, or yield items")
 
 
 def _check_own_driver(name: str, iterated: bool, results: dict[str, Result]) -> None:
     if iterated:
         problem = "it has a driver of its own, and is iterated as well"
-        raise _wrong(name, problem, "drop __iter__, or own_driver=True")
+        raise wrong(name, problem, "drop __iter__, or own_driver=True")
     for port, result in results.items():
         if result != "none":
             problem = f"it has a driver of its own, so {port} only hands over: what it returns goes nowhere"
-            raise _wrong(name, problem, "return None and push by an output port from the slet's own thread")
+            raise wrong(name, problem, "return None and push by an output port from the slet's own thread")
 
 
 def _check_generator(slet: str, function: Callable[..., Any], result: Result) -> None:
     """Refuse a generator that does not say so: called for its result, it would do nothing and give itself away."""
     if inspect.isgeneratorfunction(function) and result != "many":
         cure = "write `-> Iterator[T]`, T being what it yields; or drop the yield"
-        raise _wrong(slet, "it yields, but its annotation declares one result", cure)
+        raise wrong(slet, "it yields, but its annotation declares one result", cure)
 
 
 def _read_fields(cls: Any) -> _Found:
@@ -216,7 +216,7 @@ def _read_fields(cls: Any) -> _Found:
             if entry.name.startswith("_"):
                 cure = "set it in __enter__ without naming it in the class, or write "
                 cure += f"`{entry.name}: T = field(init=False)`"
-                raise _wrong(name, f"the private field {entry.name!r} would be a setting", cure)
+                raise wrong(name, f"the private field {entry.name!r} would be a setting", cure)
             made = entry.default_factory
             missing = inspect.Parameter.empty if entry.default is dataclasses.MISSING else entry.default
             default = missing if made is dataclasses.MISSING else made()
@@ -232,15 +232,15 @@ def _read_methods(cls: type) -> Iterator[tuple[PortSpec, Result, PortType | None
             continue
         place, cure = f"{cls.__qualname__}.{attribute}", "write `def port(self, item: T)`"
         if not inspect.isfunction(method) or inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
-            raise _wrong(place, "an input port is a plain method", cure)
+            raise wrong(place, "an input port is a plain method", cure)
         hints, parameters = _hints_of(method, place), list(inspect.signature(method).parameters.values())[1:]
         positional = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY}
         if len(parameters) not in (1, 2) or not positional.issuperset(one.kind for one in parameters):
-            raise _wrong(place, "an input port takes one item", cure)
+            raise wrong(place, "an input port takes one item", cure)
         named = len(parameters) == 2
         if named and _annotation_of(place, parameters[0].name, hints) is not str:
             cure += ", or `def port(self, member: str, item: T)` for a family of ports"
-            raise _wrong(place, "an input port takes one item", cure)
+            raise wrong(place, "an input port takes one item", cure)
         result, output = _read_result(place, hints)
         _check_generator(place, method, result)
         annotation = _annotation_of(place, parameters[-1].name, hints)
@@ -258,7 +258,7 @@ def _join_outputs(name: str, leaving: list[PortType]) -> PortType:
     if any(map(differs, leaving)):
         forms = ", ".join(dict.fromkeys(f"{one} as {one.form}" for one in leaving))
         cure = "let all return the same, or push one kind by an OutputPort of its own"
-        raise _wrong(name, f"its methods return several forms ({forms})", cure)
+        raise wrong(name, f"its methods return several forms ({forms})", cure)
     items = tuple(dict.fromkeys(one.item for one in leaving))
     return dataclasses.replace(
         first,
@@ -271,12 +271,12 @@ def _join_outputs(name: str, leaving: list[PortType]) -> PortType:
 def _read_result(slet: str, hints: dict[str, Any]) -> tuple[Result, PortType | None]:
     """The shape of a result and what leaves, from a return annotation."""
     if "return" not in hints:
-        raise _wrong(slet, "it says not what it returns", "annotate it, with `-> None` for a sink")
+        raise wrong(slet, "it says not what it returns", "annotate it, with `-> None` for a sink")
     annotation = unalias(hints["return"])
     if annotation in _NOTHING:
         return "none", None
     if _kind_of(annotation) in _ASYNC:
-        raise _wrong(slet, "the platform does not drive an asynchronous iterator", "return Iterator[T]")
+        raise wrong(slet, "the platform does not drive an asynchronous iterator", "return Iterator[T]")
     if _kind_of(annotation) in _ITERATORS:
         item = unalias(_argument(annotation))
         if item in _NOTHING:
@@ -285,7 +285,7 @@ def _read_result(slet: str, hints: dict[str, Any]) -> tuple[Result, PortType | N
     found = type_of(annotation)
     if any(member.cls in _ITERATORS for member in found.members):
         cure = "return Iterator[T]: one that is empty says the same as None"
-        raise _wrong(slet, "an iterator is one of several results", cure)
+        raise wrong(slet, "an iterator is one of several results", cure)
     return ("optional" if found.takes_none else "one"), _read_port(slet, annotation)
 
 
@@ -298,11 +298,11 @@ def _read_input(slet: str, name: str, annotation: Any, method: str | None = None
 
 def _read_port(slet: str, annotation: Any) -> PortType:
     if _kind_of(annotation) in _PORTS:
-        raise _wrong(slet, f"a port carries no port ({annotation})", "write the type of the items")
+        raise wrong(slet, f"a port carries no port ({annotation})", "write the type of the items")
     try:
         return port_type(annotation)
     except TypeError as problem:
-        raise _wrong(slet, str(problem), "give each its own port") from None
+        raise wrong(slet, str(problem), "give each its own port") from None
 
 
 def _read_setting(name: str, annotation: Any, default: Any) -> Setting:
@@ -334,7 +334,7 @@ def _keyword_only(thing: Any) -> Iterator[tuple[str, Setting]]:
             yield parameter.name, _read_setting(parameter.name, annotation, parameter.default)
         elif not is_class:
             cure = "put `*, ` before the first parameter, so that all of them are given by name"
-            raise _wrong(name, f"{parameter.name!r} is not keyword-only", cure)
+            raise wrong(name, f"{parameter.name!r} is not keyword-only", cure)
 
 
 def _hints_of(thing: Any, name: str) -> dict[str, Any]:
@@ -343,15 +343,15 @@ def _hints_of(thing: Any, name: str) -> dict[str, Any]:
         return typing.get_type_hints(thing, include_extras=True)
     except NameError as problem:
         cure = "import it outside `if TYPE_CHECKING:`, and define the type at the module's top level"
-        raise _wrong(name, f"the annotation {problem.name!r} cannot be resolved at run time", cure) from None
+        raise wrong(name, f"the annotation {problem.name!r} cannot be resolved at run time", cure) from None
     except (TypeError, AttributeError, SyntaxError) as problem:
         cure = "write a class, or a type from typing or collections.abc"
-        raise _wrong(name, f"an annotation is no type ({problem})", cure) from None
+        raise wrong(name, f"an annotation is no type ({problem})", cure) from None
 
 
 def _annotation_of(slet: str, parameter: str, hints: dict[str, Any]) -> Any:
     if parameter not in hints:
-        raise _wrong(slet, f"the parameter {parameter!r} has no type", f"write `{parameter}: T`")
+        raise wrong(slet, f"the parameter {parameter!r} has no type", f"write `{parameter}: T`")
     return unalias(hints[parameter])
 
 
@@ -364,5 +364,6 @@ def _argument(annotation: Any) -> Any:
     return (typing.get_args(annotation) or (Any,))[0]
 
 
-def _wrong(slet: str, problem: str, cure: str) -> SletError:
+def wrong(slet: str, problem: str, cure: str) -> SletError:
+    """The error of a signature that is no slet."""
     return SletError(slet=slet, problem=problem, cure=cure)

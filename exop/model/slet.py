@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar, dataclass_transform, overload
 
-from exop.errors import SletError
 from exop.model.memento import as_dataclass
 from exop.model.ports import OutputPort, PortType
-from exop.model.signature import read_class, read_function
+from exop.model.signature import read_class, read_function, wrong
 from exop.model.spec import DEAD_LETTERS, POLICIES, Policy, SletSpec, unfit_bounds
 from exop.model.tie import Committed
 
@@ -179,10 +178,8 @@ def spec_of(thing: Any) -> SletSpec:
         return spec
     name = getattr(thing, "__qualname__", repr(thing))
     if isinstance(thing, type) and issubclass(thing, Slet):
-        raise SletError(
-            slet=name, problem="the class has no port", cure="mark a method with @input_port, or define __iter__"
-        )
-    raise SletError(slet=name, problem="it was never marked", cure="put @slet above the function, or derive from Slet")
+        raise wrong(name, "the class has no port", "mark a method with @input_port, or define __iter__")
+    raise wrong(name, "it was never marked", "put @slet above the function, or derive from Slet")
 
 
 #: What `@slet` and the class keywords say about items that make trouble.
@@ -192,14 +189,10 @@ _CARE = ("atomic", "on_error", "timeout", "dead_letters", "effects")
 def _check_care(name: str, care: Mapping[str, Any]) -> None:
     strange = [key for key in care if key not in _CARE]
     if strange:
-        raise SletError(
-            slet=name, problem=f"@slet has no option {', '.join(strange)}", cure=f"use name, {', '.join(_CARE)}"
-        )
+        raise wrong(name, f"@slet has no option {', '.join(strange)}", f"use name, {', '.join(_CARE)}")
     policy = care.get("on_error", "suspend")
     if policy not in POLICIES:
-        cure = f"use one of {', '.join(POLICIES)}"
-        raise SletError(slet=name, problem=f"on_error={policy!r} is no policy", cure=cure)
+        raise wrong(name, f"on_error={policy!r} is no policy", f"use one of {', '.join(POLICIES)}")
     problem = unfit_bounds(care.get("timeout"), care.get("dead_letters"))
     if problem is not None:
-        problem, _, cure = problem.partition("; ")
-        raise SletError(slet=name, problem=problem, cure=cure)
+        raise wrong(name, *problem.split("; ", 1))

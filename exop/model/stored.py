@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from exop.errors import NotStorable, StoredStateError
 from exop.model.decoding import decode
 from exop.model.encoding import encode
-from exop.model.memento import Memento, check_fields, upgraded
+from exop.model.memento import Memento, check_fields, refused, upgraded
 from exop.model.named import Declared, class_named, name_of
 from exop.model.types.description import type_of
 from exop.model.types.fields import filled
@@ -65,17 +65,17 @@ def header(data: bytes, place: str) -> StoredMemento:
     """
     found = decode(data, declared=Declared())
     if not isinstance(found, list) or not found or not isinstance(found[0], int):
-        raise _refused(place, "it is no memento", "take an older copy")
+        raise refused(place, "it is no memento", "take an older copy")
     if found[0] != FORMAT:
         problem = f"it is written in the form {found[0]}, this release reads {FORMAT}"
-        raise _refused(place, problem, "use the release that wrote it")
+        raise refused(place, problem, "use the release that wrote it")
     try:
         kind, version, fields, body = found[1:]
     except ValueError:
         kind, version, fields, body = None, None, None, None
     wanted = ((kind, str), (version, int), (fields, dict), (body, bytes))
     if not all(isinstance(one, sort) for one, sort in wanted):
-        raise _refused(place, "its parts are none of a memento", "take an older copy")
+        raise refused(place, "its parts are none of a memento", "take an older copy")
     return StoredMemento(kind, version, fields, body)
 
 
@@ -95,12 +95,12 @@ def unpack(data: bytes, kind: type[Memento], place: str, *, declared: Declared |
     stored = header(data, place)
     fields = decode(stored.body, declared=declared)
     if not isinstance(fields, dict) or not all(isinstance(name, str) for name in fields):
-        raise _refused(place, "it holds no fields", "take an older copy")
+        raise refused(place, "it holds no fields", "take an older copy")
     same = stored.kind == name_of(kind)
     if same and stored.version > kind.__memento_version__:
         known = kind.__memento_version__
         problem = f"it is of version {stored.version} of {kind.__qualname__}, the code here knows {known}"
-        raise _refused(place, problem, "install the newer code")
+        raise refused(place, problem, "install the newer code")
     if not same or stored.version < kind.__memento_version__:
         return _upgraded(stored, fields, kind, place, declared)
     return _filled(stored, fields, kind, place)
@@ -112,17 +112,13 @@ def _upgraded(
     """Let the class take over the older one; without an `upgrade` it takes the fields that it still has."""
     if callable(getattr(kind, "upgrade", None)):
         cure = f"mend {kind.__qualname__}.upgrade, or use the code that wrote it"
-        refuse = partial(_refused, place, cure=cure)
+        refuse = partial(refused, place, cure=cure)
         return upgraded(kind, _old(stored, fields, declared), refuse)
     if stored.kind.rpartition(":")[2] != kind.__qualname__:
         problem = f"it is a {stored.kind.rpartition(':')[2]}, and {kind.__qualname__} has no upgrade for it"
         cure = "give the memento a `@classmethod def upgrade(cls, old)`"
-        raise _refused(place, problem, cure)
+        raise refused(place, problem, cure)
     return _filled(stored, fields, kind, place)
-
-
-def _refused(place: str, problem: str, cure: str) -> StoredStateError:
-    return StoredStateError(what=place, problem=problem, cure=cure)
 
 
 def _old(stored: StoredMemento, fields: dict[str, Any], declared: Declared | None) -> Any:

@@ -25,7 +25,7 @@ from exop.model.decoding import READERS, watched
 from exop.model.depth import TooDeep, deep_place
 from exop.model.encoding import WRITERS, Tag
 from exop.model.items import Batch, Window
-from exop.model.memento import Memento, check_fields
+from exop.model.memento import Memento, check_fields, refused
 from exop.model.named import Declared, class_named, factory_named, name_of
 from exop.model.types.description import ANY, Type, is_named_tuple, type_of
 from exop.model.types.fields import filled, filled_tuple
@@ -83,10 +83,10 @@ def read(fields: Mapping[str, Any], kind: type[Memento], place: str) -> Memento:
     try:
         values = reader.fields(fields, type_of(kind), "")
     except RecursionError:
-        raise StoredStateError(what=place, problem=str(TooDeep()), cure=_CURE) from None
+        raise refused(place, str(TooDeep()), _CURE) from None
     deep = deep_place(values)
     if deep is not None:
-        raise StoredStateError(what=place, problem=f"{TooDeep()}, at {deep}", cure=_CURE)
+        raise refused(place, f"{TooDeep()}, at {deep}", _CURE)
     check_fields(values, kind, place)
     made: Memento = filled(kind, values)
     return made
@@ -332,7 +332,7 @@ class _Reader:
 
     def _fail(self, problem: str) -> NoReturn:
         """Refuse the file."""
-        raise StoredStateError(what=self._place, problem=problem, cure=_CURE)
+        raise refused(self._place, problem, _CURE)
 
 
 def _made(tag: str, content: Any) -> Any:
