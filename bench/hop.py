@@ -1,12 +1,15 @@
-"""What does one hop from slet to slet cost, against `self.next.push(self.f(x))`?"""
+"""What does one hop from slet to slet cost, against `self.next.push(self.f(x))`; and a partitioned one beyond it?"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from bench.harness import Result, Side, compare
+import pyarrow as pa
+
+from bench.harness import Result, Side, compare, median, paired
 from exop import Application, Batch, Memento, Platform, slet
 
 FLOOR = "self.next.push(self.f(x))"
@@ -116,6 +119,70 @@ def measure(
         for name, work, floor in (("stateless", plus_one, stateless), ("stateful", add_up, stateful)):
             candidate = through_exop(platform, work, hops, items, batch=32)
             yield compare(f"hop/batch32/{name}", "ns", floor=floor, candidate=candidate, against=FLOOR, rounds=rounds)
+        for name, taker, pool in (("item", taken, cars()), ("row", counted, columns())):
+            floor, candidate = (into_members(platform, taker, pool, by=by) for by in (None, "xway"))
+            pairs, _ = paired(floor, candidate, rounds)
+            beyond = [more - base for more, base in pairs]
+            yield Result(f"hop/partitioned/{name}", median(beyond), "ns", samples=beyond)
+
+
+@dataclass(frozen=True, slots=True)
+class Car:
+    """An item with a key."""
+
+    xway: int
+    speed: int
+
+
+@slet
+def taken(x: Car) -> None:
+    """Take an item."""
+
+
+@slet
+def counted(x: pa.RecordBatch) -> None:
+    """Take a batch."""
+
+
+def cars() -> list[Any]:
+    """Items of a thousand keys."""
+    return [Car(number * 7919 % 1000, number) for number in range(100_000)]
+
+
+def columns() -> list[Any]:
+    """Batches of 8192 rows with four columns, and the same keys."""
+    names = ("xway", "speed", "lane", "position")
+    rows = [[number * 7919 % 1000, number, number % 4, number * 3] for number in range(8 * 8192)]
+    batch = pa.RecordBatch.from_arrays([pa.array(column) for column in zip(*rows, strict=True)], names=names)
+    return [batch.slice(at, 8192) for at in range(0, batch.num_rows, 8192)]
+
+
+def into_members(platform: Platform, work: Any, pool: list[Any], *, by: str | None) -> Side:
+    """One slet behind a channel; or two that share its partitions. The figure is the time of an item, or of a row."""
+    times: list[int] = []
+    carries = pa.RecordBatch if isinstance(pool[0], pa.RecordBatch) else Car
+    number = sum(getattr(one, "num_rows", 1) for one in pool)
+
+    def given() -> Iterator[Any]:
+        begin = time.thread_time_ns()
+        yield from pool
+        times.append(time.thread_time_ns() - begin)
+
+    given.__annotations__["return"] = Iterator[carries]  # type: ignore[valid-type]
+    source = slet(given)
+
+    def run() -> float:
+        app = Application("hop")
+        channel = app.channel("cars", **({} if by is None else {"by": by}))
+        app.add("source", source, out=channel)
+        for name in ("a",) if by is None else ("a", "b"):
+            app.add(name, work, x=channel, group=by and "g")
+        platform.apply(app.build())
+        platform.wait("hop")
+        platform.remove("hop")
+        return times.pop() / number
+
+    return run
 
 
 def plain_chain(work: Callable[[], Callable[[int], int]], hops: int, items: int, *, drops: bool = False) -> Side:

@@ -9,6 +9,7 @@ from exop.model.items import CONTROL
 from exop.model.lifecycle import State
 from exop.model.lines import Line
 from exop.model.mesh import Mesh
+from exop.model.partitions import ranges, ranges_text
 from exop.runtime.channel import Channel
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
@@ -38,6 +39,7 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
         "channels": {
             name: channel_status(one)
             | schema_status(deployment.mesh, one)
+            | partitions_status(deployment.mesh, one)
             | pending_status(one.asked.pending, deployment.ledger.watches.get(one))
             for name, one in deployment.channels.items()
         },
@@ -77,6 +79,7 @@ def component_status(component: Component) -> dict[str, Any]:
         "atomic": spec.atomic,
         "memento": spec.state[1].__qualname__ if spec.state else None,
         "settings": {name: plain(value) for name, value in node.settings.items()},
+        **({} if node.group is None else {"group": node.group}),
         "ports": dict(node.ports),
         "inputs": [port.name for port in spec.inputs],
         "metrics": component_figures(component),
@@ -159,6 +162,18 @@ def channel_status(channel: Channel) -> dict[str, Any]:
     if channel.trouble:
         found["trouble"] = channel.trouble
     return found
+
+
+def partitions_status(mesh: Mesh, channel: Channel) -> dict[str, Any]:
+    """Return the partitions of a channel, if it has any: the field, the number, and the ranges of each group."""
+    if (found := channel.partitioning) is None:
+        return {}
+    groups: dict[str, list[str]] = {}
+    for node, _ in mesh.consumers(channel.name):
+        if node.group is not None:
+            groups.setdefault(node.group, []).append(node.name)
+    owned = {group: ranges_text(ranges(members, found.partitions)) for group, members in groups.items()}
+    return {"by": found.by, "partitions": found.partitions, "groups": owned}
 
 
 def schema_status(mesh: Mesh, channel: Channel) -> dict[str, Any]:

@@ -93,6 +93,9 @@ def _application_text(facts: Mapping[str, Any]) -> list[str]:
     ]
     parts = [title, columns(("node", "role", "state", "slet", "in", ""), nodes, "  ")]
     parts.append(columns(("channel", "kind", "type", ""), channels, "  "))
+    shared = [(name, one["by"], one["groups"]) for name, one in facts["channels"].items() if one.get("groups")]
+    groups = [[group, f"{name} by {by}", owned] for name, by, found in shared for group, owned in found.items()]
+    parts += [columns(("group", "shares", "partitions"), groups, "  ")] if groups else []
     if facts["inserted"]:
         queues = [[place, one["reason"]] for place, one in facts["inserted"].items()]
         parts.append(columns(("inserted queue", "because"), queues, "  "))
@@ -108,6 +111,7 @@ def _node_text(facts: Mapping[str, Any]) -> list[str]:
     rows = [[one["direction"], one["port"], one["type"], one["channel"]] for one in facts["ports"]]
     lines.append(columns(("", "port", "type", "channel"), rows, "  "))
     lines += [f"  {name} = {value!r}" for name, value in facts["settings"].items()]
+    lines += [f"  group: {facts['group']}"] if "group" in facts else []
     lines += [f"  pending: {line}" for line in facts.get("pending", [])]
     lines += [f"  {facts['pending_problem']}"] if "pending_problem" in facts else []
     lines += _guarantee(facts["policy"], facts["guarantee"])

@@ -6,7 +6,7 @@ an item and for a column. Keys that are equal in Python (1, 1.0, True, Decimal(1
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from numbers import Integral, Real
@@ -167,6 +167,11 @@ def _residues_of_floats(column: Any) -> Any:
     found = ((whole << turn) & prime) | (whole >> (np.uint64(61) - turn))
     found = np.where((fraction < 0) & (found > 0), prime - found, found)
     return np.where(finite, found, np.uint64(_NAN))
+
+
+def ranges_text(owned: Mapping[str, range]) -> str:
+    """Write ranges for people: `a 0-127, b 128-255`."""
+    return ", ".join(f"{name} {part[0]}-{part[-1]}" if part else f"{name} none" for name, part in owned.items())
 
 
 def ranges(members: Iterable[str], partitions: int) -> dict[str, range]:

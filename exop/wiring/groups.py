@@ -14,7 +14,7 @@ from exop.model.diff import Difference
 from exop.model.handover import keeps_own_state
 from exop.model.memento import Memento
 from exop.model.mesh import Mesh, Node
-from exop.model.partitions import PARTITIONS, keyed_fields, partition_of, ranges
+from exop.model.partitions import PARTITIONS, keyed_fields, partition_of, ranges, ranges_text
 from exop.model.types.description import type_of
 from exop.model.types.evolution import changes as type_changes
 from exop.model.versions import package_of
@@ -32,11 +32,7 @@ class Move:
     after: Mapping[str, range]
 
     def __str__(self) -> str:
-        owned = (
-            ", ".join(f"{name} {part[0]}-{part[-1]}" if part else f"{name} none" for name, part in found.items())
-            for found in (self.before, self.after)
-        )
-        return f"move partitions of the group {self.group}: {' → '.join(owned)}"
+        return f"move partitions of the group {self.group}: {ranges_text(self.before)} → {ranges_text(self.after)}"
 
 
 def moves(before: Mesh, after: Mesh, changes: Difference) -> tuple[Move, ...]:
