@@ -154,7 +154,7 @@ def columns() -> list[Any]:
     names = ("xway", "speed", "lane", "position")
     rows = [[number * 7919 % 1000, number, number % 4, number * 3] for number in range(8 * 8192)]
     batch = pa.RecordBatch.from_arrays([pa.array(column) for column in zip(*rows, strict=True)], names=names)
-    return [batch.slice(at, 8192) for at in range(0, batch.num_rows, 8192)]
+    return [batch.slice(at, 8192) for at in range(0, batch.num_rows, 8192)] * 10
 
 
 def into_members(platform: Platform, work: Any, pool: list[Any], *, by: str | None) -> Side:

@@ -85,7 +85,7 @@ def add(node: str, slet: str, /, *given: str, dry_run: DryRun = False, where: Wh
         node: APP.NODE; the name is new.
         slet: The slet, PLUGIN:NAME.
         given: PORT=CHANNEL for every input, and NAME=VALUE for settings; an output that is not given gets a channel
-            of its own, called as the node; FAMILY.MEMBER= one of a family.
+            of its own, called as the node; FAMILY.MEMBER= one of a family; group=NAME for a member of a group.
     """
     return edit_node("add", node, (slet, *given), PLAIN, where, dry_run=dry_run, json=json)
 

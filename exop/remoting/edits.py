@@ -161,7 +161,7 @@ class Rewire(Edit, frozen=True, tag="rewire"):
 
 
 class Add(Edit, frozen=True, tag="add"):
-    """Add a node; *given* names channels for ports and values for settings."""
+    """Add a node; *given* names channels for ports, values for settings, and the `group` of a slet without such."""
 
     slet: str
     given: Texts = {}
@@ -187,8 +187,9 @@ class Add(Edit, frozen=True, tag="add"):
                 raise MeshError(f"{mesh.name} has a channel {channel!r} already; call the node otherwise")
         with _telling(spec):
             own = {name: text for name, text in self.given.items() if name not in spec.ports}
+            group = None if "group" in spec.settings else own.pop("group", None)
             settings = spec.configured(self.node, own, beside_ports=True)
-        node = Node(self.node, spec, settings, {**ports, **fresh}, given=frozenset(own))
+        node = Node(self.node, spec, settings, {**ports, **fresh}, given=frozenset(own), group=group)
         return mesh.add(node, *(ChannelSpec(channel) for channel in fresh.values()))
 
 

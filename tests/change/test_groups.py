@@ -8,9 +8,14 @@ import pyarrow as pa
 import pytest
 
 from exop import Application, Batch, InputPort, Keyed, Memento, Mesh, Punctuation, slet
-from exop.errors import MeshError, PlanError, WiringError
+from exop.cli.description import as_text
+from exop.errors import MeshError, PlanError, SettingError, WiringError
+from exop.hooks import Plugins
 from exop.model.mesh import Node
 from exop.model.partitions import partition_of, ranges
+from exop.model.slet import spec_of
+from exop.remoting.edits import Add
+from exop.runtime.catalog import Catalog
 from tests.change.tools import Books, Tap, grows, suspended
 from tests.rig import collector, eventually, parked, same, source_of
 
@@ -463,3 +468,49 @@ def test_a_running_slet_keeps_its_group(platform):
     mesh = platform.mesh("app")
     with pytest.raises(PlanError, match="a keeps its group .* while it runs"):
         platform.plan(mesh.edited({"a": replace(mesh.nodes["a"], group=None)}))
+
+
+def test_the_status_shows_the_partitions_and_their_owners(platform):
+    """Of the channel the field, the number, and the ranges of each group; of a node its group."""
+    platform.apply(grouped(source_of(cars()), passed, []).build())
+    status = platform.status("app")
+    channel = status["channels"]["cars"]
+    assert (channel["by"], channel["partitions"]) == ("xway", 16)
+    assert channel["groups"] == {"g": "a 0-4, b 5-9, c 10-15"}
+    assert {status["nodes"][name].get("group") for name in ("a", "source")} == {"g", None}
+    text = "\n".join(as_text({**status, "platform": "here"}))
+    assert "shares" in text
+    assert "cars by xway" in text
+    assert "a 0-4, b 5-9, c 10-15" in text
+
+
+def test_a_member_is_added_by_name(platform):
+    """`exop add APP.d PLUGIN:SLET x=cars out=given group=g`."""
+    platform.apply(grouped(source_of(cars()), passed, []).build())
+    given = {"x": "cars", "out": "given", "group": "g"}
+    known = Catalog(Plugins())
+    known.slets = {"mine:passed": spec_of(passed)}
+    mesh = Add(node="d", slet="mine:passed", given=given).on(platform.mesh("app"), known)
+    assert platform.plan(mesh).moves[0].after.keys() == set("abcd")
+
+
+def test_a_topology_file_holds_partitions_and_groups(platform):
+    """There and back."""
+    mesh = grouped(source_of(cars()), passed, []).build()
+    known = {node.slet.identity: node.slet for node in mesh.nodes.values()}
+    again = Mesh.from_toml(mesh.to_toml(), known)
+    assert again == mesh
+    assert again.nodes["a"].group == "g"
+    assert dict(again.channels["cars"].settings) == {"by": "xway", "partitions": 16}
+
+
+def test_a_field_that_the_items_do_not_have_is_refused():
+    """At the line that connects the producer, with the known fields."""
+    app = Application("app")
+
+    @slet
+    def typed() -> Iterator[Car]:
+        yield from cars()
+
+    with pytest.raises(SettingError, match="xwya"):
+        app.add("source", typed, out=app.channel("cars", by="xwya"))
