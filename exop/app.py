@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from exop.errors import MeshError, UnknownName
 from exop.model.checks import check, check_group, check_join
 from exop.model.mesh import ChannelSpec, Mesh, Node
-from exop.model.ports import OUT, own_channel
+from exop.model.ports import OUT
 from exop.model.slet import spec_of
 from exop.model.spec import DEAD, POLICIES, Policy, SletSpec
 from exop.pictures.notebook import picture_of, size
@@ -215,17 +215,12 @@ class Application:
                 )
         if name in self._mesh.nodes:
             raise MeshError(f"{self.name} has a node {name!r} already; choose another name")
-        fresh = []
-        for port in spec.outputs:
-            if port.name not in ports:
-                ports[port.name] = own_channel(name, port.name)
-                if ports[port.name] in self._mesh.channels:
-                    raise MeshError(f"{self.name} has a channel {ports[port.name]!r} already; call the node otherwise")
-                fresh.append(ChannelSpec(ports[port.name]))
+        own = self._mesh.own_channels(name, [port.name for port in spec.outputs if port.name not in ports])
+        ports |= own
         if care.on_error is not None and care.on_error not in POLICIES:
             raise UnknownName(place=name, kind="policy", name=care.on_error, known=POLICIES)
         node = Node(name, spec, complete, ports, host, given=frozenset(settings), **vars(care))
-        mesh = self._mesh.add(node, *fresh)
+        mesh = self._mesh.add(node, *map(ChannelSpec, own.values()))
         for channel in set(ports.values()):
             check_join(mesh, channel, self._known_kinds(mesh.channels[channel].kind))
         if node.group is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from exop.errors import MeshError, SettingError, UnknownName
 from exop.model.condition import Names, read_condition
 from exop.model.memento import Memento, check_memento
-from exop.model.ports import WINDOW, PortType
+from exop.model.ports import OUT, WINDOW, PortType
 
 if TYPE_CHECKING:
     from exop.model.mesh import ChannelSpec, Mesh, Node
@@ -186,6 +186,18 @@ class Settings:
         node = mesh.node(name)
         check_memento(f"{mesh.name}.{name}", node.slet, memento)
         return mesh.edited({name: replace(node, memento=memento.copied())})
+
+    def own_channels(self, node: str, ports: Iterable[str]) -> dict[str, str]:
+        """Return the names of new channels for outputs of a node for which none are given, by port.
+
+        Raises:
+            MeshError: one is the name of another channel.
+        """
+        mesh, found = cast("Mesh", self), {port: node if port == OUT else f"{node}.{port}" for port in ports}
+        for port in (port for port, channel in found.items() if channel in mesh.channels):
+            cure = f"call the node otherwise, or name a channel for its output {port!r}"
+            raise MeshError(f"{mesh.name} has a channel {found[port]!r} already; {cure}")
+        return found
 
     def unread(self, before: Node, spec: SletSpec) -> tuple[str, ...]:
         """Return the connected ports of a node that *spec* lacks: outputs that nothing reads.

@@ -12,7 +12,7 @@ from exop.errors import MeshError, UnknownName
 from exop.model.entries import Ends, Entries
 from exop.model.lines import Line, Settings, inherited
 from exop.model.memento import Memento
-from exop.model.ports import PortType, own_channel
+from exop.model.ports import PortType
 from exop.model.slet import spec_of
 from exop.model.spec import DEAD, Policy, SletSpec, unfit_bounds
 from exop.pictures.notebook import Pictured
@@ -274,10 +274,7 @@ class Mesh(Settings, Pictured):
         if not after.slet.specialises:
             return self._with(after)
         gone, known = self.unread(before, after.slet), {**before.slet.ports, **after.ports}
-        own = {port.name: own_channel(before.name, port.name) for port in after.slet.outputs if port.name not in known}
-        for channel in own.values():
-            if channel in self.channels:
-                raise MeshError(f"the mesh {self.name!r} has a channel {channel!r} already; call the port otherwise")
+        own = self.own_channels(before.name, [port.name for port in after.slet.outputs if port.name not in known])
         ports = {port: to for port, to in after.ports.items() if port not in gone} | own
         mesh = self.edited(channels={channel: ChannelSpec(channel) for channel in own.values()})
         return mesh._with(replace(after, ports=ports))._without_orphans(before)

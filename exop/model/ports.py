@@ -190,11 +190,6 @@ def derived(
     return tuple(replace(port, type=replace(port.type, item=closed(port.type.item, found))) for port in outputs)
 
 
-def own_channel(node: str, port: str) -> str:
-    """The name of the channel that an output gets where none is given."""
-    return node if port == OUT else f"{node}.{port}"
-
-
 def port_type(annotation: Any) -> PortType:
     """Read what a port carries from its annotation (without the `None` and `Iterator` of a result).
 

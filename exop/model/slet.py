@@ -83,7 +83,8 @@ class Slet:
     returns only when the slet is ready), `__exit__` closes.
 
     A class with a class method `specialised(settings, inputs)` has ports that depend on its settings and on its inputs;
-    it pushes by `self.outputs[name]`.
+    it pushes by `self.outputs[name]`. Fields typed `OutputPorts[T]` and `InputPorts[T]`, and input methods with a
+    second parameter for the name, stand for any number of ports.
 
     Class keywords: `own_driver=True` (pushes from threads of its own), and all those of `@slet`.
     A subclass inherits them, all but the name.

@@ -11,7 +11,7 @@ import msgspec
 from exop.errors import MeshError, SettingError, UnknownName
 from exop.model.diff import MARKS
 from exop.model.mesh import ChannelSpec, Mesh, Node
-from exop.model.ports import node_at, own_channel
+from exop.model.ports import node_at
 from exop.model.spec import DEAD, SletSpec
 from exop.runtime.catalog import Catalog
 from exop.runtime.channel import channel_settings
@@ -180,17 +180,13 @@ class Add(Edit, frozen=True, tag="add"):
                 raise MeshError(
                     f"{self.node}.{port.name} is connected to nothing; give {port.name}=CHANNEL: {channels}"
                 )
-        fresh = {one.name: own_channel(self.node, one.name) for one in spec.outputs}
-        fresh = {port: channel for port, channel in fresh.items() if port not in ports}
-        for channel in fresh.values():
-            if channel in mesh.channels:
-                raise MeshError(f"{mesh.name} has a channel {channel!r} already; call the node otherwise")
+        fresh = mesh.own_channels(self.node, [port.name for port in spec.outputs if port.name not in ports])
         with _telling(spec):
             own = {name: text for name, text in self.given.items() if name not in spec.ports}
             group = None if "group" in spec.settings else own.pop("group", None)
             settings = spec.configured(self.node, own, beside_ports=True)
         node = Node(self.node, spec, settings, {**ports, **fresh}, given=frozenset(own), group=group)
-        return mesh.add(node, *(ChannelSpec(channel) for channel in fresh.values()))
+        return mesh.add(node, *map(ChannelSpec, fresh.values()))
 
 
 AnyEdit = Replace | Configure | Suspend | Resume | Remove | Rewire | Add

@@ -310,7 +310,7 @@ def test_ports_follow_the_settings():
         (step,) = make_plan(mesh, other).steps
         assert (step.verb, step.text) == ("replace", "by itself, with the port odd, without small")
     taken = mesh.rewire("sink", item=ChannelSpec("split.odd"))
-    with pytest.raises(MeshError, match=r"has a channel 'split\.odd' already; call the port otherwise"):
+    with pytest.raises(MeshError, match=r"has a channel 'split\.odd' already; call the node otherwise, or name"):
         taken.configure("split", conditions={"odd": "item > 3"})
 
 
