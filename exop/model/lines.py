@@ -264,7 +264,7 @@ class Settings:
                     edited[node.name] = replace(node, taken=types)
             if not edited:
                 return mesh
-            mesh, found = mesh.edited_alone(edited), set()
+            mesh, found = mesh.edited(edited, alone=True), set()
             ends = {to for name in edited for to in mesh.nodes[name].outputs().values()}
         names = ", ".join(edited)
         raise MeshError(f"the types of {names} depend on each other along a cycle, and never settle; declare one")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Final, Literal, Self, cast
+from typing import Any, Final, Literal, Self, TypeVar, cast
 
 from exop.errors import MeshError, UnknownName
 from exop.model.entries import Ends, Entries
@@ -17,6 +17,7 @@ from exop.model.slet import spec_of
 from exop.model.spec import DEAD, Policy, SletSpec, unfit_bounds
 from exop.pictures.notebook import Pictured
 
+T = TypeVar("T")
 DIRECT = "direct"
 
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -176,9 +177,7 @@ class Mesh(Settings, Pictured):
 
     def node(self, name: str) -> Node:
         """The node called *name*; `UnknownName` if there is none."""
-        if name not in self.nodes:
-            raise UnknownName(place=f"the mesh {self.name!r}", kind="node", name=name, known=self.nodes)
-        return self.nodes[name]
+        return _known(f"the mesh {self.name!r}", "node", self.nodes, name)
 
     def channel(self, name: str) -> ChannelSpec:
         """The channel called *name*.
@@ -186,9 +185,7 @@ class Mesh(Settings, Pictured):
         Raises:
             UnknownName: there is none; the error names the known ones.
         """
-        if name not in self.channels:
-            raise UnknownName(place=f"the mesh {self.name!r}", kind="channel", name=name, known=self.channels)
-        return self.channels[name]
+        return _known(f"the mesh {self.name!r}", "channel", self.channels, name)
 
     def at(self, revision: int) -> Self:
         """The same mesh as revision *revision*."""
@@ -323,35 +320,26 @@ class Mesh(Settings, Pictured):
         self,
         nodes: Mapping[str, Node | None] = _NONE,
         channels: Mapping[str, ChannelSpec | None] = _NONE,
+        *,
+        alone: bool = False,
         **fields: Any,
     ) -> Self:
         """The mesh with these nodes and channels in the places of those of their names; `None` removes one.
 
         All edits are made by this. It shares what it does not change, so that a difference is found by identity. Slets
-        whose ports depend on the types of their inputs get the ports that they have then.
+        whose ports depend on the types of their inputs get the ports that they have then, unless *alone*.
 
         Raises:
             MeshError: one of these slets refuses its settings or its inputs.
         """
-        made = self.edited_alone(nodes, channels, **fields)
-        return cast("Self", made.retyped(self, nodes, channels)) if made.special else made
-
-    def edited_alone(
-        self,
-        nodes: Mapping[str, Node | None] = _NONE,
-        channels: Mapping[str, ChannelSpec | None] = _NONE,
-        **fields: Any,
-    ) -> Self:
-        """As `edited`; the ports of the other nodes stay as they are."""
-        after = cast("Entries[Node]", self.nodes).edited(nodes)
-        made = replace(
-            self, nodes=after, channels=cast("Entries[ChannelSpec]", self.channels).edited(channels), **fields
-        )
+        fields["nodes"] = cast("Entries[Node]", self.nodes).edited(nodes)
+        fields["channels"] = cast("Entries[ChannelSpec]", self.channels).edited(channels)
+        made = replace(self, **fields)
         if "_ends" in self.__dict__:
             made.__dict__["_ends"] = self._ends.after(made.nodes, {name: self.nodes.get(name) for name in nodes})
         found = {name for name, node in nodes.items() if node is not None and node.slet.derives}
         made.__dict__["special"] = self.special.difference(nodes).union(found)
-        return made
+        return made if alone or not made.special else cast("Self", made.retyped(self, nodes, channels))
 
     @cached_property
     def _ends(self) -> Ends:
@@ -378,15 +366,19 @@ class Mesh(Settings, Pictured):
             UnknownName: one of its ports is connected to a channel that is not there.
         """
         for port, channel in node.ports.items():
-            if channel not in self.channels:
-                place = f"{node.name}.{port}: the mesh {self.name!r}"
-                raise UnknownName(place=place, kind="channel", name=channel, known=self.channels)
+            _known(f"{node.name}.{port}: the mesh {self.name!r}", "channel", self.channels, channel)
         return self.edited({node.name: node})
 
     def _without_orphans(self, before: Node) -> Self:
         """Drop the channels of *before* that no port is connected to any more."""
         left = {to for to in before.ports.values() if to not in self._ends.outputs and to not in self._ends.inputs}
         return self.edited(channels=dict.fromkeys(left))
+
+
+def _known(place: str, kind: str, known: Mapping[str, T], name: str) -> T:
+    if name not in known:
+        raise UnknownName(place=place, kind=kind, name=name, known=known)
+    return known[name]
 
 
 def _known_ports(place: str, slet: SletSpec, ports: Iterable[str]) -> None:

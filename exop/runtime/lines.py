@@ -49,7 +49,8 @@ class Firing:
     def on(self, mesh: Mesh) -> Mesh:
         """Return the mesh after it."""
         there = getattr(mesh, self.section)[self.name]
-        return mesh.edited(**{self.section: {self.name: self.of(there)}})
+        edits: dict[str, Any] = {self.section: {self.name: self.of(there)}}
+        return mesh.edited(**edits)
 
 
 class Ledger:
