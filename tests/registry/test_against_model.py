@@ -26,6 +26,11 @@ QUERIES = [
     ("P", "(&(a=*)(!(b=2)))"),
     (None, "(b>=1)"),
     (None, "(service.ranking=1)"),
+    (None, "(service.id>=3)"),
+    ("P", "(interface=Q)"),
+    (None, "(c=1.0)"),
+    (None, "(c=TRUE)"),
+    (None, "(|)"),
 ]
 
 

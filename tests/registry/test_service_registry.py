@@ -7,7 +7,6 @@ import doctest
 import pytest
 
 from exop.errors import FilterSyntaxError, RegistryError, ServiceGone
-from exop.model.filter import where
 from exop.model.properties import RANKING
 from exop.registry import ServiceRegistry, service_registry
 
@@ -48,62 +47,6 @@ def test_identifiers_are_never_used_again(registry):
     first = registry.register("X", None)
     first.unregister()
     assert registry.register("X", None).id > first.id
-
-
-@pytest.mark.parametrize(
-    ("interface", "query", "expected"),
-    [
-        (None, None, ["a", "b", "c", "s"]),
-        ("Channel", None, ["a", "b", "c"]),
-        ("Metered", None, ["s"]),
-        ("Nobody", None, []),
-        (None, "(host=h1)", ["a", "c", "s"]),
-        ("Channel", "(host=h1)", ["a", "c"]),
-        ("Channel", "(!(host=h1))", ["b"]),
-        (None, "(&(host=h1)(name=c))", ["c"]),
-        (None, "(|(name=c)(name=a)(name=x))", ["a", "c"]),
-        (None, "(interface=Metered)", ["s"]),
-        (None, "(service.id=2)", ["b"]),
-        (None, "(service.id>=3)", ["c", "s"]),
-        (None, "(ports=2)", ["s"]),
-        (None, "(ports=*)", ["s"]),
-        (None, "(name=*)", ["a", "b", "c", "s"]),
-        (None, "(|)", []),
-        (None, where({"host": "h1", "name": "a"}), ["a"]),
-    ],
-)
-def test_find(registry, interface, query, expected):
-    """A look-up gives the services with the interface that fit the query, the oldest first."""
-    assert names(registry.find(interface, query)) == expected
-    assert names(filter(None, [registry.find_one(interface, query)])) == expected[:1]
-
-
-def test_a_higher_ranking_comes_first():
-    """Services come by ranking, descending, then by age; 0 where none is given."""
-    registry = ServiceRegistry()
-    for name, ranking in (("a", 0), ("b", -1), ("c", 5), ("d", 5)):
-        registry.register("X", None, {"name": name, RANKING: ranking})
-    late = registry.register("X", None, {"name": "e"})
-    assert names(registry.find("X")) == ["c", "d", "a", "e", "b"]
-    late.update({RANKING: 6})
-    assert names(registry.find("X")) == ["e", "c", "d", "a", "b"]
-    assert names(registry.find()) == ["e", "c", "d", "a", "b"]
-    late.update({RANKING: None})
-    assert names(registry.find(None, "(|(name=e)(name=a)(name=b))")) == ["a", "e", "b"]
-
-
-def test_values_that_are_equal_in_python_are_told_apart():
-    """1 and true are different values, 1 and 1.0 are the same number; each is found, also after the others went."""
-    registry = ServiceRegistry()
-    given = {"int": 1, "float": 1.0, "bool": True, "text": "1", "word": "true"}
-    registrations = {name: registry.register("X", None, {"name": name, "v": value}) for name, value in given.items()}
-    assert names(registry.find(None, "(v=1)")) == ["int", "float", "text"]
-    assert names(registry.find(None, "(v=1.0)")) == ["int", "float"]
-    assert names(registry.find(None, "(v=TRUE)")) == ["bool"]
-    assert names(registry.find(None, "(v=true)")) == ["bool", "word"]
-    registrations["int"].unregister()
-    registrations["text"].unregister()
-    assert names(registry.find(None, "(v=1)")) == ["float"]
 
 
 def test_update_sets_and_removes_properties(registry):

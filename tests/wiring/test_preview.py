@@ -9,11 +9,12 @@ from exop.app import Application
 from exop.errors import WiringError
 from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.ports import InputPort
-from exop.model.slet import Slet, input_port, slet
+from exop.model.slet import slet
 from exop.platform import Platform
 from exop.runtime.channels import BUILT_IN
 from exop.stock.slets import WriteLines, count_up, pass_on, show
 from exop.wiring.notes import preview
+from tests.rig import Two
 
 KINDS = {kind.kind: kind for kind in BUILT_IN}
 
@@ -24,29 +25,17 @@ def total(items: InputPort[int]) -> Iterator[int]:
     yield sum(items)
 
 
-class Both(Slet):
-    """Takes from two sides."""
-
-    @input_port
-    def left(self, item: int) -> None:
-        """Take one from the left."""
-
-    @input_port
-    def right(self, item: int) -> None:
-        """Take one from the right."""
-
-
 def straight() -> Application:
     """Nothing meets anything."""
     app = Application("straight")
-    app.add("sink", Both, left=(numbers := app.add("numbers", count_up, to=3)), right=numbers)
+    app.add("sink", Two, left=(numbers := app.add("numbers", count_up, to=3)), right=numbers)
     return app
 
 
 def meeting() -> Application:
     """Two sources drive one slet."""
     app = Application("meeting")
-    app.add("sink", Both, left=app.add("a", count_up, to=3), right=app.add("b", count_up, to=3))
+    app.add("sink", Two, left=app.add("a", count_up, to=3), right=app.add("b", count_up, to=3))
     return app
 
 

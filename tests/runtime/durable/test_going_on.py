@@ -204,6 +204,22 @@ class Parted(Slet):
         return None
 
 
+class Preparing(Slet):
+    """A sink that leaves the process when a checkpoint is prepared, while the world is broken."""
+
+    seen: Seen
+
+    @input_port
+    def item(self, item: Any) -> None:
+        """Keep it."""
+        self.seen.items.append(item)
+
+    def prepare_checkpoint(self, number: int) -> None:
+        """Call `sys.exit`, as a library may."""
+        if WORLD.broken:
+            sys.exit("not now")
+
+
 class Engine(Slet, own_driver=True):
     """A slet that drives itself."""
 
@@ -218,7 +234,7 @@ class Offered:
     def register_slets() -> list[Any]:
         """All of them."""
         single = [upto, marked, silent, fragile, newest_two, odd_ones, collect, marks, slow, Parted, Engine]
-        return [*single, two_each, forgetful, counting, in_lots, collect_too, shifted]
+        return [*single, two_each, forgetful, counting, in_lots, collect_too, shifted, Preparing]
 
 
 def platform(state: Any) -> Platform:
@@ -583,6 +599,23 @@ def test_what_cannot_be_stored(tmp_path, world):
         seen(running)[4] = 5
         running.checkpoint("line")
         assert running.status("line")["checkpoints"]["trouble"] is None
+
+
+def test_a_sink_that_raises_when_a_checkpoint_is_prepared(tmp_path, world):
+    """The checkpoint is refused by the name of the sink; the application runs on, and is checkpointed later."""
+    app = Application("line")
+    app.durable(every=1000)
+    app.add("collect", Preparing, item=app.add("upto", upto))
+    with platform(tmp_path) as running:
+        running.apply(app.build())
+        world.broken = True
+        with pytest.raises(
+            CheckpointError, match=r"collect\.prepare_checkpoint\(\) raised SystemExit.*repair that first"
+        ):
+            running.checkpoint("line")
+        assert running.status("line")["state"] == "running"
+        world.broken = False
+        running.checkpoint("line")
 
 
 def test_a_full_disk(tmp_path, world):
