@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import numpy as np
 import pyarrow as pa
 
 from bench.harness import Result, Side, compare, median, paired
 from exop import Application, Batch, Memento, Platform, slet
 
 FLOOR = "self.next.push(self.f(x))"
+ROUTED = "members[item.xway](item)"
 
 
 class Sum(Memento):
@@ -121,9 +123,10 @@ def measure(
             yield compare(f"hop/batch32/{name}", "ns", floor=floor, candidate=candidate, against=FLOOR, rounds=rounds)
         for name, taker, pool in (("item", taken, cars()), ("row", counted, columns())):
             floor, candidate = (into_members(platform, taker, pool, by=by) for by in (None, "xway"))
-            pairs, _ = paired(floor, candidate, rounds)
-            beyond = [more - base for more, base in pairs]
-            yield Result(f"hop/partitioned/{name}", median(beyond), "ns", samples=beyond)
+            plain = routed_plainly(pool)
+            pairs = [(more - base, plain()) for more, base in paired(floor, candidate, rounds)[0]]
+            value, ratio = median(beyond for beyond, _ in pairs), median(beyond / base for beyond, base in pairs)
+            yield Result(f"hop/partitioned/{name}", value, "ns", ROUTED, ratio, pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,25 @@ def columns() -> list[Any]:
     rows = [[number * 7919 % 1000, number, number % 4, number * 3] for number in range(8 * 8192)]
     batch = pa.RecordBatch.from_arrays([pa.array(column) for column in zip(*rows, strict=True)], names=names)
     return [batch.slice(at, 8192) for at in range(0, batch.num_rows, 8192)] * 10
+
+
+def routed_plainly(pool: list[Any]) -> Side:
+    """The floor: a dictionary of functions; or the rows sorted by two owners, and taken."""
+
+    def run() -> float:
+        members, rows = dict.fromkeys(range(1000), taken), 0
+        begin = time.thread_time_ns()
+        for item in pool:
+            if isinstance(item, Car):
+                members[item.xway](item)
+                rows += 1
+            else:
+                owners = (item.column("xway").to_numpy() & 1).astype(np.uint8)
+                counted(item.take(np.argsort(owners, kind="stable")))
+                rows += item.num_rows
+        return (time.thread_time_ns() - begin) / rows
+
+    return run
 
 
 def into_members(platform: Platform, work: Any, pool: list[Any], *, by: str | None) -> Side:
