@@ -16,7 +16,6 @@ from exop.hosts.messages import (
     Ended,
     Fragment,
     NotRecorded,
-    Prepared,
     Proceed,
     Propose,
     Ready,
@@ -72,15 +71,6 @@ def test_a_commit_in_its_steps():
     assert home.due is None
 
 
-def test_a_plan_without_a_record_is_aborted():
-    """A home that has crashed before the record, or has forgotten the plan, answers: aborted."""
-    home = Coordinator("home")
-    told = home.recover([Committed("q", ("m",), {"n": 4})], 0.0)
-    assert to("m", home.receive(Ask("p", "m"), 0.0)) == [Decision("p", "home", commit=False)]
-    assert told == [Send("m", Decision("q", "home", commit=True))]
-    assert home.epochs["n"] == 4
-
-
 def test_a_record_that_cannot_be_written_aborts():
     """The commit point was not reached: the members are told to undo, and no epoch has moved on."""
     home = Coordinator("home")
@@ -128,31 +118,6 @@ def test_before_its_yes_a_member_aborts_alone():
     member.receive(Did("p", "abort"), 2.0)
     assert to("home", member.receive(Proceed("p", "home", "cut"), 2.0)) == [vote.message]  # type: ignore[union-attr]
     assert to("home", member.receive(PROPOSAL, 2.0)) == [vote.message]  # type: ignore[union-attr]
-
-
-def test_after_its_yes_it_stays_held_and_asks():
-    """No deadline ends it; it asks the home and the other members, and any of them may know."""
-    member = voted()
-    assert member.timeout(1000.0) == [Send("home", Ask("p", "m")), Send("other", Ask("p", "m"))]
-    actions = member.receive(Decision("p", "other", commit=True), 1000.0)
-    assert actions == [
-        Record(Settled("p", True, {"n": 4})),
-        Do("p", "commit", "change", "state"),
-        Send("home", Ready("p", "m", "commit")),
-    ]
-    assert member.receive(Ask("p", "other"), 1000.0) == [Send("other", Decision("p", "m", commit=True))]
-
-
-def test_a_crash_after_the_yes_leaves_it_in_doubt():
-    """The journal puts the participant back where it was held; a settled plan is not asked about again."""
-    journal = [Prepared(PROPOSAL, "state")]
-    member = Member("m")
-    restore, *asked = member.recover(journal, 5.0)
-    assert restore == Do("p", "restore", "change", "state")
-    assert asked == [Send("home", Ask("p", "m")), Send("other", Ask("p", "m"))]
-    again = Member("m")
-    assert again.recover([*journal, Settled("p", True, {"n": 4})], 5.0) == []
-    assert again.epochs["n"] == 4
 
 
 def test_an_old_epoch_is_refused():

@@ -8,7 +8,6 @@ import pytest
 from exop.runtime.drivers import base
 from exop.runtime.drivers.base import Driver, Halted, acting_as, current_driver
 from exop.runtime.entry import Entry, Unwind, Work
-from exop.runtime.inlets import Inlets
 from tests.rig import PATIENCE, Gate, eventually, threads_leave
 from tests.runtime.rig import Log, Runs, driven, finished
 
@@ -352,28 +351,6 @@ def test_halting_is_not_caught_by_slets():
     """Halted is no Exception: a slet's own `except Exception` does not swallow it."""
     assert not issubclass(Halted, Exception)
     assert not issubclass(Unwind, Exception)
-
-
-def test_another_driver_runs_the_place_where_one_waits_with_its_work():
-    """The one that had the work goes on without it; the other one finishes it, in its order."""
-    log, ready = Log(), []
-    log.entry.place = "node.port"
-    one = Runs(lambda driver: holding(driver, log, lambda: bool(ready)))
-    other = Runs(lambda driver: driver.stand_by())
-    inlets = one.inlets = other.inlets = Inlets()
-    inlets.entries, inlets.runner = {"node.port": log.entry}, lambda place: other
-    one.start()
-    eventually(lambda: one.held_by == "held")
-    one.close()
-    assert one.wait_parked(PATIENCE)
-    inlets.assign(lambda place: 0)
-    one.open()
-    finished(one)
-    assert log.seen == []
-    ready.append(1)
-    other.start()
-    finished(other)
-    assert log.seen == [1, 2]
 
 
 def holding(driver, log, ready):
