@@ -221,9 +221,6 @@ def _check_filling(mesh: Mesh, kinds: Mapping[str, type[KindLike]], nodes: Itera
     """Refuse a slet that waits for a channel to be filled by the driver that would wait with it.
 
     Only the channels at *nodes*, and at those downstream of them, are looked at.
-
-    Raises:
-        WiringError: the driver, the channel and the cure.
     """
     below = _reached(
         nodes, lambda node: (end.name for to in mesh.nodes[node].outputs().values() for end, _ in mesh.consumers(to))

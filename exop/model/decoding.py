@@ -40,12 +40,9 @@ _KEYS, _SLOW, _PATIENCE = 512, 0.01, 8
 
 
 def decode(data: bytes, *, levels: int = DEPTH, declared: Declared | None = None) -> Any:
-    """Read what `encode` wrote.
+    """Read what `encode` wrote, nested at most *levels* deep.
 
-    Args:
-        data: The bytes.
-        levels: How deeply they may be nested.
-        declared: The classes that the data may name; given wherever the data may come from an untrusted source.
+    Data that may come from an untrusted source may name the *declared* classes alone.
 
     Raises:
         StoredStateError: it is damaged, or names a class or a field that is not there any more, or not declared.

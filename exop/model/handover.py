@@ -113,11 +113,7 @@ def _way(before: Node, after: Node) -> HandOver:
 
 
 def _check_types(node: str, old: type[Memento], new: type[Memento]) -> None:
-    """Refuse to hand over field by field what would be of another type than its field says.
-
-    Raises:
-        MementoError: a field has become of a type that does not take the old values.
-    """
+    """Refuse to hand over field by field what would be of another type than its field says."""
     for change in changes(type_of(old), type_of(new)):
         if not change.compatible:
             version = f"class {new.__name__}(Memento, version={old.__memento_version__ + 1})"

@@ -360,11 +360,7 @@ class Mesh(Settings, Pictured):
         return from_toml(text, catalog)
 
     def _with(self, node: Node) -> Self:
-        """The mesh with *node* in the place of its name.
-
-        Raises:
-            UnknownName: one of its ports is connected to a channel that is not there.
-        """
+        """The mesh with *node* in the place of its name."""
         for port, channel in node.ports.items():
             _known(f"{node.name}.{port}: the mesh {self.name!r}", "channel", self.channels, channel)
         return self.edited({node.name: node})

@@ -68,11 +68,7 @@ def configured(
 ) -> dict[str, Any]:
     """Check and convert *given* values of known *settings*; returns them complete, with the defaults.
 
-    Args:
-        place: What is configured; named in errors.
-        settings: The settings that there are.
-        given: Values by name.
-        ports: The ports that may be given at this place, too.
+    *place* is named in errors, and so are *ports*, which may be given there, too.
 
     Raises:
         UnknownName: a setting that there is not.

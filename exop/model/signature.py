@@ -42,11 +42,7 @@ class _Found:
     tie: str | None = None
 
     def keeps(self, name: str, annotation: Any) -> bool:
-        """Whether a parameter or field is the state, which is noted.
-
-        Raises:
-            SletError: there is one already.
-        """
+        """Whether a parameter or field is the state, which is noted."""
         if not (isinstance(annotation, type) and issubclass(annotation, Memento)):
             return False
         if self.state is not None:
