@@ -16,14 +16,15 @@ from typing import Annotated, Any
 
 from bench import durable_app
 from bench.cases import carry_out
-from bench.durable_app import either, keyed, numbers, totals
+from bench.durable_app import STEP, either, keyed, numbers, totals
 from bench.durable_app.engine import Doubled, Summed
 from bench.harness import Result
 from bench.kills import life
-from exop import Application, Platform
+from exop import Application, EndOfStream, Platform, Punctuation
 from exop.errors import ComponentFailed, ExopError, StateError
 from exop.hooks import Plugins
 from exop.runtime.log.disk import DiskLog
+from exop.runtime.log.memory import flat
 
 NAME = "damaged"
 #: How many state directories are damaged in turn, each left behind by two kills.
@@ -237,15 +238,18 @@ def _output(folder: Path) -> dict[str, Any]:
 
 
 def _of_log(folder: Path, what: str) -> str:
-    """Check the rows that a log has kept, including those that were not read afterwards."""
+    """Check the events that a log has kept, control items too, including those that were not read afterwards."""
     (place,) = (folder / "state" / "channels").rglob("kept.channel")
     try:
         with closing(DiskLog(place)) as log:
-            rows = [row for piece in log.read(log.start, log.end) for row in piece]
+            events = flat(log.events(log.start, log.position))
     except StateError as problem:
         _check_refusal(what, problem)
         return "same output, the log refused by name"
-    assert rows == [int(line) for line in _undisturbed()["logged"].split()], f"{what}: other rows in the log"
+    wanted: list[Any] = [int(line) for line in _undisturbed()["logged"].split()]
+    for number in range(len(wanted) // STEP * STEP, 0, -STEP):
+        wanted.insert(number, Punctuation(number))
+    assert events == [*wanted, EndOfStream()], f"{what}: other events in the log"
     return "same output"
 
 
