@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from exop.model.columns import is_columns
 from exop.model.items import CONTROL, EndOfStream
 from exop.model.ports import OutputPort
 
@@ -37,37 +33,29 @@ class Committed:
 class Tie:
     """Ties an engine to the platform; a slet with `own_driver=True` that has a field of this type is given one.
 
-    Input methods hand over by `take`, results leave by `put_out`, batch by batch. Both are counted, so that the
-    platform knows at any moment what the engine was given and has not put out: a successor takes that. In a durable
-    application both are in logs on disk as well, and what was there before a crash is not taken, or put out, again.
+    Input methods hand over by `take`, results leave by `put_out`, batch by batch. Both are counted and logged, so that
+    the platform knows at any moment what the engine was given and has not put out: a successor takes that. In a durable
+    application the logs are on disk, and what was there before a crash is not taken, or put out, again.
 
-    This one keeps in memory what was not put out yet.
+    A platform, and `exop.testing`, give a tie that does all this. One that is made by hand keeps nothing.
 
     Attributes:
-        directory: Where the engine keeps what it commits, in a durable application; otherwise `None`.
-        committed: How far it has come.
+        directory: The folder for what the engine commits, in a durable application; otherwise `None`.
+        committed: How far the engine has come.
         inherits: The predecessor with whose inner state the slet is to go on, as soon as `inherit` is called.
     """
 
     directory: Path | None = None
 
-    def __init__(self, forms: Mapping[str, str] | None = None) -> None:
+    def __init__(self) -> None:
         self.committed = Committed()
         self.inherits: Any = None
-        self._forms = dict(forms or {})
-        self._kept: dict[str, deque[tuple[int, Any]]] = {}
-        self._arrived: dict[str, int] = {}
-        self._leaving: deque[Leaving] = deque()
-        self._turn = threading.Condition()
-        self._retired = self._held = False
-        self._under_way = 0
 
     def take(self, port: str, payload: Any) -> Any | None:
-        """Note what has arrived at *port*; returns what of it is new: the rest was taken before a crash already.
+        """Note what has arrived at *port*; returns the new part of it: the rest was taken before a crash already.
 
         `None` when nothing is new.
         """
-        self._note(port, payload)
         return payload
 
     def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
@@ -75,13 +63,7 @@ class Tie:
 
         Without *start*, those in no batch that was put out. Payloads that the engine needs no more are not kept.
         """
-        start = self.committed.inputs.get(port, 0) if start is None else start
-        for first, payload in list(self._kept.get(port, ())):
-            size = self.size(port, payload)
-            if first >= start:
-                yield first, payload
-            elif first + size > start:
-                yield start, rest_of(payload, start - first)
+        return iter(())
 
     def put_out(
         self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
@@ -91,87 +73,25 @@ class Tie:
         Call it before the engine commits the batch. `None` is no batch: something that is said in between, once.
         Returns `False` when the batch was put out already, before a crash, or when a successor does it.
         """
-        with self._putting(batch) as wanted:
-            if not wanted:
-                return False
-            # From here on it is the platform's, which takes over what is still leaving if the engine is stopped now.
-            self._leaving.extend(leaving)
-            self._commit(batch, inputs, note)
-            while self._leaving:  # only the engine's thread puts in, and takes out
-                send(*self._leaving.popleft())
+        self._commit(batch, inputs, note)
+        for one in leaving:
+            send(*one)
         return True
 
     def forget(self, port: str, event: int) -> None:
         """The engine has committed: it will not ask for what stands before *event* again."""
 
     def arrived(self, port: str) -> int:
-        """How many events have come to *port*."""
-        return self._arrived.get(port, 0)
+        """Return how many events have come to *port*."""
+        return 0
 
     def hurried(self) -> bool:
-        """The driver that hands over is wanted at its safe point: it is not to be kept waiting."""
+        """Whether the driver that hands over is wanted at its safe point, and must not wait."""
         return False
-
-    def settle(self, timeout: float | None = None) -> bool:
-        """Wait until all that was put out has left; `False` after *timeout* seconds."""
-        return True
-
-    def hold(self, timeout: float | None = None) -> bool:
-        """Put out nothing more for the time being; `False` if something is still on its way after *timeout* seconds."""
-        with self._turn:
-            self._held = True
-            return self._turn.wait_for(lambda: not self._under_way, timeout)
-
-    def release(self) -> None:
-        """Put out again: what waited for that goes on."""
-        with self._turn:
-            self._held = False
-            self._turn.notify_all()
-
-    def retire(self) -> None:
-        """Put out nothing more: a successor takes what was given and not put out."""
-        with self._turn:
-            self._retired = True
-            self._turn.notify_all()
-
-    def surrender(self) -> list[Leaving]:
-        """Give away what was put out and has not left; the tie is retired."""
-        found = list(self._leaving)
-        self._leaving.clear()
-        return found
-
-    def size(self, port: str, payload: Any) -> int:
-        """How many events a payload is."""
-        if isinstance(payload, CONTROL) or self._forms.get(port) == "item":
-            return 1
-        return int(payload.num_rows) if is_columns(payload) else len(payload)
-
-    @contextmanager
-    def _putting(self, batch: int | None) -> Iterator[bool]:
-        """Put out while the block runs; tells whether it is wanted, and waits while it is held."""
-        with self._turn:
-            self._turn.wait_for(lambda: not self._held or self._retired)
-            wanted = not (self._retired or (batch is not None and batch <= self.committed.batch))
-            self._under_way += wanted
-        try:
-            yield wanted
-        finally:
-            with self._turn:
-                self._under_way -= wanted
-                self._turn.notify_all()
-
-    def _note(self, port: str, payload: Any) -> None:
-        first = self._arrived.get(port, 0)
-        self._kept.setdefault(port, deque()).append((first, payload))
-        self._arrived[port] = first + self.size(port, payload)
 
     def _commit(self, batch: int | None, inputs: Mapping[str, int], note: Any) -> None:
         known = self.committed.batch if batch is None else batch
         self.committed = Committed(known, {**self.committed.inputs, **inputs}, note)
-        for port, events in self.committed.inputs.items():
-            kept = self._kept.get(port)
-            while kept and kept[0][0] + self.size(port, kept[0][1]) <= events:
-                kept.popleft()
 
 
 def send(port: OutputPort[Any], payload: Any) -> None:
@@ -180,12 +100,7 @@ def send(port: OutputPort[Any], payload: Any) -> None:
         port.end()
     elif isinstance(payload, CONTROL):
         port.push(payload)
-    elif isinstance(payload, list) or is_columns(payload):
+    elif isinstance(payload, list) or hasattr(payload, "num_rows"):
         port.push_batch(payload)
     else:
         port.push(payload)
-
-
-def rest_of(payload: Any, done: int) -> Any:
-    """Return the rows of a batch from number *done* on; of a record batch without a copy."""
-    return payload[done:] if isinstance(payload, list) else payload.slice(done)

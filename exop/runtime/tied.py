@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -13,11 +14,12 @@ from urllib.parse import quote
 from exop.errors import StoredStateError
 from exop.model.items import CONTROL
 from exop.model.ports import OutputPort
-from exop.model.tie import Committed, Leaving, Tie, rest_of, send
+from exop.model.tie import Committed, Leaving, Tie, send
+from exop.runtime.convert import cut, weight
 from exop.runtime.drivers.base import Halted, current_driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.durable.failpoints import failpoint
-from exop.runtime.log.memory import Retention
+from exop.runtime.log.memory import EventLog, MemoryLog, Retention
 
 if TYPE_CHECKING:
     from exop.runtime.log.disk import DiskLog
@@ -32,7 +34,9 @@ _GLANCE: Final = 0.05
 
 
 class LiveTie(Tie):
-    """A tie that knows the drivers of this platform; it keeps everything in memory.
+    """A tie that knows the drivers of this platform; its logs are in memory.
+
+    Events are numbered: an item, a row of a batch, and a control item are one each, as rows of the log of their port.
 
     Attributes:
         place: Its folder in the state directory, in a durable application.
@@ -40,14 +44,60 @@ class LiveTie(Tie):
 
     place: Path | None = None
 
+    def __init__(self, forms: Mapping[str, str]) -> None:
+        super().__init__()
+        self._forms = dict(forms)
+        self._logs: dict[str, EventLog] = {port: MemoryLog() for port in forms}
+        self._arrived: dict[str, int] = {}
+        self._leaving: deque[tuple[OutputPort[Any] | None, Any]] = deque()
+        self._turn = threading.Condition()
+        self._retired = self._held = False
+        self._under_way = 0
+
+    def take(self, port: str, payload: Any) -> Any | None:
+        """Append the new part of a payload to the log, and return it."""
+        log, size, first = self._logs[port], self._size(port, payload), self.arrived(port)
+        known = min(log.end - first, size)
+        fresh = None if known >= size else payload if known <= 0 else cut(payload, known, size)
+        if fresh is not None:
+            log.append(fresh if self._forms[port] != "item" and not isinstance(fresh, CONTROL) else [fresh])
+        self._arrived[port] = first + size
+        return fresh
+
+    def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
+        """Return the events of *port* from event number *start* on, each payload with the number of its first event."""
+        log = self._logs.get(port)
+        if log is None:  # a port that pulls
+            return
+        at = max(log.start, self.committed.inputs.get(port, 0) if start is None else start)
+        for batch in log.read(at, log.end):
+            single = isinstance(batch, list) and (self._forms[port] == "item" or isinstance(batch[0], CONTROL))
+            for payload in batch if single else (batch,):
+                yield at, payload
+                at += self._size(port, payload)
+
     def put_out(
         self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
     ) -> bool:
         """Put out a batch; `False` also when everything is being closed."""
         try:
-            return super().put_out(batch, leaving, inputs, note)
+            with self._putting(batch) as wanted:
+                if not wanted:
+                    return False
+                # From here on it is the platform's, which takes over what is still leaving if the engine is stopped.
+                self._leaving.extend(leaving)
+                self._commit(batch, inputs, note)
+                for port in self._logs.keys() & inputs.keys():
+                    self._logs[port].trim(inputs[port])
+                while self._leaving:  # only the engine's thread puts in, and takes out
+                    send(*self._leaving.popleft())  # type: ignore[arg-type]
+            return True
         except Halted:
             return False
+
+    def arrived(self, port: str) -> int:
+        """Return how many events have come to *port*."""
+        return self._arrived.get(port, 0)
 
     def open(self) -> None:
         """Called before the slet is opened."""
@@ -67,9 +117,54 @@ class LiveTie(Tie):
         driver = current_driver()
         return driver is not None and (driver.closed or driver.halting)
 
+    def settle(self, timeout: float | None = None) -> bool:
+        """Wait until all that was put out has left; `False` after *timeout* seconds."""
+        return True
+
+    def hold(self, timeout: float | None = None) -> bool:
+        """Put out nothing more for the time being; `False` if something is still on its way after *timeout* seconds."""
+        with self._turn:
+            self._held = True
+            return self._turn.wait_for(lambda: not self._under_way, timeout)
+
+    def release(self) -> None:
+        """Put out again: what waited for that goes on."""
+        with self._turn:
+            self._held = False
+            self._turn.notify_all()
+
+    def retire(self) -> None:
+        """Put out nothing more: a successor takes what was given and not put out."""
+        with self._turn:
+            self._retired = True
+            self._turn.notify_all()
+
+    def surrender(self) -> list[Leaving]:
+        """Give away what was put out and has not left; the tie is retired, its driver is parked."""
+        found = [(port, payload) for port, payload in self._leaving if port is not None]
+        self._leaving.clear()
+        return found
+
+    def _size(self, port: str, payload: Any) -> int:
+        return 1 if isinstance(payload, CONTROL) or self._forms[port] == "item" else weight(payload)
+
+    @contextmanager
+    def _putting(self, batch: int | None) -> Iterator[bool]:
+        """Put out while the block runs, which tells whether it is wanted, and waits while it is held."""
+        with self._turn:
+            self._turn.wait_for(lambda: not self._held or self._retired)
+            wanted = not (self._retired or (batch is not None and batch <= self.committed.batch))
+            self._under_way += wanted
+        try:
+            yield wanted
+        finally:
+            with self._turn:
+                self._under_way -= wanted
+                self._turn.notify_all()
+
 
 class DurableTie(LiveTie):
-    """Ties an engine that commits by itself to the checkpoints of its application, which hold positions in two logs.
+    """Ties an engine that commits by itself to the checkpoints of its application, which hold positions in its logs.
 
     - Input is appended to a log before the engine sees it. After a recovery, the upstream sends the events since the
       checkpoint again; those in the log are recognized by their numbers and dropped.
@@ -90,9 +185,8 @@ class DurableTie(LiveTie):
         self._folder = folder
         self._outputs = dict(outputs)
         self._driver = driver
-        self._logs: dict[str, DiskLog] = {}  # of each input port, and of the output
+        self._disks: dict[str, DiskLog] = {}  # of each input port, and of the output
         self._news = threading.Condition()
-        self._waiting: deque[tuple[str, Any]] = deque()
         self._skipped = self._base = 0
         self._begun = self._closed = self._sending = False
 
@@ -116,20 +210,21 @@ class DurableTie(LiveTie):
 
     def open(self) -> None:
         """Open the logs; the output in them beyond the checkpoint is to leave."""
-        # Imported lazily: only durable applications need the logs.
+        # Imported lazily: only durable applications need the logs on disk.
         from exop.runtime.log.disk import DiskLog
 
         place = self.place = self.place or self._folder(None)
         self.directory = place / "engine"
         self.directory.mkdir(mode=0o700, exist_ok=True)
         for port in self._forms:
-            self._logs[port] = DiskLog(place / f"in {port}")
-            self._check(f"the input {port!r}", self._logs[port].end, self.arrived(port))
-        out = self._logs[_OUTPUT] = DiskLog(place / "out", Retention(fsync="append"))
+            self._disks[port] = DiskLog(place / f"in {port}")
+            self._check(f"the input {port!r}", self._disks[port].end, self.arrived(port))
+        self._logs |= self._disks
+        out = self._disks[_OUTPUT] = DiskLog(place / "out", Retention(fsync="append"))
         self._check("the output", out.end, self._base)
         for rows in out.read(self._base, out.end):
             for port, payload, header in rows:
-                self._waiting.append((port, payload))
+                self._leaving.append((self._outputs.get(port), payload))
                 if header is not None:
                     self.committed = Committed(*header)
 
@@ -144,28 +239,24 @@ class DurableTie(LiveTie):
         with self._news:
             self._closed = True
             self._news.notify_all()
-        for log in self._logs.values():
+        for log in self._disks.values():
             log.close()
 
     def take(self, port: str, payload: Any) -> Any | None:
         """Append the new part of a payload to the log, and return it."""
-        log, size = self._logs[port], self.size(port, payload)
-        first = self.arrived(port)
-        known = min(log.end - first, size)
-        fresh = None if known >= size else payload if known <= 0 else rest_of(payload, known)
-        if fresh is not None:
-            log.append(fresh if self._forms[port] != "item" and not isinstance(fresh, CONTROL) else [fresh])
-        self._arrived[port] = first + size
-        if known > 0 and first + size >= log.end:  # not before: waking a thread for each event would slow the stream
+        end, first = self._logs[port].end, self.arrived(port)
+        fresh = super().take(port, payload)
+        if first < end <= self.arrived(port):  # not before: waking a thread for each event would slow the stream
             with self._news:
                 self._news.notify_all()
         return fresh
 
     def caught_up(self, timeout: float) -> bool:
         """Wait until everything that was taken before a crash has been sent again."""
-        inputs = [(port, log) for port, log in self._logs.items() if port != _OUTPUT]
         with self._news:
-            return self._news.wait_for(lambda: all(self.arrived(port) >= log.end for port, log in inputs), timeout)
+            return self._news.wait_for(
+                lambda: all(self.arrived(port) >= self._logs[port].end for port in self._forms), timeout
+            )
 
     def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
         """Return the events of *port* from event number *start* on, each payload with the number of its first event.
@@ -177,32 +268,29 @@ class DurableTie(LiveTie):
         if at > known or not log.start <= at <= log.end:
             held = f"its logs hold events {log.start} to {log.end}, and output up to event {known}"
             raise self._damaged("the state", f"it has come to event {at} of {port!r}; {held}")
-        for batch in log.read(at, log.end):
-            single = isinstance(batch, list) and (self._forms[port] == "item" or isinstance(batch[0], CONTROL))
-            for payload in batch if single else (batch,):
-                yield at, payload
-                at += self.size(port, payload)
+        yield from super().events(port, at)
 
     def put_out(
         self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
     ) -> bool:
         """Append a batch to the log, from which it leaves, under its number; return when it is on the disk."""
         names = {id(port): name for name, port in self._outputs.items()}
-        rows = [(names[id(port)], payload) for port, payload in leaving] or [("", None)]
+        rows = [*leaving]
         with self._putting(batch) as wanted:
             if not wanted:
                 return False
             number = self.committed.batch if batch is None else batch
             header = (number, {**self.committed.inputs, **inputs}, note)
-            entries = [(*row, header if place == 0 else None) for place, row in enumerate(rows)]
-            self._logs[_OUTPUT].append(entries, key=None if batch is None else (_BATCHES, batch))
+            named = [(names[id(port)], payload) for port, payload in rows] or [("", None)]
+            entries = [(*row, header if place == 0 else None) for place, row in enumerate(named)]
+            self._disks[_OUTPUT].append(entries, key=None if batch is None else (_BATCHES, batch))
             failpoint("engine-commit-before")
-            self.committed = Committed(*header)
+            self._commit(batch, inputs, note)
             with self._news:
-                self._waiting.extend(rows)
+                self._leaving.extend(rows or [(None, None)])
                 self._news.notify_all()
         with self._news:
-            while len(self._waiting) >= MOST and not (self._closed or self._driver.halting):
+            while len(self._leaving) >= MOST and not (self._closed or self._driver.halting):
                 self._news.wait(_GLANCE)
         return True
 
@@ -218,24 +306,22 @@ class DurableTie(LiveTie):
     def settle(self, timeout: float | None = None) -> bool:
         """Wait until all output has left."""
         with self._news:
-            return self._news.wait_for(lambda: not (self._waiting or self._sending) or self._closed, timeout)
+            return self._news.wait_for(lambda: not (self._leaving or self._sending) or self._closed, timeout)
 
     def surrender(self) -> list[Leaving]:
         """Give away the output that has not left yet; the driver is parked."""
         with self._news:
-            found = [(self._outputs[port], payload) for port, payload in self._waiting if port]
-            self._waiting.clear()
-            return found
+            return super().surrender()
 
     def sync(self) -> None:
         """Force the logs to the disk: a checkpoint counts on them."""
-        for log in self._logs.values():
+        for log in self._disks.values():
             log.sync()
 
     def confirmed(self, held: Mapping[str, Any]) -> None:
         """Drop the output that left before a committed checkpoint: no recovery asks for it."""
-        if _OUTPUT in self._logs:
-            self._logs[_OUTPUT].trim(held["passed"])
+        if _OUTPUT in self._disks:
+            self._disks[_OUTPUT].trim(held["passed"])
 
     def _run(self) -> None:
         """Send the output, in a thread of its own, whatever happens to the engine."""
@@ -244,13 +330,13 @@ class DurableTie(LiveTie):
                 with self._news:
                     self._sending = False
                     self._news.notify_all()
-                    self._news.wait_for(lambda: self._waiting or self._closed)
+                    self._news.wait_for(lambda: self._leaving or self._closed)
                     if self._closed:
                         return
                     self._sending = True
-                    port, payload = self._waiting.popleft()
-                if port:
-                    send(self._outputs[port], payload)
+                    port, payload = self._leaving.popleft()
+                if port is not None:
+                    send(port, payload)
                 else:
                     self._skipped += 1
         except Halted:

@@ -11,8 +11,8 @@ from exop.model.memento import Memento
 from exop.model.ports import OutputPorts
 from exop.model.slet import Slet, spec_of
 from exop.model.spec import SletSpec
-from exop.model.tie import Tie
 from exop.runtime.bind import families
+from exop.runtime.tied import LiveTie
 from exop.testing.ports import CollectingOutput, CollectingOutputs, GivenInput
 
 S = TypeVar("S", bound=Slet)
@@ -63,7 +63,7 @@ def _instance(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) ->
     if spec.state:
         fields[spec.state[0]] = memento if memento is not None else spec.state[1]()
     if spec.tie:
-        fields[spec.tie] = Tie({port.name: port.type.form for port in spec.inputs})
+        fields[spec.tie] = LiveTie({port.name: port.type.form for port in spec.inputs})
     connected = {*fields, *(one.family for one in spec.families)}
     settings = spec.configured(spec.name, {name: value for name, value in given.items() if name not in connected})
     declared = getattr(spec.factory, "__dataclass_fields__", fields)

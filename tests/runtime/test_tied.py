@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from bench.durable_app.engine import Doubled, Summed
-from exop import Application, Committed, EndOfStream, Memento, Platform, Punctuation, Tie, hookimpl, slet
+from exop import Application, Committed, EndOfStream, Memento, Platform, Punctuation, hookimpl, slet
 from exop.errors import StoredStateError
 from exop.hooks import Plugins
 from exop.runtime.drivers.engine import EngineDriver
-from exop.runtime.tied import DurableTie, EnginePlaces
+from exop.runtime.tied import DurableTie, EnginePlaces, LiveTie
 from exop.testing import feed
 from exop.testing.ports import CollectingOutput
 
@@ -70,7 +70,7 @@ def test_an_engine_answers_in_an_application_and_by_itself():
 
 def test_what_was_put_out_is_not_kept():
     """In memory a tie holds what no batch has, for whoever comes after the engine."""
-    tie, out = Tie({"number": "item"}), CollectingOutput()
+    tie, out = LiveTie({"number": "item"}), CollectingOutput()
     for number in (1, 2, 3):
         assert tie.take("number", number) == number
     assert tie.put_out(0, [(out, 10), (out, [20])], {"number": 2}, note="x")
@@ -81,7 +81,7 @@ def test_what_was_put_out_is_not_kept():
 
 def test_rows_of_batches_are_counted_one_by_one():
     """A batch may be put out in two parts: what is left of it is the rest."""
-    tie = Tie({"rows": "batch"})
+    tie = LiveTie({"rows": "batch"})
     tie.take("rows", [1, 2, 3])
     tie.take("rows", Punctuation(3))
     tie.put_out(0, [], {"rows": 2})
