@@ -13,6 +13,8 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from exop.runtime.log.memory import MemoryLog
+
 from .errors import FeedClosed, SparkError
 from .event_time import EventTime
 from .pace import Gate
@@ -33,15 +35,6 @@ class _Event(NamedTuple):
     offset: int
     end: int
     complete: float | None
-
-
-class _Piece(NamedTuple):
-    start: int
-    batch: pa.RecordBatch
-
-    @property
-    def end(self) -> int:
-        return self.start + int(self.batch.num_rows)
 
 
 class Feed:
@@ -74,13 +67,13 @@ class Feed:
         self.schema = self._columns.append(pa.field(ROW, pa.int64()))
         self._gate = gate
         self._lock = gate.lock
-        self._pieces: deque[_Piece] = deque()
+        self._log = MemoryLog(begin.offset)
         self._marks: deque[tuple[int, float]] = deque()
         self._markers: deque[int] = deque()
         self._markers_out = 0
         self._events: deque[_Event] = deque()
         self._event = begin.event
-        self._end = self._planned = self._done = self._committed = self._urgent_until = self.begin = begin.offset
+        self._planned = self._done = self._committed = self._urgent_until = self.begin = begin.offset
         self._complete = begin.complete
         self._reached = begin
         self._tells = tells
@@ -196,11 +189,10 @@ class Feed:
             SparkError: the range is not (or no longer) in the log.
         """
         with self._lock:
-            first = self._pieces[0].start if self._pieces else self._end
-            if start < first or end > self._end:
-                held = f"rows {first} to {self._end}"
+            if start < self._log.start or end > self._end:
+                held = f"rows {self._log.start} to {self._end}"
                 raise SparkError(f"the feed of port {self.port!r} holds {held}, not {start} to {end}")
-            parts = [_cut(piece, start, end) for piece in self._pieces if piece.start < end and piece.end > start]
+            parts = self._log.read(start, end)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self.schema) as stream:
             stream.write_table(pa.Table.from_batches(parts, schema=self.schema).combine_chunks())
@@ -210,8 +202,7 @@ class Feed:
         """Forget the rows before *offset*: Spark will not ask for them again."""
         with self._lock:
             self._committed = max(self._committed, offset)
-            while self._pieces and self._pieces[0].end <= self._committed:
-                self._pieces.popleft()
+            self._log.trim(self._committed)
             self._lock.notify_all()
         self._told_committed()
 
@@ -299,10 +290,12 @@ class Feed:
         """Rows that have not been put out yet."""
         return self._end - self._done
 
+    @property
+    def _end(self) -> int:
+        return self._log.end
+
     def _append(self, columns: list[pa.Array]) -> None:
-        piece = _Piece(self._end, pa.RecordBatch.from_arrays(columns, schema=self.schema))
-        self._pieces.append(piece)
-        self._end = piece.end
+        self._log.append(pa.RecordBatch.from_arrays(columns, schema=self.schema))
         self._lock.notify_all()
 
     def _happens(self, kind: Literal["rows", "time", "end"], events: int, rows: int) -> None:
@@ -328,11 +321,6 @@ class Feed:
         if self.event_time is not None:
             return self.event_time.after(complete)
         return complete + 1 if isinstance(complete, int) else complete
-
-
-def _cut(piece: _Piece, start: int, end: int) -> pa.RecordBatch:
-    first = max(start, piece.start)
-    return piece.batch.slice(first - piece.start, min(end, piece.end) - first)
 
 
 def _described(schema: pa.Schema) -> str:
