@@ -116,7 +116,7 @@ def _way_to(step: Step, deployment: Deployment, port: str) -> list[Leg]:
         raise _refused(node, f"it reads {name!r} as it was at the time", OTHERWISE)
     while not isinstance(channel := deployment.channels[name], LogChannel):
         producers, kind = mesh.producers(name), channel.kind
-        if kind not in ("direct", "queue", "window") or len(producers) != 1:
+        if kind not in ("direct", "queue", "window") or len(producers) != 1 or channel.live:
             fed = kind if len(producers) == 1 else f"{kind}, fed by {len(producers)} slets"
             raise _refused(node, f"its input {name!r} is no log (it is {fed})", OTHERWISE)
         before, out = producers[0]

@@ -504,6 +504,27 @@ def test_several_inputs_without_an_order_are_refused(ways, problem):
         end(platform, "line")
 
 
+def test_a_window_from_which_its_slet_evicts_is_refused():
+    """What it held when the slet was called is nowhere."""
+    tap = Tap()
+    app = Application("line")
+    kept = app.channel("kept", kind="log", keep="all")
+    app.add("source", tap.source(), out=kept)
+
+    @slet
+    def evicting(x: list[int], state: Sum) -> int:
+        return len(x)
+
+    windows = app.channel("windows", kind="window", evict=True)
+    app.add("sum", evicting, x=app.add("stateless", stateless, x=kept, out=windows))
+    with Platform() as platform:
+        mesh = platform.apply(app.build()).replace("sum", evicting, rebuild="log")
+        with pytest.raises(NotRebuildable, match=r"its input 'windows' is no log \(it is window\)"):
+            platform.plan(mesh)
+        tap.shut()
+        finish(platform, "line")
+
+
 def test_windows_that_had_other_sizes_are_refused():
     """The log gives other windows than those that the predecessor has got; the old slet goes on."""
     seen: list[int] = []

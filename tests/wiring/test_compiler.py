@@ -199,6 +199,37 @@ def test_a_consumer_that_comes_late_to_a_latch_first_gets_what_is_kept(rig):
     assert seen == [("a", 2), ("b", 1), ("c", 3)]
 
 
+def test_a_consumer_that_comes_late_to_a_log_first_gets_its_items_and_punctuations(rig):
+    """In the order in which they came, then the stream; a time that was complete before is complete for it."""
+    seen, gate = [], Gate()
+
+    @slet
+    def source() -> Iterator[int | Punctuation]:
+        yield 1
+        yield Punctuation(1)
+        yield 2
+        gate.pass_through()
+        yield Punctuation(2)
+
+    @slet(effects=True)
+    def both(item: int | Punctuation) -> None:
+        seen.append(item)
+
+    app = Application("late")
+    log = app.channel("log", kind="log", replay=True)
+    app.add("source", source, out=log)
+    app.add("early", collector([]), item=log)
+    app.add("nothing", source_of([]))
+    app.add("late", both, item=app.output("nothing"))
+    deployment = rig.deploy(app.build().suspend("late"))
+    gate.somebody_waits()
+    rig.wiring.connect(deployment.components["late"], "item", "log")
+    rig.resume(deployment, "late")
+    gate.open()
+    assert deployment.wait(PATIENCE)
+    assert seen == [1, Punctuation(1), 2, Punctuation(2)]
+
+
 def test_a_producer_that_leaves_holds_nobody_back(rig):
     """When one of two producers is disconnected, what waited only for it goes on: punctuations, and the end."""
     seen, gate = [], Gate()
