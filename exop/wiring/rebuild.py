@@ -23,7 +23,7 @@ from exop.model.mesh import Node
 from exop.runtime.channel import Outlet, channel_settings
 from exop.runtime.channels.log import LogChannel
 from exop.runtime.channels.queue import Buffered
-from exop.runtime.channels.window import WindowChannel, followed
+from exop.runtime.channels.window import WindowChannel, timed_by
 from exop.runtime.component import Component
 from exop.runtime.convert import cut, weight
 from exop.runtime.deployment import Deployment
@@ -120,6 +120,9 @@ def _way_to(step: Step, deployment: Deployment, port: str) -> list[Leg]:
             fed = kind if len(producers) == 1 else f"{kind}, fed by {len(producers)} slets"
             raise _refused(node, f"its input {name!r} is no log (it is {fed})", OTHERWISE)
         before, out = producers[0]
+        if isinstance(channel, WindowChannel) and channel.unpunctuated and timed_by(channel) is not None:
+            problem = f"the window {name!r} is by time, and no punctuations come from {before.name}"
+            raise _refused(node, problem, f"put a stock:watermark behind {before.name}, or {OTHERWISE}")
         taken, spec = before.inputs(), before.slet
         pulled = any(spec.ports[port].pulled for port in taken)
         if spec.iterated or spec.own_driver or spec.has_effects or len(taken) != 1 or pulled:
@@ -253,10 +256,9 @@ class Rebuild:
             if isinstance(channel, WindowChannel):
                 gaps.insert(0, Gap(self._deployment, entry, [leg.to], [edge]))
                 fresh = type(channel)(channel.name, **channel_settings(type(channel), channel.asked))
-                fresh.unpunctuated = channel.unpunctuated
                 self._windows.append((leg.to, fresh))
                 into = fresh.entry([Outlet(leg.to, gaps[0].entry)])
-                gaps.insert(0, Gap(self._deployment, followed(fresh, leg.source, into), front, buffers))
+                gaps.insert(0, Gap(self._deployment, into, front, buffers))
             else:
                 gaps.insert(0, Gap(self._deployment, entry, [*front, leg.to], [*buffers, edge]))
             if leg.source:

@@ -504,8 +504,15 @@ def test_several_inputs_without_an_order_are_refused(ways, problem):
         end(platform, "line")
 
 
-def test_a_window_from_which_its_slet_evicts_is_refused():
-    """What it held when the slet was called is nowhere."""
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"evict": True}, r"its input 'windows' is no log \(it is window\)"),
+        ({"seconds": 5, "time": "real"}, "no punctuations come from stateless; put a stock:watermark behind stateless"),
+    ],
+)
+def test_windows_that_depend_on_more_than_the_log_are_refused(settings, problem):
+    """On what a slet has evicted from them, or on the batches whose items close them."""
     tap = Tap()
     app = Application("line")
     kept = app.channel("kept", kind="log", keep="all")
@@ -515,11 +522,11 @@ def test_a_window_from_which_its_slet_evicts_is_refused():
     def evicting(x: list[int], state: Sum) -> int:
         return len(x)
 
-    windows = app.channel("windows", kind="window", evict=True)
+    windows = app.channel("windows", kind="window", **settings)
     app.add("sum", evicting, x=app.add("stateless", stateless, x=kept, out=windows))
     with Platform() as platform:
         mesh = platform.apply(app.build()).replace("sum", evicting, rebuild="log")
-        with pytest.raises(NotRebuildable, match=r"its input 'windows' is no log \(it is window\)"):
+        with pytest.raises(NotRebuildable, match=problem):
             platform.plan(mesh)
         tap.shut()
         finish(platform, "line")
