@@ -110,9 +110,7 @@ def awaited_status(deployment: Deployment, component: Component) -> dict[str, An
     """Return the channels that a component waits for, each with the producers that have not filled it yet."""
     found = {}
     for channel in component.awaits:
-        producers = [f"{node.name}.{port}" for node, port in deployment.mesh.producers(channel.name)]
-        merge = deployment.merges.get(channel.name)
-        found[channel.name] = merge.silent(producers) if merge is not None else producers
+        found[channel.name] = deployment.silent(channel)
     return {"waits_for": found} if found else {}
 
 

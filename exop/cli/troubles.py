@@ -96,12 +96,15 @@ def _errors(name: str, count: int, last: str) -> str:
 
 
 def application_troubles(status: Mapping[str, Any]) -> Iterator[str]:
-    """The same for all nodes of an application that need help."""
+    """The same for all nodes and channels of an application that need help."""
     for name, facts in status["nodes"].items():
         if "kept" in facts or "hang" in facts:
             place = f"{status['name']}.{name}"
             yield f"{place}:"
             yield from (f"  {line}" for line in troubles(facts, place))
+    for name, facts in {**status.get("channels", {}), **status.get("inserted", {})}.items():
+        if "trouble" in facts:
+            yield f"{status['name']}.{name}: {facts['trouble']}"
 
 
 def pending_lines(status: Mapping[str, Any]) -> Iterator[str]:

@@ -81,6 +81,7 @@ class Deployment:
         self.last_change: tuple[int, float] | None = None
         self._stopped = False
         self._watchdog, self._visibility = Watchdog(), Visibility()
+        self._deadlocked: dict[Buffered, str] = {}
         self.changing = threading.RLock()
         self.parking = threading.Lock()
 
@@ -268,7 +269,54 @@ class Deployment:
         self._watchdog.look(self.components, drivers if any(one.node.patience is not None for one in attended) else ())
         if not stopped:
             self._visibility.look(attended)
+        self._look_for_deadlocks(() if stopped else drivers)
         return not stopped
+
+    def silent(self, channel: Channel) -> list[str]:
+        """The producers (`node.port`) of a channel that have neither ended nor sent a punctuation."""
+        producers = [f"{node.name}.{port}" for node, port in self.mesh.producers(channel.name)]
+        merge = self.merges.get(channel.name)
+        return merge.silent(producers) if merge is not None else producers
+
+    def _look_for_deadlocks(self, drivers: Iterable[Driver]) -> None:
+        """Note the trouble of full queues that are not emptied before a channel is filled by what waits for room."""
+        found: dict[Buffered, str] = {}
+        for driver in drivers:
+            if (queue := driver.waits_at) is None:
+                continue
+            *_, last = driver.waiting()
+            if last.held_by is None:  # the ordinary case: a queue that is full for a moment
+                continue
+            for reader in [one for one in self.components.values() if last in (one.driver, one.pusher) and one.awaits]:
+                names = ", ".join(repr(one.name) for one in reader.awaits if driver in self._fillers(one))
+                if names:
+                    found[queue] = (
+                        f"{reader.node.name} takes nothing before {names} is filled; what fills it waits for room in "
+                        f"the queue {queue.name!r}, which holds {queue.capacity} items: neither goes on. Put "
+                        f"another queue before it, with room for all that comes until then, or fill {names} from "
+                        f"another source"
+                    )
+        for queue in self._deadlocked.keys() - found.keys():
+            queue.trouble = None
+        for queue, trouble in found.items():
+            queue.trouble = trouble
+        if found.keys() - self._deadlocked.keys():
+            self.tell()
+        self._deadlocked = found
+
+    def _fillers(self, channel: Channel) -> set[Driver]:
+        """The drivers without which the producers of a channel that it waits for do not come to their end."""
+        silent, seen, found = self.silent(channel), set[str](), set[Driver]()
+        todo = [node.name for node, port in self.mesh.producers(channel.name) if f"{node.name}.{port}" in silent]
+        while todo:
+            if (name := todo.pop()) in seen or (component := self.components.get(name)) is None:
+                continue
+            seen.add(name)
+            found.update(filter(None, (component.driver, component.pusher)))
+            if not component.spec.own_driver:
+                inputs = component.node.inputs().values()
+                todo += [node.name for name in inputs for node, _ in self.mesh.producers(name)]
+        return found
 
 
 def _check(components: Iterable[Component], phase: str) -> None:

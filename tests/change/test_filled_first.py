@@ -20,14 +20,14 @@ from exop import (
     input_port,
     slet,
 )
-from exop.cli.troubles import held_nodes, troubles
-from exop.errors import WiringError
+from exop.cli.troubles import application_troubles, held_nodes, troubles
+from exop.errors import ComponentFailed, WiringError
 from exop.hooks import Plugins
 from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.slet import spec_of
 from tests.change.offered import offered
 from tests.change.tools import Position, Tap, changed, count_to, endless, finish, plain, writing
-from tests.rig import eventually
+from tests.rig import PATIENCE, eventually
 
 
 @dataclass
@@ -333,6 +333,30 @@ def test_whether_a_table_is_filled_is_recovered(tmp_path, filled, kind):
         loader.over.set()
         numbers.over.set()
         finish(platform, "app")
+
+
+def test_a_queue_without_room_for_what_comes_before_its_table_is_filled_is_reported(platform):
+    """The wait ends with an error that names the cure, which the status shows; with room, everything goes on."""
+    seen: list[Any] = []
+    app = Application("app")
+    numbers = app.add("numbers", count_to, to=500, out=app.channel("numbers"))
+    rates = app.channel("rates", kind="table", key="number", fill_first=True)
+    app.add("load", rate_of, x=numbers, out=rates)
+    cars = app.add("between", plain, x=numbers, out=app.channel("cars", kind="queue", capacity=10))
+    app.add("write", writing(seen), x=app.add("enrich", Enriched, x=cars, rates=rates))
+    platform.apply(app.build())
+    told = "enrich takes nothing before 'rates' is filled; .* the queue 'cars', which holds 10 items"
+    with pytest.raises(ComponentFailed, match=told):
+        platform.wait("app", PATIENCE)
+    (line,) = application_troubles(platform.status("app"))
+    assert line.startswith("app.cars: enrich takes nothing before 'rates' is filled; ")
+    mesh = platform.mesh("app")
+    room = ChannelSpec("room", "queue", {"capacity": 500})
+    mesh = mesh.add(Node("more", spec_of(plain), {}, {"x": "numbers", "out": "room"}), room)
+    platform.apply(mesh.rewire("between", x="room"))
+    eventually(lambda: "trouble" not in platform.status("app")["channels"]["cars"])
+    finish(platform, "app")
+    assert [x for x, _ in seen] == [*range(1, 501)]
 
 
 @pytest.mark.parametrize("through", [False, True])

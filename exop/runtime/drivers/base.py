@@ -268,15 +268,17 @@ class Driver:
 
     def waits_for(self, driver: Driver) -> bool:
         """Whether this driver is *driver*, or waits, in the end, for it to make room."""
+        return driver in self.waiting()
+
+    def waiting(self) -> Iterator[Driver]:
+        """Yield this driver or its partner, then the one that empties the queue at which that waits, and so on."""
         seen: set[Driver] = set()
         owner: Driver | None = self
         while owner is not None and owner not in seen:
             seen.add(owner)
             owner = owner.partner or owner
-            if owner is driver:
-                return True
+            yield owner
             owner = owner.waits_at.worker if owner.waits_at is not None else None
-        return False
 
     def defer(self, queue: Buffered) -> bool:
         """Whether the driver waits for room in *queue* at its next safe point, rather than inside the call."""
