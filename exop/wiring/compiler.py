@@ -228,8 +228,10 @@ class Compiler:
             return self.deployment.places[join.name]
         entry = way_into(join.component, join.port)
         if self.sharing is not None:
-            kind, joins = self.circuit.channels[channel].kind, self.circuit.consumers[channel]
-            entry = self.sharing.guard(join, channel, kind, joins, entry)
+            shared = groups(self.circuit, channel).values()
+            mates = {one.name for members in shared if join in members for one in members if one is not join}
+            readers = [one for one in self.circuit.consumers[channel] if one.name not in mates]
+            entry = self.sharing.guard(join, channel, self.circuit.channels[channel].kind, readers, entry)
         self._places[entry.place] = entry
         return entry
 

@@ -77,6 +77,9 @@ def _check_slet(node: Node) -> None:
         raise _refused(node, problem, "mark it effects=False if it does not, or give its state an upgrade")
     if node.suspended:
         raise _refused(node, "the node is suspended", "resume it first")
+    if node.group is not None:
+        problem = f"the log has the items of all members of the group {node.group!r}"
+        raise _refused(node, problem, OTHERWISE)
 
 
 def _log_of(step: Step, deployment: Deployment) -> tuple[LogChannel, list[list[Leg]]]:

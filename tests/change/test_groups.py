@@ -9,13 +9,14 @@ import pytest
 
 from exop import Application, Batch, InputPort, Keyed, Memento, Mesh, Punctuation, slet
 from exop.cli.description import as_text
-from exop.errors import MeshError, PlanError, SettingError, WiringError
+from exop.errors import MeshError, NotRebuildable, PlanError, SettingError, WiringError
 from exop.hooks import Plugins
 from exop.model.mesh import Node
 from exop.model.partitions import partition_of, ranges
 from exop.model.slet import spec_of
 from exop.remoting.edits import Add
 from exop.runtime.catalog import Catalog
+from exop.testing import check_sharing
 from tests.change.tools import Books, Tap, grows, suspended
 from tests.rig import collector, eventually, parked, same, source_of
 
@@ -514,3 +515,76 @@ def test_a_field_that_the_items_do_not_have_is_refused():
 
     with pytest.raises(SettingError, match="xwya"):
         app.add("source", typed, out=app.channel("cars", by="xwya"))
+
+
+def test_a_member_may_alter_its_items():
+    """No other member receives them; a reader without a group does."""
+
+    @slet
+    def alter(x: Car) -> None:
+        x.number += 1
+
+    @slet
+    def altering() -> Iterator[Car]:
+        yield from cars()
+
+    def built(*, watched: bool) -> Application:
+        app = Application("app")
+        shared = app.channel("cars", by="xway")
+        app.add("source", altering, out=shared)
+        for name in "ab":
+            app.add(name, alter, x=shared, group="g")
+        if watched:
+            app.add("watch", collector([]), item=shared)
+        return app
+
+    check_sharing(built(watched=False))
+    with pytest.raises(AssertionError, match="number"):
+        check_sharing(built(watched=True))
+
+
+def test_the_state_of_a_member_is_not_rebuilt_from_a_log(platform):
+    """The log has the items of all members."""
+    app = Application("app")
+    kept = app.channel("kept", "log", keep="all")
+    app.add("source", source_of(cars()), out=kept)
+    app.add("pass", passed, x=kept, out=app.channel("cars", by="xway"))
+    app.add("a", summing, x="cars", group="g")
+    platform.apply(app.build())
+    with pytest.raises(NotRebuildable, match="the log has the items of all members of the group 'g'"):
+        platform.plan(platform.mesh("app").replace("a", summing, rebuild="log"))
+
+
+def test_a_predecessor_that_is_kept_is_closed_when_partitions_move(platform):
+    """It would have the state of keys that are another member's by now; and none is kept in such a change."""
+    tap, seen = Tap(), list[Any]()
+
+    @slet
+    def keyed(x: int) -> Car:
+        return Car(x % 11, x)
+
+    @slet
+    def summing_too(x: Any, per: PerXway) -> Any:
+        return summing(x, per)
+
+    app = Application("app")
+    app.add("source", keyed, x=app.add("numbers", tap.source()), out=app.channel("cars", by="xway", partitions=16))
+    app.add("a", summing, x="cars", out=app.channel("given"), group="g")
+    app.add("sink", collector(seen), item="given")
+    platform.apply(app.build())
+    try:
+        tap.let(20)
+        platform.plan(platform.mesh("app").replace("a", summing_too)).apply(keep=60)
+        assert platform.status("app")["kept"].keys() == {"a"}
+        mesh = member(platform.mesh("app"), "b")
+        with pytest.raises(PlanError, match="keep a predecessor in a change of its own"):
+            platform.plan(mesh.replace("a", summing)).apply(keep=60)
+        plan = platform.plan(mesh)
+        assert "a: the predecessor that is kept behind it is closed: no rollback to it any more" in plan.notes
+        plan.apply()
+        assert "kept" not in platform.status("app")
+        tap.let(20)
+        eventually(lambda: len(seen) == 40)
+    finally:
+        tap.shut()
+    assert by_key(seen) == numbered([Car(number % 11, number) for number in range(1, 41)])

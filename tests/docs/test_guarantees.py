@@ -98,6 +98,7 @@ PROOFS = {
         "apps/linear_road/test_answers.py::test_an_answer_is_in_the_file_when_the_call_returns",
         "apps/linear_road/test_answers.py::test_emit_is_time_plus_wall_seconds_since_the_question_was_due",
     ],
+    "a [group]": ["change/test_any_group.py::test_a_group_gives_for_each_key_what_one_instance_gives"],
     "a sink of yours": [
         GOING_ON + "test_effects_are_done_again",
         "recovery/test_sinks.py::test_the_sink_of_the_page_is_killed",
