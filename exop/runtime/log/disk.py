@@ -14,7 +14,7 @@ from typing import Any, Final
 from exop.errors import MeshError, StateError
 from exop.logs import logger
 from exop.model.encoding import encode
-from exop.model.items import CONTROL
+from exop.model.items import CONTROL, Punctuation
 from exop.runtime.convert import cut, to_items, weight
 from exop.runtime.log.files import DISK, Files
 from exop.runtime.log.memory import EventLog, Position, Retention, check_range, flat
@@ -134,7 +134,8 @@ class DiskLog(EventLog):
             with self._doing("written"):
                 now = self._clock()
                 if mark:
-                    self._write(written(end, now, 0, encode([marks, payload]), kind=MARK), end, marks + 1, now)
+                    told = (payload.time, payload.idle) if isinstance(payload, Punctuation) else ()
+                    self._write(written(end, now, 0, encode([marks, *told]), kind=MARK), end, marks + 1, now)
                 else:
                     self._write(written(end, now, rows, body, key=tag), end + rows, 0 if rows else marks, now)
             if key is not None:

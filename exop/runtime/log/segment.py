@@ -1,7 +1,7 @@
 """A segment: one file of a log, named by the offset of its first row, made of frames.
 
 One append writes one frame, whole or not at all: a header with two check sums, the key, and the rows or a control item.
-A control item counts no rows; with it stands its number among those since the row before.
+A control item counts no rows: its number among those since the row before, and of a punctuation time and allowance.
 
     magic, first offset, time, rows, length of the body, length of the key, kind, sum of key and body, sum of the header
 """
@@ -23,6 +23,7 @@ from exop.logs import logger
 from exop.model.decoding import decode, decode_each
 from exop.model.depth import DEPTH
 from exop.model.encoding import encode
+from exop.model.items import EndOfStream, Punctuation
 from exop.runtime.convert import cut
 from exop.runtime.durable.failpoints import armed, failpoint
 from exop.runtime.log.files import File, Files
@@ -80,7 +81,7 @@ def contents(frames: Sequence[Frame], start: int, end: int) -> list[Any]:
     found = decode_each([frame.body for frame in frames], levels=LEVELS)
     for n, frame in enumerate(frames):
         if frame.kind == MARK:
-            found[n] = found[n][1]
+            found[n] = Punctuation(*found[n][1:]) if len(found[n]) > 1 else EndOfStream()
         elif frame.first < start or frame.after > end:
             found[n] = cut(found[n], max(0, start - frame.first), min(frame.rows, end - frame.first))
     return found

@@ -86,6 +86,7 @@ def test_control_items_stand_between_the_rows(log):
     assert (log.end, log.position) == (3, (3, 1))
     assert log.events(0, log.position) == [[1, 2], mark, end, [3], mark]
     assert log.events(1, 3) == [[2], mark, end, [3]]
+    assert log.events(1, 3)[1].idle == 2.0
     assert log.events(2, 2) == []
     assert log.events(Position(2, 1), Position(3, 1)) == [end, [3], mark]
     assert log.events(1, Position(2, 1)) == [[2], mark]
