@@ -58,7 +58,8 @@ def partition_of(key: Any, partitions: int = PARTITIONS) -> int:
     >>> partition_of(7) == partition_of(7.0)
     True
     """
-    return (((_residue(key) * _GOLDEN) & _WORD) >> 32) * partitions >> 32
+    residue = key % _PRIME if type(key) is int else _residue(key)
+    return (((residue * _GOLDEN) & _WORD) >> 32) * partitions >> 32
 
 
 def _residue(key: Any) -> int:

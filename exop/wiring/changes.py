@@ -23,6 +23,7 @@ from exop.runtime.interrupts import held
 from exop.runtime.manager import ComponentManager
 from exop.wiring.change import Change
 from exop.wiring.controller import WiringController
+from exop.wiring.groups import check_pause
 from exop.wiring.lines import renewed
 from exop.wiring.plan import Plan, Step
 from exop.wiring.shadow.checks import check_catching
@@ -96,6 +97,9 @@ class Changes:
     def _slow(self, plan: Plan) -> list[str]:
         """Return the nodes whose successors have to catch up beside the old slets; refuse a stall without consent."""
         found = []
+        running = self._running.deployed.get(plan.after.name)
+        if running is not None and plan.moves and not plan.stall:
+            check_pause(plan.moves, running.components, plan.pause)
         try:
             for step, reason in self._tried(plan):
                 if reason is None:
@@ -103,7 +107,6 @@ class Changes:
                 elif not plan.stall:
                     raise PlanError(f"{_stall(plan, step, reason)}; nothing has happened; {CURE}")
         except ExopError:
-            running = self._running.deployed.get(plan.after.name)
             if running is not None:
                 renewed(plan, running)  # it was tried on what another change has made meanwhile
             raise

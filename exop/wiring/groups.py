@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, Final
 
 from exop.errors import PlanError
 from exop.model.checks import shared_ports
@@ -20,6 +20,9 @@ from exop.model.types.evolution import changes as type_changes
 from exop.model.versions import package_of
 from exop.runtime.component import Component
 from exop.shown import shown
+
+#: Seconds that it takes to look at one key, and to move it.
+PER_KEY: Final = 0.7e-6
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,18 @@ def move_keys(
         if name in contents:
             del contents[name][field][key]
         contents[owner][field][key] = value
+
+
+def check_pause(moved: Iterable[Move], components: Mapping[str, Component], pause: float) -> None:
+    """Raise `PlanError` if moving the state of all keys would stop the stream for longer than *pause* seconds."""
+    members = [(move, components[name]) for move in moved for name in move.before if name in components]
+    keys = sum(len(content) for _, member in members for _, content in _keyed(member.state))
+    if keys * PER_KEY > pause:
+        raise PlanError(
+            f"the change stops the stream for about {keys * PER_KEY:.2g} s: the members of the group "
+            f"{members[0][0].group!r} keep {keys} keys, each of which is looked at; nothing has happened; allow it "
+            f"(apply(stall=True), --allow-stall), or a longer pause (apply(pause=…), --pause)"
+        )
 
 
 def _keyed(state: Memento | None) -> Iterator[tuple[str, dict[Any, Any]]]:

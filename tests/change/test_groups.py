@@ -588,3 +588,27 @@ def test_a_predecessor_that_is_kept_is_closed_when_partitions_move(platform):
     finally:
         tap.shut()
     assert by_key(seen) == numbered([Car(number % 11, number) for number in range(1, 41)])
+
+
+def test_a_move_of_too_many_keys_is_refused_unless_it_may_stop_the_stream(platform, monkeypatch):
+    """The time is told, and what to do; `stall=True` makes the change."""
+    monkeypatch.setattr("exop.wiring.groups.PER_KEY", 1.0)
+    tap = Tap()
+
+    @slet
+    def summing_numbers(x: int, per: PerXway) -> None:
+        per.numbers.setdefault(x, []).append(x)
+
+    app = Application("live")
+    app.add("source", tap.source(), out=app.channel("cars", by="real"))
+    app.add("a", summing_numbers, x="cars", group="g")
+    platform.apply(app.build())
+    try:
+        tap.let(5)
+        eventually(lambda: len(platform.deployment("live").components["a"].state.numbers) == 5)
+        plan = platform.plan(member(platform.mesh("live"), "b"))
+        with pytest.raises(PlanError, match="stops the stream for about 5 s: the members of the group 'g' keep 5 keys"):
+            plan.apply()
+        plan.apply(stall=True)
+    finally:
+        tap.shut()
