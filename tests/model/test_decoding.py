@@ -7,6 +7,7 @@ import sys
 import tempfile
 import types
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -14,6 +15,8 @@ import msgpack
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exop import Memento
 from exop.errors import StoredStateError
@@ -202,6 +205,27 @@ def test_odd_contents(content: list[Any]) -> None:
     refused(packed(mark(content[0]), *content[1:]), declared_by(State), "cannot be taken over")
     with pytest.raises(StoredStateError):
         decode(packed(mark(content[0]), *content[1:]))
+
+
+COLUMNS = st.dictionaries(
+    st.text("abc", min_size=1, max_size=2),
+    st.sampled_from([st.integers(0, 2**40), st.floats(), st.text("xyz"), st.lists(st.integers(0, 9), max_size=3)]),
+    min_size=1,
+    max_size=3,
+).flatmap(lambda columns: st.lists(st.fixed_dictionaries(columns), min_size=1, max_size=5))
+
+
+@given(COLUMNS, st.floats(0, 1, exclude_max=True), st.binary(min_size=1, max_size=4))
+def test_damaged_columns_are_refused(rows: list[dict[str, Any]], at: float, noise: bytes) -> None:
+    """Record batches come back as they were; cut off they are an error by name, with other bytes that, or columns."""
+    batch = pa.RecordBatch.from_pylist(rows)
+    data = encode(batch)
+    assert encode(decode(data, declared=Declared(Any))) == data
+    place = int(at * len(data))
+    with pytest.raises(StoredStateError):
+        decode(data[:place], declared=Declared(Any))
+    with suppress(StoredStateError):
+        decode(data[:place] + noise + data[place + len(noise) :], declared=Declared(Any))
 
 
 def test_columns_are_checked() -> None:

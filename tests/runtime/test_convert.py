@@ -1,12 +1,15 @@
 """Rows and columns: converted only where two ports differ, and once for all who want the same."""
 
 import gc
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
+from datetime import date, datetime
 from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exop.errors import WiringError
 from exop.model.items import Batch
@@ -91,6 +94,43 @@ def test_columns_have_the_types_that_a_class_declares():
     assert to_columns([Reading(1)], port).schema == schema
     assert to_columns([Reading(1, "a", [1])], port).schema == schema
     assert to_columns([Reading(1.5)], port).column("at").to_pylist() == [1.5]
+
+
+FIELDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
+    (int, st.integers(-(2**63), 2**63 - 1)),
+    (float, st.floats(allow_nan=False)),
+    (bool, st.booleans()),
+    (str, st.text(st.characters(codec="utf-8"))),
+    (bytes, st.binary()),
+    (date, st.dates()),
+    (datetime, st.datetimes()),
+]
+
+
+def widened(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Lists of such values, and those that may be missing."""
+    return st.one_of(
+        inner.map(lambda one: (list[one[0]], st.lists(one[1], max_size=3))),
+        inner.map(lambda one: (one[0] | None, st.none() | one[1])),
+    )
+
+
+ROWS = st.lists(st.recursive(st.sampled_from(FIELDS), widened, max_leaves=2), min_size=1, max_size=4)
+
+
+@given(ROWS, st.booleans(), st.data())
+def test_rows_go_through_columns_and_come_back(fields, named, data):
+    """Of any dataclass or named tuple: equal rows, in columns of one schema, whatever the values are.
+
+    The zone of a moment depends on the values.
+    """
+    names = [(f"f{place}", kind) for place, (kind, _) in enumerate(fields)]
+    made = NamedTuple("Row", names) if named else make_dataclass("Row", names)
+    batches = data.draw(st.lists(st.lists(st.builds(made, *(one for _, one in fields)), min_size=1), max_size=3))
+    columns = [to_columns(rows, PortType(pa.RecordBatch, "columns")) for rows in batches]
+    assert [to_items(one, made) for one in columns] == batches
+    if "datetime" not in str(names):
+        assert len({str(one.schema) for one in columns}) <= 1
 
 
 def test_a_declared_schema_is_kept():
