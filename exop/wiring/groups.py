@@ -156,7 +156,11 @@ def check_pause(moved: Iterable[Move], components: Mapping[str, Component], paus
 def _keyed(state: Memento | None) -> Iterator[tuple[str, dict[Any, Any]]]:
     """The fields of a memento that hold the state of keys, with their contents."""
     for field in keyed_fields(type(state)) if state is not None else ():
-        yield field, getattr(state, field)
+        if not isinstance(content := getattr(state, field), dict):
+            raise PlanError(
+                f"{type(state).__qualname__}.{field} is {shown(content, 80)}: a `Keyed` field holds a `dict`"
+            )
+        yield field, content
 
 
 def _owned(move: Move, name: str, owned: range, field: str, key: Any) -> int:
