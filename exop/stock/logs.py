@@ -62,16 +62,14 @@ def _together(payloads: list[Any]) -> Iterator[Batch[Any] | Punctuation | EndOfS
     """Return batches as they came, items that came one by one in small batches, and the control items between them."""
     single = Batch[Any]()
     for payload in payloads:
-        rows = None if isinstance(payload, CONTROL) else to_items(payload)
-        if rows is not None and len(rows) == 1 and len(single) < TOGETHER:
+        rows = () if isinstance(payload, CONTROL) else payload if type(payload) is list else to_items(payload)
+        if len(rows) == 1 and len(single) < TOGETHER:
             single += rows
             continue
         if single:
             yield single
-        single = Batch(rows if rows is not None and len(rows) == 1 else ())
-        if rows is None:
-            yield payload
-        elif len(rows) > 1:
-            yield Batch(rows)
+        single = Batch(rows if len(rows) == 1 else ())
+        if len(rows) != 1:
+            yield Batch(rows) if rows else payload
     if single:
         yield single

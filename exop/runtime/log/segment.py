@@ -12,7 +12,7 @@ import re
 import struct
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
@@ -79,10 +79,11 @@ class Frame(NamedTuple):
 def contents(frames: Sequence[Frame], start: int, end: int) -> list[Any]:
     """Return what frames hold: control items, and their rows from *start* up to *end*."""
     found = decode_each([frame.body for frame in frames], levels=LEVELS)
-    for n, frame in enumerate(frames):
-        if frame.kind == MARK:
-            found[n] = Punctuation(*found[n][1:]) if len(found[n]) > 1 else EndOfStream()
-        elif frame.first < start or frame.after > end:
+    for n in [n for n, frame in enumerate(frames) if frame.kind == MARK]:
+        found[n] = Punctuation(*found[n][1:]) if len(found[n]) > 1 else EndOfStream()
+    for n in {0, len(frames) - 1} if frames else ():  # those between are whole
+        frame = frames[n]
+        if frame.rows and (frame.first < start or frame.after > end):
             found[n] = cut(found[n], max(0, start - frame.first), min(frame.rows, end - frame.first))
     return found
 
@@ -203,8 +204,8 @@ class Segment:
             self._opened().truncate(self.size)
             self._overhang = False
 
-    def frames(self, first: int | None = None) -> Iterator[Frame]:
-        """Yield the frames up to the first that is not whole; from one before row *first* on."""
+    def frames(self, first: int | None = None) -> Generator[Frame, None, int]:
+        """Yield the frames up to the first that is not whole, from one before row *first* on; return the row behind."""
         expected, at = self.base, self._begin
         if first is not None and (before := bisect_left(self._index, first, key=itemgetter(0))):
             expected, at = self._index[before - 1]
@@ -215,11 +216,11 @@ class Segment:
                 # It may continue behind the bytes read so far.
                 more = file.read(at, max(STRIDE, frame))
                 if low == at and len(more) <= len(data):
-                    return
+                    return expected
                 data, low = more, at
                 continue
             if frame.first != expected:
-                return
+                return expected
             yield frame
             if at >= noted:  # not before: a reader of another process turns back at a frame that may be taken back
                 self._note(expected, at)
