@@ -113,6 +113,14 @@ def test_a_window_carries_lists():
         check(windowed, KINDS)
 
 
+def test_a_port_that_pulls_from_a_window_takes_its_items():
+    """And not the lists that the window pushes."""
+    mesh = Mesh("look", {}, {name: ChannelSpec(name) for name in ("in", "out")})
+    mesh = replace(mesh, channels={**mesh.channels, "rows": ChannelSpec("rows", "window", {"count": 2})})
+    mesh = mesh.add(node("source", "numbers", out="in")).add(node("rows", "numbers", out="rows"))
+    check(mesh.add(node("look", "Look", item="in", table="rows", out="out")), KINDS)
+
+
 def problem(mesh, *changes):
     """The class of the error with which a check refuses a mesh; `None` if it does not."""
     try:
