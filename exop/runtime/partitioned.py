@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from keyword import iskeyword
 from typing import Any, Final, TypeAlias
 
@@ -33,11 +33,13 @@ Members: TypeAlias = Mapping[str, Entry]
 class Partitioning:
     """The partitions of a channel: the field of the items that is their key, and their number.
 
+    They are equal if they assign each key alike, whatever the channel.
+
     Raises:
         MeshError: the number of partitions is out of bounds.
     """
 
-    channel: str
+    channel: str = field(compare=False)
     by: str
     partitions: int
 

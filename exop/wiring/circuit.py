@@ -226,10 +226,15 @@ def groups(circuit: Circuit, channel: str) -> dict[tuple[str, str], list[Join]]:
 
 
 def shifted(before: Circuit, after: Circuit, channel: str) -> list[Join]:
-    """The ports before a change that share partitions of a channel with other ports afterwards."""
-    now, found = groups(after, channel), list[Join]()
-    for group, joins in groups(before, channel).items():
-        if group in now and {one.name for one in joins} != {one.name for one in now[group]}:
+    """The ports at a channel that share its partitions with other ports, or others, after a change, also elsewhere."""
+    found: list[Join] = []
+    for (group, port), joins in groups(before, channel).items():
+        stay = [vertex for join in joins if (vertex := after.nodes.get(join.component.node.name)) is not None]
+        places = dict.fromkeys((channel, *(vertex.ports[port] for vertex in stay if port in vertex.ports)))
+        now = {name: groups(after, name).get((group, port), ()) for name in places}
+        names = {one.name for members in now.values() for one in members}
+        shares = {after.channels[name].partitioning for name, members in now.items() if members}
+        if names and (names != {one.name for one in joins} or shares != {before.channels[channel].partitioning}):
             found += joins
     return found
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pyarrow as pa
 import pytest
 
-from exop import Application, Batch, InputPort, Keyed, Memento, Mesh, Punctuation, slet
+from exop import Application, Batch, InputPort, Keyed, Memento, Mesh, Punctuation, Slet, input_port, slet
 from exop.cli.description import as_text
 from exop.errors import MeshError, NotRebuildable, PlanError, SettingError, WiringError
 from exop.hooks import Plugins
@@ -17,8 +17,8 @@ from exop.model.slet import spec_of
 from exop.remoting.edits import Add
 from exop.runtime.catalog import Catalog
 from exop.testing import check_sharing
-from tests.change.tools import Books, Tap, grows, suspended
-from tests.rig import collector, eventually, parked, same, source_of
+from tests.change.tools import Books, Tap, grows, in_thread, suspended
+from tests.rig import Gate, collector, eventually, parked, same, source_of
 
 
 @dataclass
@@ -181,6 +181,52 @@ def test_members_without_a_state_join_and_leave_while_items_flow(platform):
     finally:
         tap.shut()
     assert by_key(seen) == by_key([Car(number % 5, number) for number in range(1, 401)])
+
+
+def test_partitions_move_to_another_channel_behind_what_is_under_way(platform):
+    """The group is connected elsewhere as a member joins: what waits in front of a member is worked on first."""
+    gate, tap, idle, seen = Gate(), Tap(), Tap(), list[Any]()
+
+    class Summing(Slet):
+        per: PerXway
+
+        @input_port
+        def x(self, x: Any) -> Any:
+            gate.pass_through()
+            return summing(x, self.per)
+
+        @input_port
+        def other(self, number: int) -> None:
+            """Has another driver: a queue stands in front of `x`."""
+
+    @slet
+    def keyed(x: int) -> Car:
+        return Car(x % 11, x)
+
+    app = Application("app")
+    app.add("source", keyed, x=app.add("numbers", tap.source()), out=app.channel("cars", by="xway", partitions=16))
+    app.add("idle", idle.source())
+    app.add("a", Summing, x="cars", other="idle", out=app.channel("given"), group="g")
+    app.add("sink", collector(seen), item="given")
+    platform.apply(app.build())
+    deployment = platform.deployment("app")
+    mesh = platform.mesh("app")
+    mesh = replace(mesh, channels={**mesh.channels, "others": replace(mesh.channels["cars"], name="others")})
+    mesh = member(mesh.rewire("source", out="others").rewire("a", x="others"), "b")
+    try:
+        tap.let(50)
+        queue = deployment.inserted["cars -> a.x"]
+        eventually(lambda: queue.depth > 40)
+        with in_thread(lambda: platform.apply(mesh)):
+            eventually(lambda: queue.worker.closed)
+            gate.open()
+        tap.let(50)
+        eventually(lambda: len(seen) == 100)
+    finally:
+        gate.open()
+        tap.shut()
+        idle.shut()
+    assert by_key(seen) == numbered([Car(number % 11, number) for number in range(1, 101)])
 
 
 def test_a_state_that_belongs_to_no_key_does_not_move(platform):
