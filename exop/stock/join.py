@@ -25,13 +25,14 @@ _FEW: Final = 100
 class Kept(Memento):
     """The items with which later ones may be joined: time and item, by side and key.
 
-    `complete` is the time through which each side is complete, `said` that of the last punctuation that left; `added`
-    counts the items since the last sweep, which left `swept`.
+    `complete` is the time through which each side is complete, `said` that of the last punctuation that left, `merged`
+    the state of the merge that makes these; `added` counts the items since the last sweep, which left `swept`.
     """
 
     sides: dict[str, dict[Any, list[tuple[int | float, Any]]]] = field(default_factory=dict)
     complete: dict[str, int | float] = field(default_factory=dict)
     said: float = -math.inf
+    merged: dict[str, Any] = field(default_factory=dict)
     added: int = 0
     swept: int = 0
 
@@ -44,7 +45,7 @@ class Join(Slet, name="join"):
     fields `by`, the latest time under the name of `time`, and each item under the name of its side.
 
     Punctuations say which items can be forgotten: those that are too old for what may still come by the other sides.
-    An item that a punctuation of its own side excludes leaves by `late`.
+    An item that a punctuation of its own side excludes, or one that has left, leaves by `late`.
 
     Args:
         by: The field, or fields, that are equal; with an empty list all items match.
@@ -89,7 +90,7 @@ class Join(Slet, name="join"):
         if isinstance(item, (Punctuation, EndOfStream)):
             return self._complete(side, item)
         time, kept = self._time(item), self.kept
-        if time <= kept.complete.get(side, -math.inf):
+        if time <= kept.complete.get(side, kept.said):
             self.late.push(item)
             return ()
         key, mine = self._key(item), [(time, item)]
@@ -123,23 +124,25 @@ class Join(Slet, name="join"):
         if self._merged is None or self._merged[0] is not kept:  # the memento is taken over after the opening
             merge = ControlMerge()
             merge.expect(self._sides)
-            for other, time in kept.complete.items():
-                merge.on(other, Punctuation(time))
+            if kept.merged:
+                merge.restore(kept.merged)
             self._merged = kept, merge
+        due = [one for one in self._merged[1].on(side, mark) if isinstance(one, Punctuation)]
+        kept.merged = self._merged[1].capture()
+        kept.said = max([kept.said, *(one.time for one in due)])
         time = math.inf if isinstance(mark, EndOfStream) else mark.time
-        kept.complete[side] = max(time, kept.complete.get(side, time))
+        complete = kept.complete | {side: max(time, kept.complete.get(side, time))}
+        # A side that is idle is not waited for: its items through `said` are late.
+        kept.complete = {name: max(complete.get(name, kept.said), kept.said) for name in self._sides}
         if kept.added > kept.swept + _FEW or time == math.inf:
             self._sweep()
-        due = [one for one in self._merged[1].on(side, mark) if isinstance(one, Punctuation)]
-        said = [one for one in due if kept.said < one.time < math.inf]
-        kept.said = max([kept.said, *(one.time for one in said)])
-        return said
+        return due
 
     def _sweep(self) -> None:
         """Forget the items with which nothing can be joined any more, and the sides that are gone."""
         kept, left = self.kept, dict[str, dict[Any, list[tuple[int | float, Any]]]]()
         for side in self._sides:
-            others = [kept.complete.get(other, -math.inf) for other in self._sides if other != side]
+            others = [kept.complete.get(other, kept.said) for other in self._sides if other != side]
             oldest = min(others, default=math.inf) - self.within
             found = {key: [one for one in items if one[0] > oldest] for key, items in kept.sides.get(side, {}).items()}
             left[side] = {key: items for key, items in found.items() if items}

@@ -127,6 +127,43 @@ def test_any_streams(coming, by, within, delay, handed_over):
         assert join.metrics() == {"kept": 0}
 
 
+@pytest.mark.parametrize("handed_over", [False, True])
+def test_a_side_that_is_idle_is_not_waited_for(handed_over, monkeypatch):
+    """Nor by a successor, which waits anew. Items that would give results older than a punctuation that has left
+    are late, and the items of the other sides are not kept for these.
+    """
+    now = [0.0]
+    monkeypatch.setattr("exop.runtime.channel.clock", lambda: now[0])
+    kept = Kept()
+    settings: dict[str, Any] = {"sides": ["cars", "tolls"], "by": "vid", "time": "time", "within": 10}
+    with open_slet(Join, kept=kept, **settings) as join:
+        assert list(join.sides("tolls", Punctuation(5, idle=3))) == []
+        assert list(join.sides("cars", Punctuation(6, idle=3))) == [Punctuation(5)]
+        kept = unpack(pack(kept, "kept"), Kept, "kept") if handed_over else kept
+    with open_slet(Join, kept=kept, **settings) as join:
+        for time in range(7, 500):
+            now[0] += 1
+            assert list(join.sides("cars", Car(1, time))) == []
+            left = list(join.sides("cars", Punctuation.before(time, idle=3)))
+            assert left == ([] if now[0] < 5 else [Punctuation.before(time)])
+        assert join.metrics()["kept"] < 130
+        assert list(join.sides("tolls", Toll(1, 498))) == []
+        assert collected(join.late) == [Toll(1, 498)]
+        assert len(list(join.sides("tolls", Toll(1, 509)))) == 1
+
+
+def test_a_side_that_comes_later_gives_no_result_older_than_a_punctuation():
+    """Its items up to the last punctuation that has left are late."""
+    kept = Kept()
+    with open_slet(Join, kept=kept, sides=["cars"], by="vid", time="time", within=10) as join:
+        assert list(join.sides("cars", Car(1, 50))) == []
+        assert list(join.sides("cars", Punctuation(55))) == [Punctuation(55)]
+    with open_slet(Join, kept=kept, sides=["cars", "tolls"], by="vid", time="time", within=10) as join:
+        assert list(join.sides("tolls", Toll(1, 52))) == []
+        assert collected(join.late) == [Toll(1, 52)]
+        assert list(join.sides("tolls", Toll(1, 56))) == [joined(Car(1, 50), Toll(1, 56))]
+
+
 def test_what_is_kept_is_bounded():
     """Behind punctuations the memento has at most twice what may still be joined."""
     with open_slet(Join, sides=["cars", "tolls"], by="vid", time="time", within=50) as join:
