@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import json
 import sys
-from typing import Any, Final, Literal, NotRequired, TypedDict, cast
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeVar
 
 from exop.errors import StoredStateError
 from exop.model.depth import read_json
@@ -21,60 +21,13 @@ from exop.model.types.convert import convert
 from exop.model.types.description import built, type_name, type_of
 from exop.model.types.evolution import as_data, fingerprint, from_data
 
+T = TypeVar("T")
+
 #: The form of what is written here.
 FORMAT: Final = 1
 _CONTROL: Final = ("punctuation", "end", "pauses")
-
-
-class _Port(TypedDict):
-    port: str
-    direction: Literal["in", "out"]
-    type: str
-    pulled: bool
-    form: Literal["item", "batch", "columns"]
-    method: str | None
-    control: list[str]
-    schema: list[Any]
-    fingerprint: str
-
-
-class _Setting(TypedDict):
-    setting: str
-    text: str
-    required: bool
-    type: str
-    default: str | None
-
-
-class _State(TypedDict):
-    name: str
-    memento: str
-    version: int
-    schema: list[Any]
-    fingerprint: str
-
-
-class Description(TypedDict):
-    """The plain data of a slet; `code` is the fingerprint of the module in which it stands."""
-
-    format: Literal[1]
-    slet: str
-    role: str
-    doc: str
-    code: str
-    ports: list[_Port]
-    settings: list[_Setting]
-    memento: str | None
-    state: _State | None
-    results: dict[str, Literal["none", "one", "optional", "many"]]
-    traits: list[str]
-    effects: bool | None
-    on_error: Literal["suspend", "retry", "dead-letter", "skip"]
-    atomic: bool
-    timeout: float | None
-    dead_letters: int
-    guarantee: NotRequired[str]
-    here: NotRequired[bool]
+_TRAITS: Final = ("is_class", "own_driver", "iterated")
+_ROWS: Final = list[dict[str, Any]]
 
 
 class _Text(str):
@@ -88,8 +41,6 @@ class _Text(str):
 
 def described(spec: SletSpec) -> dict[str, Any]:
     """Return the plain data of a slet, as JSON and msgpack have it."""
-    if isinstance(spec.factory, Absent):
-        return dict(spec.factory.data)
     return {
         "format": FORMAT,
         "slet": spec.identity,
@@ -105,32 +56,25 @@ def described(spec: SletSpec) -> dict[str, Any]:
         "memento": spec.state[1].__qualname__ if spec.state else None,
         "state": None if spec.state is None else _state(*spec.state),
         "results": dict(spec.results),
-        "traits": [name for name in _TRAITS if getattr(spec, name)],
-        **{name: getattr(spec, name) for name in _CARE},
+        "traits": [name for name in (*_TRAITS, "tie") if getattr(spec, name)],
+        **{name: getattr(spec, name) for name in ("effects", "on_error", "atomic", "dead_letters")},
         "timeout": spec.timeout or None,
     }
 
 
-_TRAITS: Final = ("is_class", "own_driver", "iterated", "tie")
-#: What is described as it is.
-_CARE: Final = ("effects", "on_error", "atomic", "timeout", "dead_letters")
-
-
-def _port(port: PortSpec) -> _Port:
+def _port(port: PortSpec) -> dict[str, Any]:
     return {
         "port": port.name,
-        "direction": port.direction,
+        **{name: getattr(port, name) for name in ("direction", "pulled", "method")},
         "type": str(port.type),
-        "pulled": port.pulled,
         "form": port.type.form,
-        "method": port.method,
         "control": [name for name in _CONTROL if getattr(port.type, name)],
         "schema": as_data(port.type.items),
         "fingerprint": port.type.fingerprint,
     }
 
 
-def _state(name: str, kind: type[Memento]) -> _State:
+def _state(name: str, kind: type[Memento]) -> dict[str, Any]:
     found = type_of(kind)
     return {
         "name": name,
@@ -143,6 +87,8 @@ def _state(name: str, kind: type[Memento]) -> _State:
 
 def _code(factory: Any) -> str:
     """The fingerprint of the module in which a function or class stands."""
+    if isinstance(factory, Absent):
+        return factory.code
     module = sys.modules.get(getattr(factory, "__module__", None) or "")
     try:
         source = inspect.getsource(module or factory)
@@ -158,49 +104,60 @@ def absent(data: Any) -> SletSpec:
         StoredStateError: it is none.
     """
     try:
-        found: Description = convert(read_json(data) if isinstance(data, bytes) else data, Description)
-        json.dumps(found)
-        ports = [_read_port(one) for one in found["ports"]]
-        memento = None if found["state"] is None else (found["state"]["name"], _memento(found["state"]))
-    except (ValueError, RecursionError, TypeError) as problem:
+        return _slet(convert(read_json(data) if isinstance(data, bytes) else data, dict[str, Any]))
+    except (ValueError, RecursionError, TypeError, LookupError) as error:
+        problem = f"it lacks {error}" if isinstance(error, KeyError) else str(error)[:300]
         cure = "use the release that wrote it"
-        raise StoredStateError(what="the description of a slet", problem=f"{problem}"[:300], cure=cure) from None
-    plain = cast("dict[str, Any]", found)
-    plain.pop("guarantee", None)
-    plain.pop("here", None)
-    plugin, _, name = found["slet"].rpartition(":")
-    traits: dict[str, Any] = {name: name in found["traits"] for name in _TRAITS[:-1]}
-    factory = Absent(found["slet"], found["code"], plain)
-    object.__setattr__(factory, "__doc__", found["doc"])
-    return SletSpec(
+        raise StoredStateError(what="the description of a slet", problem=problem, cure=cure) from None
+
+
+def _slet(data: Mapping[str, Any]) -> SletSpec:
+    convert(data["format"], Literal[FORMAT])
+    ports = [_read_port(one) for one in convert(data["ports"], _ROWS)]
+    plugin, _, name = convert(data["slet"], str).rpartition(":")
+    traits, state = convert(data["traits"], list[str]), convert(data["state"], dict[str, Any] | None)
+    factory = Absent(data["slet"], convert(data["code"], str))
+    object.__setattr__(factory, "__doc__", convert(data["doc"], str))
+    return _filled(
+        SletSpec,
+        data,
         name=name,
         plugin=plugin or None,
         factory=factory,
         inputs=tuple(port for port in ports if port.direction == "in" and port.member != "*"),
         outputs=tuple(port for port in ports if port.direction == "out" and port.member != "*"),
         families=tuple(port for port in ports if port.member == "*"),
-        settings={one["setting"]: _read_setting(one) for one in found["settings"]},
-        state=memento,
-        results=found["results"],
-        tie="tie" if "tie" in found["traits"] else None,
-        **traits,
-        **{name: plain[name] for name in _CARE},
+        settings={one["setting"]: _read_setting(one) for one in convert(data["settings"], _ROWS)},
+        state=None if state is None else _read_state(state),
+        tie="tie" if "tie" in traits else None,
+        **{trait: trait in traits for trait in _TRAITS},
     )
 
 
-def _read_port(one: _Port) -> PortSpec:
-    flags: dict[str, Any] = {name: name in one["control"] for name in _CONTROL}
-    carried = PortType(from_data(one["schema"]), one["form"], **flags)
-    return PortSpec(one["port"], one["direction"], carried, one["method"], one["pulled"])
+def _filled(kind: type[T], data: Mapping[str, Any], **fields: Any) -> T:
+    """A dataclass with these *fields*; the others are those that *data* has by their names, of their types."""
+    known = type_of(kind).fields
+    given = data.keys() & known.keys() - fields.keys()
+    return kind(**fields, **{name: convert(data[name], known[name].type) for name in given})
 
 
-def _read_setting(one: _Setting) -> Setting:
-    default = None if one["default"] in (None, "None") else _Text(one["default"])
-    return Setting(one["setting"], built("open", one["type"]), default, one["required"])
+def _read_port(one: Mapping[str, Any]) -> PortSpec:
+    control = convert(one["control"], list[str])
+    flags = {name: name in control for name in _CONTROL}
+    carried = _filled(PortType, one, item=from_data(one["schema"]), schema=None, **flags)
+    return _filled(PortSpec, one, name=convert(one["port"], str), type=carried)
 
 
-def _memento(state: _State) -> type[Memento]:
+def _read_setting(one: Mapping[str, Any]) -> Setting:
+    default = convert(one["default"], str | None)
+    default = None if default in (None, "None") else _Text(default)
+    name, kind = convert(one["setting"], str), built("open", convert(one["type"], str))
+    return _filled(Setting, one, name=name, type=kind, default=default)
+
+
+def _read_state(one: Mapping[str, Any]) -> tuple[str, type[Memento]]:
     """A class that stands for the memento; its fields are in the description alone."""
-    module, _, name = state["memento"].rpartition(":")
-    given = {"__module__": module, "__qualname__": name, "__described__": from_data(state["schema"])}
-    return type(name, (Memento,), given, version=state["version"])
+    found = from_data(one["schema"])
+    module, _, name = found.identity.rpartition(":")
+    given = {"__module__": module, "__qualname__": name, "__described__": found}
+    return convert(one["name"], str), type(name, (Memento,), given, version=convert(one["version"], int))

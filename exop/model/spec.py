@@ -32,15 +32,10 @@ _CARE = ("on_error", "timeout", "dead_letters")
 
 @dataclass(frozen=True)
 class Absent:
-    """The factory of a slet whose code is not here.
-
-    Attributes:
-        data: The description, which is forwarded as it came.
-    """
+    """The factory of a slet whose code is not here; `code` is its fingerprint."""
 
     identity: str
     code: str
-    data: Mapping[str, Any] = field(compare=False, repr=False)
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         """Refuse to run.
@@ -225,11 +220,12 @@ class SletSpec:
             return self
         found = sorted([*own, *members], key=lambda port: port.name == DEAD)
         results = {port.name: self.results[f"{port.family}.*"] for port in members if port.method}
+        declared = {name: result for name, result in self.results.items() if name.partition(".")[2] in ("", "*")}
         return replace(
             self,
             inputs=tuple(port for port in found if port.direction == "in"),
             outputs=tuple(port for port in found if port.direction == "out"),
-            results={**self.results, **results},
+            results=declared | results,
         )
 
     def described(self) -> dict[str, Any]:
@@ -239,7 +235,7 @@ class SletSpec:
         # Imported lazily: most slets are never described.
         from exop.model.described import described
 
-        plain = self.setting_aside(False)
+        plain = self.setting_aside(False).connected(())
         return described(replace(plain, outputs=plain._declared))
 
     @property
