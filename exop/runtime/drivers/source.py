@@ -193,6 +193,11 @@ class SourceDriver(ThreadDriver):
         self.rows += items_of(way, item)
         return [Work(self.entry, way, item)]
 
+    def restore(self, hand: tuple[Any] | None) -> None:
+        """Take back the item that was in hand; one of a release in which the slet yielded single items as a batch."""
+        single = self._batches and hand is not None and not isinstance(hand[0], (list, *CONTROL, type(None)))
+        self.hand = ([hand[0]],) if single and hand is not None and not hasattr(hand[0], "num_rows") else hand
+
     @property
     def outside(self) -> bool:
         """Whether it waits outside of the slet that it iterates, has left, or has not begun."""

@@ -206,7 +206,8 @@ def _restore_node(component: Component, held: dict[str, Any]) -> None:
         if isinstance(output, BufferedOutput):
             output.restore(pending)
     if isinstance(component.driver, SourceDriver):
-        component.driver.over, component.driver.hand = component.over, held["hand"]
+        component.driver.over = component.over
+        component.driver.restore(held["hand"])
 
 
 def _restored_work(deployment: Deployment, held: Iterable[tuple[str, Way, Any]]) -> list[Work]:

@@ -55,6 +55,18 @@ def test_batches_and_control_items_are_counted_as_what_they_are():
     assert (mixed.count, mixed.rows) == (0, 2)
 
 
+@pytest.mark.parametrize("hand", [None, (1,), ([1],), (Punctuation(1),)])
+def test_what_an_earlier_release_had_in_hand_is_a_batch_now(hand):
+    """A slet that yielded single items then, and yields batches now, goes on with its item."""
+    log = Log()
+    driver = source(lambda: iter([[2, 3]]), log, form="batches")
+    driver.restore(hand)
+    driver.start()
+    finished(driver)
+    first = [] if hand is None else hand[0] if isinstance(hand[0], list) else [hand[0]]
+    assert log.seen == [*first, 2, 3, "end"]
+
+
 def test_a_source_that_has_not_begun_can_be_parked():
     """Whenever somebody parks it, also at its very beginning, it is told that the driver rests."""
     for _ in range(100):
