@@ -68,7 +68,9 @@ def _residue(key: Any) -> int:
         return crc32(key.encode("utf-8", "surrogatepass"))
     if isinstance(key, (int, Integral)):
         return int(key) % _PRIME
-    if isinstance(key, (float, Decimal, Real)):
+    if isinstance(key, Decimal):
+        return _residue_of_decimal(key)
+    if isinstance(key, (float, Real)):
         return _residue_of_fraction(key)
     if key is None:
         return 0
@@ -83,6 +85,8 @@ def _residue(key: Any) -> int:
         return key.toordinal()
     if isinstance(key, UUID):
         return key.int % _PRIME
+    if getattr(key, "shape", None) == () and key.dtype.kind == "b":  # NumPy's are no numbers to Python
+        return int(key)
     raise TypeError(
         f"{key!r:.100} is a {type(key).__qualname__}, and belongs to no partition; partition by a number, text, bytes, "
         f"a date, a UUID, None, or a tuple of these"
@@ -92,9 +96,18 @@ def _residue(key: Any) -> int:
 def _residue_of_fraction(key: Any) -> int:
     try:
         numerator, denominator = key.as_integer_ratio()
-    except (OverflowError, ValueError):  # infinite, or no number
+        return int(numerator * pow(denominator, -1, _PRIME) % _PRIME)
+    except (OverflowError, ValueError):  # infinite, no number, or a fraction of the prime
         return _NAN
-    return int(numerator * pow(denominator, -1, _PRIME) % _PRIME)
+
+
+def _residue_of_decimal(key: Decimal) -> int:
+    """Do not write it out: it may have a billion digits."""
+    sign, digits, exponent = key.as_tuple()
+    if not isinstance(exponent, int):
+        return _NAN
+    found = int(Decimal((sign, digits, 0))) * pow(10, exponent, _PRIME)
+    return found % _PRIME
 
 
 def partitions_of_column(column: Any, partitions: int = PARTITIONS) -> Any:
@@ -138,8 +151,12 @@ def _residues(column: Any) -> Any:
     if isinstance(column, np.ndarray) and column.dtype.kind in "iuf":
         return _residues_of_floats(column) if column.dtype.kind == "f" else _residues_of_integers(column)
     found = pa.array(column) if isinstance(column, np.ndarray) else column
+    found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
     found = found.dictionary_decode() if pa.types.is_dictionary(found.type) else found
-    coded = found.dictionary_encode(null_encoding="encode")
+    try:
+        coded = found.dictionary_encode(null_encoding="encode")
+    except NotImplementedError:  # no keys, or of an extension
+        return np.array([_residue(one) for one in found.to_pylist()], dtype=np.uint64)
     known = np.array([_residue(one) for one in coded.dictionary.to_pylist()], dtype=np.uint64)
     return known[coded.indices.to_numpy(zero_copy_only=False)]
 

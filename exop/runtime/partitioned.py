@@ -21,7 +21,7 @@ def push(item):
     try:
         push = owners[{key}]
     except BaseException as error:
-        refuse(item, error)
+        other(item, error)
         return
     push(item)
 """
@@ -36,7 +36,7 @@ class Partitioning:
     They are equal if they assign each key alike, whatever the channel.
 
     Raises:
-        MeshError: the number of partitions is out of bounds.
+        MeshError: the number of partitions is out of bounds, or the field has no name.
     """
 
     channel: str = field(compare=False)
@@ -44,6 +44,8 @@ class Partitioning:
     partitions: int
 
     def __post_init__(self) -> None:
+        if not self.by:
+            raise MeshError(f"the channel {self.channel!r} is partitioned by no field; name one, or leave out by=''")
         if not 1 <= self.partitions <= MOST:
             raise MeshError(
                 f"the channel {self.channel!r} has {self.partitions} partitions; give a number from 1 to {MOST}"
@@ -51,16 +53,18 @@ class Partitioning:
 
     @property
     def key(self) -> str:
-        """The expression for the key of an *item*, as source code: an attribute is read faster so than by its name."""
+        """The expression for the key of most items, as source code: an attribute is read faster so than by its name."""
         if self.by.isdigit():
             return f"item[{int(self.by)}]"
         attribute = f" if type(item) is dict else item.{self.by}"
         return f"item[{self.by!r}]" + (attribute if self.by.isidentifier() and not iskeyword(self.by) else "")
 
     def key_of(self) -> Callable[[Any], Any]:
-        """Return a function that reads the key of an item."""
-        found: Callable[[Any], Any] = eval(f"lambda item: {self.key}")
-        return found
+        """Return a function that reads the key of any item; its error names the fields that the item has."""
+        # Imported lazily: tables are channels, which this module serves.
+        from exop.runtime.channels.table import key_reader
+
+        return key_reader(self.by)
 
 
 class _Owners(dict[Any, Any]):
@@ -85,19 +89,25 @@ def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse,
     A batch is split; the items of one partition stay in order. The rest of a batch that is left over when the driver
     unwinds is assigned anew when it goes on.
     """
-    table = _table(partitioning, groups)
-    owners, key_of = _Owners(table), partitioning.key_of()
+    table, key_of = _table(partitioning, groups), partitioning.key_of()
+    owners, fast = _Owners(table), eval(f"lambda item: {partitioning.key}")
 
-    def refuse_item(item: Any, error: BaseException) -> None:
+    def push_other(item: Any, error: BaseException) -> None:
+        """Push an item of a rarer kind, any mapping; refuse one without a partition."""
         try:
-            partition_of(key_of(item))  # tells it more clearly than a dictionary does
-        except Exception as problem:  # noqa: BLE001 (whatever a property of an item raises)
-            error = problem
-        refuse("push", item, error)
+            if not isinstance(error, Exception):
+                raise error
+            key = key_of(item)
+            partition_of(key)  # tells it more clearly than a dictionary does
+            owner = owners[key]
+        except BaseException as problem:  # noqa: BLE001 (whatever a property of an item raises)
+            refuse("push", item, problem)
+            return
+        owner.push(item)
 
     def push_batch(batch: Any) -> None:
         try:
-            parts = _split(batch, owners, key_of) if isinstance(batch, list) else _split_columns(batch, by, table)
+            parts = _split(batch, owners, fast) if isinstance(batch, list) else _split_columns(batch, by, table)
         except BaseException as error:  # noqa: BLE001 (each item is tried alone)
             if isinstance(batch, list):
                 in_turn(made, batch)
@@ -116,15 +126,15 @@ def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse,
         return route(partitioning, probes, refuse, probing=False)
 
     by, members = partitioning.by, [entry for group in groups for entry in group.values()]
-    late = {"push": lambda: _push(partitioning.key, table, refuse_item), "push_batch": lambda: push_batch}
+    late = {"push": lambda: _push(partitioning.key, table, push_other), "push_batch": lambda: push_batch}
     made = LateEntry(fan_out(members).control, {**late, "probe": probe} if probing else late)
     return made
 
 
-def _push(key: str, table: Sequence[Entry], refuse: Callable[[Any, BaseException], None]) -> Push:
+def _push(key: str, table: Sequence[Entry], other: Callable[[Any, BaseException], None]) -> Push:
     """Compile the way in for one item."""
     pushes = {entry: entry.push for entry in dict.fromkeys(table)}
-    names: dict[str, Any] = {"owners": _Owners([pushes[entry] for entry in table]), "refuse": refuse}
+    names: dict[str, Any] = {"owners": _Owners([pushes[entry] for entry in table]), "other": other}
     exec(_PUSH.format(key=key), names)
     made: Push = names["push"]
     return made
@@ -150,6 +160,8 @@ def _split(batch: list[Any], owners: Mapping[Any, Entry], key_of: Callable[[Any]
 
 def _split_columns(batch: Any, by: str, table: Sequence[Entry]) -> Iterator[tuple[Entry, Any]]:
     """Split a record batch: one part for each owner of any of its rows."""
+    if by not in batch.schema.names:
+        raise LookupError(f"the batch has no column {by!r}; it has {', '.join(batch.schema.names)}")
     column, numbers = batch.column(by), {owner: number for number, owner in enumerate(dict.fromkeys(table))}
     if len(numbers) == 1:
         return iter([(table[0], batch)])

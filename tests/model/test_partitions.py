@@ -61,10 +61,11 @@ def test_the_partitions_of_known_keys_never_change():
 @pytest.mark.parametrize(
     "keys",
     [
-        [1, 1.0, True, Decimal(1), Fraction(1), np.int8(1), np.float32(1)],
+        [1, 1.0, True, Decimal(1), Fraction(1), np.int8(1), np.float32(1), np.bool_(True)],
         [0.0, -0.0, 0, False, Decimal("-0")],
         [0.5, Decimal("0.50"), Fraction(1, 2), np.float64(0.5)],
-        [2**80, 2.0**80],
+        [2**80, 2.0**80, Decimal(2**80)],
+        [-(10**30), Decimal("-1e30"), Decimal("-1.00e30")],
         ["a", np.str_("a")],
         [(1, "x"), (1.0, "x"), (True, "x")],
         [datetime(2024, 1, 1, 12, tzinfo=UTC), datetime(2024, 1, 1, 13, tzinfo=timezone(timedelta(hours=1)))],
@@ -74,6 +75,12 @@ def test_the_partitions_of_known_keys_never_change():
 def test_equal_keys_have_one_partition(keys):
     """Keys that are equal in Python are one key, whatever their types; and so are all that are no number."""
     assert len({partition_of(key, 65_536) for key in keys}) == 1
+
+
+@pytest.mark.parametrize("key", [Decimal("1e999999999"), Decimal("-1e-999999999"), Fraction(1, 2**61 - 1)])
+def test_no_number_is_too_large_or_too_small(key):
+    """A decimal is not written out for that."""
+    assert 0 <= partition_of(key) < 256
 
 
 @pytest.mark.parametrize("key", [[1], {"a": 1}, object(), Enum("Colour", "red").red, 1j, {1}, timedelta(1)])
@@ -116,12 +123,22 @@ def test_a_column_of_floats_has_the_partitions_of_its_items(values, partitions):
         pa.array([Decimal("1.50"), Decimal("2.00"), None]),
         pa.array([1, 2, 3, 4, 5])[2:4],
         pa.array([], pa.string()),
+        pa.array([UUID(int=2**127 + 7).bytes, None], pa.uuid()),
+        pa.chunked_array([["a", None], ["b", "a"]]),
+        pa.chunked_array([[1, None], [3]]),
+        pa.RunEndEncodedArray.from_arrays([2, 3], ["a", "b"]),
     ],
     ids=lambda column: str(column.type),
 )
 def test_a_column_of_any_type_has_the_partitions_of_its_items(column):
     """With missing values, which are the key `None`; also of a slice."""
     assert partitions_of_column(column).tolist() == [partition_of(one) for one in column.to_pylist()]
+
+
+def test_a_column_of_another_type_is_refused_by_name():
+    """As its items are."""
+    with pytest.raises(TypeError, match=r"^\[1\] is a list, and belongs to no partition"):
+        partitions_of_column(pa.array([[1]]))
 
 
 def test_a_numpy_column_of_texts_has_the_partitions_of_its_items():

@@ -1,5 +1,7 @@
 """The way into a group: an item, a list and columns go by the same partitions, and stay in order for each key."""
 
+from collections import OrderedDict
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -71,15 +73,36 @@ def test_fields_of_tuples_objects_and_dictionaries_are_keys():
     assert [len(log.seen) for log in group.values()] in ([3, 0], [0, 3])
 
 
+def test_any_mapping_has_a_field():
+    """Also one whose class has an attribute of that name, and one that is keyed by digits; alone and in a list."""
+    group = logs("a", "b")
+    mappings = [OrderedDict(items=7), MappingProxyType({"items": 7})]
+    entry = into(group, by="items")
+    for one in mappings:
+        entry.push(one)
+    entry.push_batch([{"items": 7}, *mappings])
+    into(group, by="1").push({"1": 7})
+    assert [len(log.seen) for log in group.values()] in ([6, 0], [0, 6])
+
+
 def test_what_has_no_partition_is_refused_and_the_rest_of_its_list_goes_on():
-    """An item without the field, or with a key of another type; columns without the column as a whole."""
+    """An item without the field, or with a key of another type; columns without the column as a whole. Says why."""
     group, refused = logs("a", "b"), list[Any]()
-    entry = into(group, refused=refused)
+    members = {name: log.entry for name, log in group.items()}
+    entry = route(
+        Partitioning("c", "k", 8), [members], lambda way, payload, error: refused.append((payload, str(error)))
+    )
     columns = pa.RecordBatch.from_pylist([{"n": 1}])
     entry.push_batch([{"k": 1}, {"n": 2}, {"k": [3]}, {"k": 4}])
     entry.push_batch(columns)
-    entry.push(5)
-    assert refused == [{"n": 2}, {"k": [3]}, columns, 5]
+    entry.push(("x", 5))
+    reasons = (
+        "the item has no field 'k'; it has n",
+        "[3] is a list, and belongs to no partition",
+        "no column 'k'; it has n",
+    )
+    assert [payload for payload, _ in refused] == [{"n": 2}, {"k": [3]}, columns, ("x", 5)]
+    assert all(reason in told for reason, (_, told) in zip((*reasons, "it has 0, 1"), refused, strict=True))
     assert sorted(one["k"] for log in group.values() for one in log.seen) == [1, 4]
 
 
@@ -102,6 +125,12 @@ def test_the_number_of_partitions_is_bounded():
     """The error says the bounds."""
     with pytest.raises(MeshError, match="'c' has 0 partitions; give a number from 1 to 65536"):
         DirectChannel("c", by="k", partitions=0)
+
+
+def test_the_field_has_a_name():
+    """None at all leaves out the partitions; an empty one is a mistake."""
+    with pytest.raises(MeshError, match="'c' is partitioned by no field; name one, or leave out by=''"):
+        DirectChannel("c", by="")
 
 
 def test_ways_are_remembered_for_so_many_keys(monkeypatch):
