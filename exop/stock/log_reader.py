@@ -119,7 +119,7 @@ class LogReader:
                     self._segment = Segment(self._files, self._folder / f"{base:020d}{SUFFIX}")
             if self._segment is None:
                 return
-            reached = yield from self._segment.frames(offset)
+            _, reached = yield from self._segment.frames(offset)
 
     def _bases(self) -> list[int]:
         return [int(name.removesuffix(SUFFIX)) for name in segment_names(os.listdir(self._folder))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -60,7 +61,9 @@ class LogChannel(KeepingChannel):
         self._retention = Retention(items, seconds, size, segment, fsync)
         self._path = path
         self._replays = replay
-        self._log: EventLog = MemoryLog(0, self._retention)
+        # Memory has no size: it keeps as much as a log without bounds.
+        self._kept = self._retention if (keep, seconds) != (None, None) else replace(self._retention, items=KEPT)
+        self._log: EventLog = MemoryLog(0, self._kept)
         self._disk: DiskLog | None = None
         self._recovery: Replay | None = None
         self._captured = self.origin = Position(0)
@@ -159,7 +162,7 @@ class LogChannel(KeepingChannel):
         self.origin, end, start = Position(held["began"], marks[0]), Position(held["end"], marks[1]), held.get("start")
         if self._disk is None:
             rows = sum(not isinstance(one, CONTROL) for one in held["items"])
-            self._log = MemoryLog(end.offset - rows, self._retention)
+            self._log = MemoryLog(end.offset - rows, self._kept)
             for one in held["items"]:
                 self._log.append(one if isinstance(one, CONTROL) else [one])
             return

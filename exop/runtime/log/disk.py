@@ -234,7 +234,8 @@ class DiskLog(EventLog):
                 old = bounds.seconds is None or now - after.born > bounds.seconds
                 enough = bounds.items is None or self.end - after.base >= bounds.items
                 bounded = bounds.seconds is not None or bounds.items is not None
-                large = bounds.size is not None and self.size > bounds.size
+                full = self.size - self._segments[-1].size + bounds.segment
+                large = bounds.size is not None and full > bounds.size
                 held = self.hold is not None and after.base > self.hold
                 if held or not (large or (bounded and old and enough)):
                     return
@@ -259,7 +260,9 @@ class DiskLog(EventLog):
         for name in names:
             if name.endswith(UNFINISHED):
                 self._files.remove(self.folder / name)
-        self._segments += [Segment(self._files, self.folder / name) for name in segment_names(names)]
+        for name in segment_names(names):
+            self._segments.append(Segment(self._files, self.folder / name))
+            self._segments[-1].close()  # they may be more than the files that a process may have open
         if not self._segments:
             self._segments.append(Segment.create(self._files, self.folder, Position(0), self._clock(), {}))
         for one, after in pairwise(self._segments):
@@ -272,7 +275,7 @@ class DiskLog(EventLog):
         newest, bounds = self._segments[-1], self._retention
         aged = bounds.seconds is not None and now - newest.born >= bounds.seconds
         # A control item stays in the segment of the row before it: no two segments begin with the same row.
-        if end > newest.end > newest.base and (newest.size >= bounds.segment or aged):
+        if end > newest.end > newest.base and (newest.size + len(data) > bounds.segment or aged):
             newest = self._roll(newest, now)
         before = newest.size, newest.position if bounds.fsync == "append" else None
         newest.put(data, end, marks)

@@ -39,6 +39,10 @@ class File:
         """Force the content to the disk."""
         os.fdatasync(self.number)
 
+    def is_at(self, path: Path) -> bool:
+        """Whether *path* is this file, and not one that has replaced it."""
+        return os.path.samestat(os.fstat(self.number), os.stat(path))
+
     def close(self) -> None:
         """Close the file; a lock on it ends."""
         os.close(self.number)

@@ -28,8 +28,9 @@ class Retention:
     Attributes:
         items: The number of rows to keep at least.
         seconds: The seconds for which rows are kept at least.
-        size: The number of bytes to keep at most, roughly; it takes precedence over the two bounds above.
-        segment: The size in bytes at which a new segment begins (one also begins after `seconds`).
+        size: The number of bytes to keep at most on disk; it takes precedence over the two bounds above.
+        segment: The size in bytes at which a new segment begins (one also begins after `seconds`); at most a quarter of
+            `size`. A single batch may be larger.
         fsync: When appended rows are forced to the disk.
     """
 
@@ -44,6 +45,8 @@ class Retention:
             bound = getattr(self, name)
             if bound is not None and bound <= 0:
                 raise MeshError(f"a log that keeps {name}={bound} keeps nothing; give more than 0, or leave it out")
+        if self.size is not None:
+            object.__setattr__(self, "segment", min(self.segment, max(1, self.size // 4)))
 
     @property
     def endless(self) -> bool:

@@ -204,8 +204,8 @@ class Segment:
             self._opened().truncate(self.size)
             self._overhang = False
 
-    def frames(self, first: int | None = None) -> Generator[Frame, None, int]:
-        """Yield the frames up to the first that is not whole, from one before row *first* on; return the row behind."""
+    def frames(self, first: int | None = None) -> Generator[Frame, None, tuple[int, int]]:
+        """Yield the frames from one before row *first* on, up to the first not whole; return its place and row."""
         expected, at = self.base, self._begin
         if first is not None and (before := bisect_left(self._index, first, key=itemgetter(0))):
             expected, at = self._index[before - 1]
@@ -216,11 +216,11 @@ class Segment:
                 # It may continue behind the bytes read so far.
                 more = file.read(at, max(STRIDE, frame))
                 if low == at and len(more) <= len(data):
-                    return expected
+                    return at, expected
                 data, low = more, at
                 continue
             if frame.first != expected:
-                return expected
+                return at, expected
             yield frame
             if at >= noted:  # not before: a reader of another process turns back at a frame that may be taken back
                 self._note(expected, at)
@@ -274,11 +274,13 @@ class Segment:
     def check_tail(self, counted: Position | None) -> bytes:
         """Return the bytes behind the end, which a crash may have left.
 
+        Behind what is *counted* by a checkpoint, a power failure may also have left a gap with whole frames behind it.
+
         Raises:
-            StoredStateError: a whole frame follows the end, or the end is before what is *counted* by a checkpoint.
+            StoredStateError: the end is before what is counted, or, where nothing is, a whole frame follows it.
         """
         rest = self.rest(self.size)
-        if (behind := _whole_frame_in(rest)) is not None:
+        if counted is None and (behind := _whole_frame_in(rest)) is not None and not self._continues():
             problem = f"damaged at byte {self.size}, row {self.end}; whole rows from {behind.first} on follow"
             cure = f"{self._cure}, or give up what stands behind that place: truncate -s {self.size} {self.path}"
             raise self.damaged(problem, cure=cure)
@@ -287,6 +289,12 @@ class Segment:
             wanted = f"the rows up to {counted.offset}" + (f", and {counted.marks} behind" if counted.marks else "")
             raise self.damaged(f"{has}, and a checkpoint has counted {wanted}")
         return rest
+
+    def check_end(self, place: int, row: int, counted: Position | None) -> None:
+        """Raise `StoredStateError` if the frames end at *place* because of damage; another process may be appending."""
+        if counted is None or row < counted.offset:
+            self.size, self.end, self.marks = place, row, 0
+            self.check_tail(counted)
 
     def rest(self, position: int) -> bytes:
         """Read the file from *position* to its end."""
@@ -301,6 +309,11 @@ class Segment:
     def sync(self) -> None:
         """Force the file to the disk."""
         self._opened().sync()
+
+    @property
+    def replaced(self) -> bool:
+        """Whether another file has its name now: a cut inside of a batch writes the file anew."""
+        return not self._opened().is_at(self.path)
 
     def close(self) -> None:
         """Close the file; the next access opens it again."""
@@ -317,6 +330,11 @@ class Segment:
         """Return the error for damage of this file."""
         what, cure = f"the log {self.path.parent}", cure or self._cure
         return StoredStateError(what=what, problem=f"{self.path.name}: {problem}", cure=cure)
+
+    def _continues(self) -> bool:
+        """Whether a whole frame has come to the end: another process has appended it meanwhile."""
+        frame = _frame_at(self.rest(self.size), 0, self.size)
+        return isinstance(frame, Frame) and frame.first == self.end
 
     def _note(self, first: int, place: int) -> None:
         if not self._index or place >= self._index[-1][1] + STRIDE:
@@ -343,8 +361,11 @@ def check_start(folder: Path, files: Files, start: int) -> None:
 
 def note(files: Files, folder: Path, end: Position, start: int | None) -> File:
     """Write what a checkpoint counts: up to *end*, and, where nothing else may be gone, from the row *start* on."""
+    data = b"%020d%20s%020d" % (end.offset, b"" if start is None else b"%020d" % start, end.marks)
+    if COMMITTED not in files.names(folder):  # a crash, or a full disk, leaves no empty file
+        replace_file(files, folder / COMMITTED, data)
     file = files.open(folder / COMMITTED)
-    file.write(0, b"%020d%20s%020d" % (end.offset, b"" if start is None else b"%020d" % start, end.marks))
+    file.write(0, data)
     return file
 
 

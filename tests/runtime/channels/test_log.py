@@ -52,6 +52,16 @@ def test_what_is_too_old_is_forgotten_and_asking_for_it_is_an_error():
         LogChannel("l", keep=0)
 
 
+def test_a_log_in_memory_that_has_only_a_size_keeps_as_much_as_one_without_bounds(monkeypatch):
+    """The size is for the disk; memory is not filled."""
+    monkeypatch.setattr("exop.runtime.channels.log.KEPT", 50)
+    channel = LogChannel("l", size=1000)
+    entry = joined(channel, Log())
+    for number in range(200):
+        entry.push(number)
+    assert (channel.start, channel.end) == (150, 200)
+
+
 def test_trimming_by_hand():
     """Who has read everything up to an offset lets go of what is before it."""
     channel = LogChannel("l")

@@ -1,5 +1,6 @@
 """The log on disk: whatever breaks, what was appended is there, once, in its order, whole batches only."""
 
+import resource
 import threading
 from base64 import b64decode
 from concurrent.futures import ThreadPoolExecutor
@@ -280,6 +281,22 @@ def test_damage_in_the_middle_is_an_error_and_nothing_is_changed(segment, marks)
     assert {path: bytes(data) for path, data in files.files.items()} == before
 
 
+def test_a_gap_behind_what_a_checkpoint_counts_is_cut_off():
+    """When the power fails, the disk may have later pages and not earlier ones; the sources send these rows again."""
+    files = BreakingFiles()
+    log = opened(files, Retention())
+    for number in range(20):
+        log.append([number])
+        if number == 9:
+            log.settle(10)
+    log.close()
+    (path,) = (path for path in files.files if path.suffix == ".log")
+    data = files.files[path]
+    place = len(data) * 3 // 4
+    data[place : place + 60] = bytes(60)
+    assert rows(opened(files, Retention())) == list(range(14))
+
+
 def test_a_full_disk_is_an_error_and_the_append_can_be_tried_again():
     """Nothing of the batch stays; what is there can be read."""
     files = BreakingFiles()
@@ -296,6 +313,23 @@ def test_a_full_disk_is_an_error_and_the_append_can_be_tried_again():
     log.append(["y"])
     log.close()
     assert rows(opened(files)) == [0, 1, 2, 3, 4, "y"]
+
+
+@pytest.mark.parametrize("room", [0, 30])
+def test_a_disk_that_is_full_at_the_first_checkpoint_leaves_the_log_usable(room):
+    """Nothing counts yet; a later checkpoint is noted."""
+    files = BreakingFiles()
+    log = opened(files)
+    log.append([1, 2])
+    files.room = room
+    with pytest.raises(StateError, match="No space left on device"):
+        log.settle(1)
+    log.close()
+    files.room = None
+    log = opened(files)
+    assert log.settled is None
+    log.settle(2)
+    assert log.settled == (2, 0)
 
 
 def test_a_disk_that_does_not_say_that_it_is_done_is_not_relied_upon():
@@ -370,6 +404,32 @@ def test_retention_by_items_and_age_and_size():
     for number in range(100):
         log.append([number])
     assert log.size > 2000
+
+
+@pytest.mark.parametrize("size", [1000, 5000])
+def test_a_log_never_takes_more_than_its_size(size):
+    """A file is a quarter of it at most, and the newest one has room to be filled."""
+    log, sizes = opened(BreakingFiles(), Retention(size=size)), []
+    for number in range(500):
+        log.append([number])
+        sizes.append(log.size)
+    assert size / 2 < max(sizes) <= size
+    assert rows(log)[-1] == 499
+
+
+def test_a_log_may_have_more_files_than_a_process_may_have_open(tmp_path):
+    """All are looked at when it is opened, one after the other."""
+    with closing(DiskLog(tmp_path / "log", Retention(segment=1, fsync="never"))) as log:
+        for number in range(50):
+            log.append([number])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with (tmp_path / "highest").open("wb") as file:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (file.fileno() + 20, hard))
+        try:
+            with closing(DiskLog(tmp_path / "log")) as log:
+                assert rows(log) == list(range(50))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_bound_that_keeps_nothing_is_refused():
