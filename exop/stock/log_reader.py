@@ -41,7 +41,7 @@ class LogReader:
         self._segment: Segment | None = None
         self._next: tuple[Position, Position | None] | None = None  # the place, and the bound, behind which `_ahead` is
         self._ahead: Iterator[Frame] = iter(())
-        if not folder.is_dir():
+        if not folder.is_dir() or not self._bases():
             raise StateError(f"there is no log in {folder}; give the folder of a log channel that is on disk")
 
     def __enter__(self) -> Self:
@@ -85,7 +85,7 @@ class LogReader:
         found: list[Frame] = []
         start, bound, count = place.offset, self.committed, 0
         if (place, bound) != self._next:  # what was read beyond a checkpoint may have been taken back since
-            self._ahead = self._frames(start)
+            self._ahead = self._frames(start, bound)
         self._next, at = None, (place.offset, place.marks)
         for frame in self._ahead:
             behind = (frame.after, frame.place.marks + 1 if frame.kind == MARK else 0)
@@ -103,23 +103,28 @@ class LogReader:
                 break
         return contents(found, start, at[0]), Position(*at)
 
-    def _frames(self, offset: int) -> Iterator[Frame]:
-        """Yield the frames from a row on, and from the control items before it, which may be in the segment before."""
+    def _frames(self, offset: int, bound: Position | None) -> Iterator[Frame]:
+        """Yield the frames from a row on, and from the control items before it, which may be in the segment before.
+
+        A place where they end before *bound*, or in front of a whole one, is damaged.
+        """
         bases = self._bases()
         if bases and offset < bases[0]:
             raise MeshError(f"{self._folder}: rows from {offset} on were asked for; kept are those from {bases[0]} on")
         first = max((base for base in bases if base < offset), default=offset)
-        reached = first
+        reached, stopped = first, 0
         for base in (base for base in bases if base >= first):
             if self._segment is not None and base > reached:
                 raise self._segment.damaged(f"damaged at row {reached}")
-            if self._segment is None or self._segment.base != base:
-                self._leave()
-                with suppress(FileNotFoundError):  # given up between two looks
+            with suppress(FileNotFoundError):  # given up between two looks
+                if self._segment is None or self._segment.base != base or self._segment.replaced:
+                    self._leave()
                     self._segment = Segment(self._files, self._folder / f"{base:020d}{SUFFIX}")
             if self._segment is None:
                 return
-            _, reached = yield from self._segment.frames(offset)
+            stopped, reached = yield from self._segment.frames(offset)
+        if self._segment is not None:
+            self._segment.check_end(stopped, reached, bound)
 
     def _bases(self) -> list[int]:
         return [int(name.removesuffix(SUFFIX)) for name in segment_names(os.listdir(self._folder))]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pyarrow as pa
 import pytest
 
 from exop import Application, EndOfStream, Platform, Punctuation
-from exop.errors import ComponentFailed, MeshError, StateError
+from exop.errors import ComponentFailed, MeshError, StateError, StoredStateError
 from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.memory import Retention
 from exop.stock.log_reader import LogReader
@@ -95,11 +97,44 @@ def test_what_no_checkpoint_counts_is_not_read_yet(log):
     assert feed(read_log, path=log.folder) == [1, 2, 3, 4]
 
 
+def test_what_was_taken_back_after_a_crash_is_not_read(log):
+    """Also where a reader has the file open: a cut inside of a batch writes it anew."""
+    log.append([1, 2, 3, 4])
+    log.settle(1)
+    with LogReader(log.folder) as reader:
+        assert reader.read(0, 10) == [1]
+        log.cut(2)
+        log.append([5, 6])
+        log.settle(log.end)
+        assert reader.read(1, 10) == [2, 5, 6]
+
+
+@pytest.mark.parametrize("counted", [None, 90])
+def test_damage_in_the_newest_file_is_an_error(tmp_path, counted):
+    """It is not taken for the end of the log; rows that no checkpoint counts do not matter."""
+    with closing(DiskLog(tmp_path / "log")) as log:
+        for number in range(100):
+            log.append([number])
+        log.settle(counted)
+    (path,) = (tmp_path / "log").glob("*.log")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with LogReader(tmp_path / "log") as reader, pytest.raises(StoredStateError, match="damaged at byte|it ends at row"):
+        reader.read(0, 1000)
+    if counted is not None:
+        (tmp_path / "log" / "committed").write_bytes(b"%020d" % 30)
+        with LogReader(tmp_path / "log") as reader:
+            assert reader.read(0, 1000) == list(range(30))
+
+
 def test_a_folder_without_a_log(tmp_path):
     """Nothing is made there."""
     with pytest.raises(StateError, match="there is no log in"):
         LogReader(tmp_path / "none")
     assert not (tmp_path / "none").exists()
+    with pytest.raises(StateError, match="there is no log in"):
+        LogReader(tmp_path)
 
 
 def test_an_application_follows_the_log_of_another(tmp_path):
