@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from exop.errors import MeshError, UnknownName
 from exop.model.checks import check, check_group, check_join
+from exop.model.lines import own_channels
 from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.ports import OUT
 from exop.model.slet import spec_of
@@ -215,7 +216,7 @@ class Application:
                 )
         if name in self._mesh.nodes:
             raise MeshError(f"{self.name} has a node {name!r} already; choose another name")
-        own = self._mesh.own_channels(name, [port.name for port in spec.outputs if port.name not in ports])
+        own = own_channels(self._mesh, name, [port.name for port in spec.outputs if port.name not in ports])
         ports |= own
         if care.on_error is not None and care.on_error not in POLICIES:
             raise UnknownName(place=name, kind="policy", name=care.on_error, known=POLICIES)

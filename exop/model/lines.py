@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from exop.errors import MeshError, SettingError, UnknownName
 from exop.model.condition import Names, read_condition
@@ -123,151 +122,134 @@ def fired(there: Place, line: Line) -> Place:
     return without(there, line).with_settings(line.settings)
 
 
-class Settings:
-    """Changes of settings and states; the base of `Mesh`."""
+def configure(
+    mesh: Mesh, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any
+) -> Mesh:
+    """Change settings of a node, or of a channel that has the name.
 
-    def configure(self, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any) -> Mesh:
-        """Change settings of a node, or of a channel that has the name.
+    With *when*, a condition on the items (`"report.time >= 3600"`), they take effect exactly at the first item for
+    which it holds, behind the lines that are pending already. Without it they take effect now, and what was
+    pending is cancelled.
 
-        With *when*, a condition on the items (`"report.time >= 3600"`), they take effect exactly at the first item for
-        which it holds, behind the lines that are pending already. Without it they take effect now, and what was
-        pending is cancelled.
+    Raises:
+        UnknownName: no such node, or no such setting.
+        SettingError: a value does not fit.
+        ConditionError: *when* is no condition on the node's items.
+        MeshError: a port that the slet has no more with these settings is connected to something.
+    """
+    if name not in mesh.nodes and name in mesh.channels:
+        return configure_channel(mesh, name, when=when, close_windows=close_windows, **settings)
+    node = mesh.node(name)
+    if close_windows:
+        raise MeshError(f"{name} is a slet, which has no open windows; configure the window channel before it")
+    if when is not None:
+        line = line_for(node, when, settings, types_into(mesh, node))
+        return mesh.edited({name: replace(node, pending=(*node.pending, line))})
+    return mesh.fitted(node, replace(node.with_settings(settings), pending=()))
 
-        Raises:
-            UnknownName: no such node, or no such setting.
-            SettingError: a value does not fit.
-            ConditionError: *when* is no condition on the node's items.
-            MeshError: a port that the slet has no more with these settings is connected to something.
-        """
-        mesh = cast("Mesh", self)
-        if name not in mesh.nodes and name in mesh.channels:
-            return self.configure_channel(name, when=when, close_windows=close_windows, **settings)
-        node = mesh.node(name)
-        if close_windows:
-            raise MeshError(f"{name} is a slet, which has no open windows; configure the window channel before it")
-        if when is not None:
-            line = line_for(node, when, settings, self.types_into(node))
-            return mesh.edited({name: replace(node, pending=(*node.pending, line))})
-        return mesh.fitted(node, replace(node.with_settings(settings), pending=()))
 
-    def configure_channel(
-        self, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any
-    ) -> Mesh:
-        """Change settings of a channel, at once or *when* a condition on its items (`"item.time >= 3600"`) holds.
+def configure_channel(
+    mesh: Mesh, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any
+) -> Mesh:
+    """Change settings of a channel, at once or *when* a condition on its items (`"item.time >= 3600"`) holds.
 
-        The open windows of a window channel run to their end as they are; with *close_windows* what is in them leaves
-        at that point, and the new ones begin there.
+    The open windows of a window channel run to their end as they are; with *close_windows* what is in them leaves
+    at that point, and the new ones begin there.
 
-        Raises:
-            UnknownName: no such channel.
-            ConditionError: *when* is no condition on the channel's items.
-        """
-        mesh = cast("Mesh", self)
-        channel = mesh.channel(name)
-        if when is None:
-            now = replace(channel.with_settings(settings), pending=(), close_windows=close_windows)
-            return mesh.edited(channels={name: now})
-        if not settings and not close_windows:
-            raise MeshError(f"{name}: nothing is to change when {when}; name a setting")
-        line = Line(
-            read_condition(when, item_names(name, mesh.pushed(name) or PortType())).text, settings, close_windows
-        )
-        return mesh.edited(channels={name: replace(channel, pending=(*channel.pending, line))})
+    Raises:
+        UnknownName: no such channel.
+        ConditionError: *when* is no condition on the channel's items.
+    """
+    channel = mesh.channel(name)
+    if when is None:
+        now = replace(channel.with_settings(settings), pending=(), close_windows=close_windows)
+        return mesh.edited(channels={name: now})
+    if not settings and not close_windows:
+        raise MeshError(f"{name}: nothing is to change when {when}; name a setting")
+    condition = read_condition(when, item_names(name, pushed(mesh, name) or PortType()))
+    line = Line(condition.text, settings, close_windows)
+    return mesh.edited(channels={name: replace(channel, pending=(*channel.pending, line))})
 
-    def restore(self, name: str, memento: Memento, /) -> Mesh:
-        """Give a node another state; the slet is exchanged for one like it, which begins with a copy of *memento*.
 
-        Raises:
-            UnknownName: there is no such node.
-            MeshError: its slet keeps no memento, or one of another class.
-            StoredStateError: a value in it is not of its field's type.
-        """
-        mesh = cast("Mesh", self)
-        node = mesh.node(name)
-        check_memento(f"{mesh.name}.{name}", node.slet, memento)
-        return mesh.edited({name: replace(node, memento=memento.copied())})
+def restore(mesh: Mesh, name: str, memento: Memento, /) -> Mesh:
+    """Give a node another state; the slet is exchanged for one like it, which begins with a copy of *memento*.
 
-    def own_channels(self, node: str, ports: Iterable[str]) -> dict[str, str]:
-        """Return the names of new channels for outputs of a node for which none are given, by port.
+    Raises:
+        UnknownName: there is no such node.
+        MeshError: its slet keeps no memento, or one of another class.
+        StoredStateError: a value in it is not of its field's type.
+    """
+    node = mesh.node(name)
+    check_memento(f"{mesh.name}.{name}", node.slet, memento)
+    return mesh.edited({name: replace(node, memento=memento.copied())})
 
-        Raises:
-            MeshError: one is the name of another channel.
-        """
-        mesh, found = cast("Mesh", self), {port: node if port == OUT else f"{node}.{port}" for port in ports}
-        for port in (port for port, channel in found.items() if channel in mesh.channels):
-            cure = f"call the node otherwise, or name a channel for its output {port!r}"
-            raise MeshError(f"{mesh.name} has a channel {found[port]!r} already; {cure}")
-        return found
 
-    def unread(self, before: Node, spec: SletSpec) -> tuple[str, ...]:
-        """Return the connected ports of a node that *spec* lacks: outputs that nothing reads.
+def own_channels(mesh: Mesh, node: str, ports: Iterable[str]) -> dict[str, str]:
+    """Return the names of new channels for outputs of a node for which none are given, by port."""
+    found = {port: node if port == OUT else f"{node}.{port}" for port in ports}
+    for port in (port for port, channel in found.items() if channel in mesh.channels):
+        cure = f"call the node otherwise, or name a channel for its output {port!r}"
+        raise MeshError(f"{mesh.name} has a channel {found[port]!r} already; {cure}")
+    return found
 
-        Raises:
-            MeshError: one of them is an input, or is read.
-        """
-        gone = tuple(port for port in before.ports if port not in spec.ports)
-        for port in gone:
-            channel, cure = before.ports[port], "remove what it feeds, or connect it elsewhere, first"
-            readers = ", ".join(f"{node.name}.{end}" for node, end in cast("Mesh", self).consumers(channel))
-            ends = f"feeds {readers} through {channel!r}" if readers else ""
-            if before.slet.ports[port].direction == "in":
-                ends, cure = f"takes from the channel {channel!r}", f"remove {before.name}, and add it again"
-            if ends:
-                known = ", ".join(spec.ports)
-                raise MeshError(
-                    f"{before.name}.{port} {ends}, and with the new settings {spec.name} has no such port "
-                    f"(it has {known}); {cure}"
-                )
-        return gone
 
-    def pushed(self, channel: str) -> PortType | None:
-        """The type that the producers of a channel push; `None` if it is not known, or there are several."""
-        mesh = cast("Mesh", self)
-        found = [(node.slet.ports[port].type, f"{node.name}.{port}") for node, port in mesh.producers(channel)]
-        if not found or any(one != found[0][0] for one, _ in found):
-            return None
-        return replace(found[0][0], origin=", ".join(origin for _, origin in found))
+def unread(mesh: Mesh, before: Node, spec: SletSpec) -> tuple[str, ...]:
+    """Return the connected ports of a node that *spec* lacks: outputs that nothing reads; others are refused."""
+    gone = tuple(port for port in before.ports if port not in spec.ports)
+    for port in gone:
+        channel, cure = before.ports[port], "remove what it feeds, or connect it elsewhere, first"
+        readers = ", ".join(f"{node.name}.{end}" for node, end in mesh.consumers(channel))
+        ends = f"feeds {readers} through {channel!r}" if readers else ""
+        if before.slet.ports[port].direction == "in":
+            ends, cure = f"takes from the channel {channel!r}", f"remove {before.name}, and add it again"
+        if ends:
+            known = ", ".join(spec.ports)
+            raise MeshError(
+                f"{before.name}.{port} {ends}, and with the new settings {spec.name} has no such port "
+                f"(it has {known}); {cure}"
+            )
+    return gone
 
-    def types_into(self, node: Node) -> dict[str, PortType]:
-        """The types of the items that come to the inputs of a node, as far as they are known; `Any` in a family."""
-        found = {}
-        for port, to in node.inputs().items():
-            channel = cast("Mesh", self).channels.get(to)
-            known = channel is not None and channel.kind in (*_PASSING, WINDOW)
-            if channel is not None and known and (pushed := self.pushed(to)) is not None:
-                whole = channel.kind in _PASSING or node.slet.ports[port].pulled
-                found[port] = pushed if whole else pushed.windowed
-            elif node.slet.ports[port].member:
-                found[port] = PortType()
-        return found
 
-    @cached_property
-    def special(self) -> frozenset[str]:
-        """The nodes whose ports depend on their settings and inputs; an edit hands them on."""
-        return frozenset(name for name, node in cast("Mesh", self).nodes.items() if node.slet.derives)
+def pushed(mesh: Mesh, channel: str) -> PortType | None:
+    """The type that the producers of a channel push; `None` if it is not known, or there are several."""
+    found = [(node.slet.ports[port].type, f"{node.name}.{port}") for node, port in mesh.producers(channel)]
+    if not found or any(one != found[0][0] for one, _ in found):
+        return None
+    return replace(found[0][0], origin=", ".join(origin for _, origin in found))
 
-    def retyped(self, before: Mesh, nodes: Iterable[str], channels: Iterable[str]) -> Mesh:
-        """The mesh with the ports that its slets have with the types of their inputs, after an edit of these names.
 
-        Raises:
-            MeshError: a slet refuses them, or the types along a cycle never settle.
-        """
-        mesh = cast("Mesh", self)
-        found, edits = {*nodes}, [node for one in (before, mesh) for name in nodes if (node := one.nodes.get(name))]
-        ends = {*channels, *(to for node in edits for to in node.outputs().values())}
-        for _ in range(len(mesh.special) + 1):
-            found |= {node.name for channel in ends for node, _ in mesh.consumers(channel)}
-            edited: dict[str, Node | None] = {}
-            for node in (mesh.nodes[name] for name in sorted(found & mesh.special)):
-                types = mesh.types_into(node)
-                if _with_origins(types) != _with_origins(node.taken):
-                    edited[node.name] = replace(node, taken=types)
-            if not edited:
-                return mesh
-            mesh, found = mesh.edited(edited, alone=True), set()
-            ends = {to for name in edited for to in mesh.nodes[name].outputs().values()}
-        names = ", ".join(edited)
-        raise MeshError(f"the types of {names} depend on each other along a cycle, and never settle; declare one")
+def types_into(mesh: Mesh, node: Node) -> dict[str, PortType]:
+    """The types of the items that come to the inputs of a node, as far as they are known; `Any` in a family."""
+    found = {}
+    for port, to in node.inputs().items():
+        channel = mesh.channels.get(to)
+        known = channel is not None and channel.kind in (*_PASSING, WINDOW)
+        if channel is not None and known and (sent := pushed(mesh, to)) is not None:
+            whole = channel.kind in _PASSING or node.slet.ports[port].pulled
+            found[port] = sent if whole else sent.windowed
+        elif node.slet.ports[port].member:
+            found[port] = PortType()
+    return found
+
+
+def retyped(mesh: Mesh, before: Mesh, nodes: Iterable[str], channels: Iterable[str]) -> Mesh:
+    """The mesh with the ports that its slets have with the types of their inputs, after an edit of these names."""
+    found, edits = {*nodes}, [node for one in (before, mesh) for name in nodes if (node := one.nodes.get(name))]
+    ends = {*channels, *(to for node in edits for to in node.outputs().values())}
+    for _ in range(len(mesh.special) + 1):
+        found |= {node.name for channel in ends for node, _ in mesh.consumers(channel)}
+        edited: dict[str, Node | None] = {}
+        for node in (mesh.nodes[name] for name in sorted(found & mesh.special)):
+            types = types_into(mesh, node)
+            if _with_origins(types) != _with_origins(node.taken):
+                edited[node.name] = replace(node, taken=types)
+        if not edited:
+            return mesh
+        mesh, found = mesh.edited(edited, alone=True), set()
+        ends = {to for name in edited for to in mesh.nodes[name].outputs().values()}
+    names = ", ".join(edited)
+    raise MeshError(f"the types of {names} depend on each other along a cycle, and never settle; declare one")
 
 
 def _with_origins(types: Mapping[str, PortType]) -> dict[str, tuple[PortType, str]]:

@@ -9,13 +9,14 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, Self, TypeVar, cast
 
 from exop.errors import MeshError, UnknownName
+from exop.model import lines
 from exop.model.entries import Ends, Entries
-from exop.model.lines import Line, Settings, inherited
+from exop.model.lines import Line, inherited, own_channels, retyped, unread
 from exop.model.memento import Memento
 from exop.model.ports import PortType
 from exop.model.slet import spec_of
 from exop.model.spec import DEAD, Policy, SletSpec, unfit_bounds
-from exop.pictures.notebook import Pictured
+from exop.pictures.notebook import picture_of, size
 
 T = TypeVar("T")
 DIRECT = "direct"
@@ -152,7 +153,7 @@ class Node:
 
 
 @dataclass(frozen=True, repr=False)
-class Mesh(Settings, Pictured):
+class Mesh:
     """An application as a value. Every edit returns a new mesh; nothing happens until it is applied.
 
     `revision` is the one the platform gave this mesh when it was read; 0 for a mesh that never ran. `durable` is the
@@ -174,6 +175,13 @@ class Mesh(Settings, Pictured):
         for section in ("nodes", "channels"):
             if not isinstance(found := getattr(self, section), Entries):
                 object.__setattr__(self, section, Entries(dict(found)))
+
+    def __repr__(self) -> str:
+        revision = f" rev {self.revision}" if self.revision else ""
+        return f"<Mesh {self.name}{revision}: {size(self)}>"
+
+    def _repr_svg_(self) -> str:
+        return picture_of(self)
 
     def node(self, name: str) -> Node:
         """The node called *name*; `UnknownName` if there is none."""
@@ -246,7 +254,7 @@ class Mesh(Settings, Pictured):
         given = {key: value for key, value in node.set_settings().items() if key in spec.settings} | settings
         complete = spec.configured(name, given)
         spec = spec.specialised(name, complete, node.taken).connected(node.ports)
-        leaves = self.unread(node, spec) if spec.specialises else ()
+        leaves = unread(self, node, spec) if spec.specialises else ()
         for port in (port for port in node.ports if port not in leaves):
             _known_ports(f"{name}: the successor {spec.name}", spec, [port])
             if node.slet.ports[port].direction != spec.ports[port].direction:
@@ -270,8 +278,8 @@ class Mesh(Settings, Pictured):
         """
         if not after.slet.specialises:
             return self._with(after)
-        gone, known = self.unread(before, after.slet), {**before.slet.ports, **after.ports}
-        own = self.own_channels(before.name, [port.name for port in after.slet.outputs if port.name not in known])
+        gone, known = unread(self, before, after.slet), {**before.slet.ports, **after.ports}
+        own = own_channels(self, before.name, [port.name for port in after.slet.outputs if port.name not in known])
         ports = {port: to for port, to in after.ports.items() if port not in gone} | own
         mesh = self.edited(channels={channel: ChannelSpec(channel) for channel in own.values()})
         return mesh._with(replace(after, ports=ports))._without_orphans(before)
@@ -283,6 +291,10 @@ class Mesh(Settings, Pictured):
             UnknownName: there is no such node.
         """
         return self._with(replace(self.node(name), host=to))
+
+    configure = lines.configure
+    configure_channel = lines.configure_channel
+    restore = lines.restore
 
     def suspend(self, name: str) -> Self:
         """Stop handing items to a node; they wait upstream."""
@@ -339,7 +351,12 @@ class Mesh(Settings, Pictured):
             made.__dict__["_ends"] = self._ends.after(made.nodes, {name: self.nodes.get(name) for name in nodes})
         found = {name for name, node in nodes.items() if node is not None and node.slet.derives}
         made.__dict__["special"] = self.special.difference(nodes).union(found)
-        return made if alone or not made.special else cast("Self", made.retyped(self, nodes, channels))
+        return made if alone or not made.special else cast("Self", retyped(made, self, nodes, channels))
+
+    @cached_property
+    def special(self) -> frozenset[str]:
+        """The nodes whose ports depend on their settings and inputs; an edit hands them on."""
+        return frozenset(name for name, node in self.nodes.items() if node.slet.derives)
 
     @cached_property
     def _ends(self) -> Ends:

@@ -14,17 +14,6 @@ _ESCAPED: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _CELL: Final = "text-align:right;font-variant-numeric:tabular-nums"
 
 
-class Pictured:
-    """A mesh in a notebook: a picture, and one line where there is no room for it."""
-
-    def __repr__(self: Any) -> str:
-        revision = f" rev {self.revision}" if self.revision else ""
-        return f"<Mesh {self.name}{revision}: {size(self)}>"
-
-    def _repr_svg_(self: Any) -> str:
-        return picture_of(self)
-
-
 def picture_of(mesh: Any, marked: Collection[str] = ()) -> str:
     """The picture of a mesh as SVG; the nodes that are *marked* stand out."""
     # Imported lazily: a mesh that is not displayed needs none of this.

@@ -10,6 +10,7 @@ import msgspec
 
 from exop.errors import MeshError, SettingError, UnknownName
 from exop.model.diff import MARKS
+from exop.model.lines import own_channels
 from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.ports import node_at
 from exop.model.spec import DEAD, SletSpec
@@ -180,7 +181,7 @@ class Add(Edit, frozen=True, tag="add"):
                 raise MeshError(
                     f"{self.node}.{port.name} is connected to nothing; give {port.name}=CHANNEL: {channels}"
                 )
-        fresh = mesh.own_channels(self.node, [port.name for port in spec.outputs if port.name not in ports])
+        fresh = own_channels(mesh, self.node, [port.name for port in spec.outputs if port.name not in ports])
         with _telling(spec):
             own = {name: text for name, text in self.given.items() if name not in spec.ports}
             group = None if "group" in spec.settings else own.pop("group", None)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from exop import Application, Mesh, OutputPorts, Slet, input_port, slet
 from exop.errors import ConditionError, MeshError, SettingError, SletError, UnknownName, WiringError
+from exop.model import lines
 from exop.model.checks import check
 from exop.model.diff import difference
 from exop.model.lines import fired
@@ -358,14 +359,14 @@ def test_an_edit_looks_at_the_slets_that_its_types_reach():
             item = app.add(f"{chain}-{number}", "stock:pass_on", item=item)
         app.add(f"{chain}-sink", "stock:show", item=item)
     mesh, asked = app.build(), list[str]()
-    types_into = Mesh.types_into
+    types_into = lines.types_into
 
-    def counted(self, node):
+    def counted(mesh, node):
         asked.append(node.name)
-        return types_into(self, node)
+        return types_into(mesh, node)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Mesh, "types_into", counted)
+        patch.setattr(lines, "types_into", counted)
         edited = mesh.replace("7-source", words_of, lose_state=True)
         assert asked == ["7-0", "7-1", "7-2"]
         assert edited.nodes["7-2"].slet.ports["out"].type.item is str
