@@ -19,12 +19,13 @@ CHANNEL: Final = "#f2f2f2"
 
 @dataclass(frozen=True)
 class Shown:
-    """A node as it is drawn: its role, its slet, its input and output ports with their channels."""
+    """A node as it is drawn: its role, its slet, its input and output ports with their channels, and its group."""
 
     role: str
     slet: str
     inputs: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
+    group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -51,21 +52,25 @@ class Picture:
         channels: The kind of each channel.
         inserted: The queues that the wiring inserts, by the place where they stand: `channel -> node.port`, or
             `-> channel`; and why.
+        by: The field by which a channel is partitioned, of those that are.
     """
 
     name: str
     nodes: Mapping[str, Shown]
     channels: Mapping[str, str]
     inserted: Mapping[str, str] = field(default_factory=dict)
+    by: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of_mesh(mesh: Any, inserted: Mapping[str, str] | None = None) -> Picture:
         """The picture of a mesh, whether it runs or not."""
         nodes = {
-            name: Shown(str(node.slet.role), node.slet.identity, node.inputs(), node.outputs())
+            name: Shown(str(node.slet.role), node.slet.identity, node.inputs(), node.outputs(), node.group)
             for name, node in mesh.nodes.items()
         }
-        return Picture(mesh.name, nodes, {one.name: one.kind for one in mesh.channels.values()}, dict(inserted or {}))
+        kinds = {name: one.kind for name, one in mesh.channels.items()}
+        by = {name: one.settings["by"] for name, one in mesh.channels.items() if one.settings.get("by")}
+        return Picture(mesh.name, nodes, kinds, dict(inserted or {}), by)
 
     @staticmethod
     def of_status(status: Mapping[str, Any]) -> Picture:
@@ -74,14 +79,20 @@ class Picture:
         for name, node in status["nodes"].items():
             inputs = {port: channel for port, channel in node["ports"].items() if port in node["inputs"]}
             outputs = {port: channel for port, channel in node["ports"].items() if port not in node["inputs"]}
-            nodes[name] = Shown(node["role"], node["slet"], inputs, outputs)
+            nodes[name] = Shown(node["role"], node["slet"], inputs, outputs, node.get("group"))
         channels = {name: channel["kind"] for name, channel in status["channels"].items()}
         inserted = {place: queue["reason"] for place, queue in status["inserted"].items()}
-        return Picture(status["name"], nodes, channels, inserted)
+        by = {name: channel["by"] for name, channel in status["channels"].items() if channel.get("by")}
+        return Picture(status["name"], nodes, channels, inserted, by)
 
     def drawn(self) -> list[str]:
-        """The channels that are drawn as things of their own: those that keep something, and where several meet."""
-        return [name for name, kind in self.channels.items() if kind != "direct" or len(self._producers(name)) > 1]
+        """The channels that are drawn as things of their own: those that keep or share something, or join streams."""
+        plain = {name for name, kind in self.channels.items() if kind == "direct" and name not in self.by}
+        return [name for name in self.channels if name not in plain or len(self._producers(name)) > 1]
+
+    def kind(self, channel: str) -> str:
+        """The kind of a channel, and the field by which it is partitioned."""
+        return " by ".join(filter(None, (self.channels[channel], self.by.get(channel))))
 
     def links(self) -> Iterator[Link]:
         """All arrows: straight from slet to slet where the channel between them is not drawn."""
@@ -90,7 +101,9 @@ class Picture:
             producers, consumers = self._producers(channel), self._consumers(channel)
             for consumer, port in consumers:
                 queued = f"{channel} -> {consumer}.{port}" in self.inserted
-                taken = port if len(self.nodes[consumer].inputs) > 1 else ""
+                node = self.nodes[consumer]
+                group = f"group {node.group}" if node.group and channel in self.by else ""
+                taken = ", ".join(filter(None, (port if len(node.inputs) > 1 else "", group)))
                 if channel in drawn:
                     yield Link(f"channel {channel}", consumer, taken, queued)
                     continue
@@ -109,9 +122,13 @@ class Picture:
             "application": self.name,
             "nodes": {
                 name: {"role": node.role, "slet": node.slet, "in": dict(node.inputs), "out": dict(node.outputs)}
+                | ({"group": node.group} if node.group else {})
                 for name, node in self.nodes.items()
             },
-            "channels": {name: {"kind": kind} for name, kind in self.channels.items()},
+            "channels": {
+                name: {"kind": kind} | ({"by": self.by[name]} if name in self.by else {})
+                for name, kind in self.channels.items()
+            },
             "inserted": dict(self.inserted),
         }
 
@@ -139,7 +156,7 @@ def to_mermaid(picture: Picture) -> str:
         label = f"{letter} {_mermaid(name)}<br/><small>{_mermaid(node.slet)}</small>"
         lines.append(f"  {ids[name]}{opening}{label}{closing}:::{node.role}")
     for channel in picture.drawn():
-        label = f"{_mermaid(channel)}<br/><small>{_mermaid(picture.channels[channel])}</small>"
+        label = f"{_mermaid(channel)}<br/><small>{_mermaid(picture.kind(channel))}</small>"
         lines.append(f'  {ids[f"channel {channel}"]}[("{label}")]:::channel')
     for link in picture.links():
         text, arrow = _mermaid(link.text), "-.->" if link.queued else "-->"
@@ -159,7 +176,7 @@ def to_dot(picture: Picture) -> str:
         label = _quoted(f"{letter} {name}\n{node.slet}")
         lines.append(f'  {ids[name]} [label={label}, shape={shape}, fillcolor="{colour}"]')
     for channel in picture.drawn():
-        label = _quoted(f"{channel}\n{picture.channels[channel]}")
+        label = _quoted(f"{channel}\n{picture.kind(channel)}")
         lines.append(f'  {ids[f"channel {channel}"]} [label={label}, shape=cylinder, fillcolor="{CHANNEL}"]')
     for link in picture.links():
         label = f"label={_quoted(link.text)}" if link.text else ""

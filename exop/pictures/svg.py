@@ -234,7 +234,7 @@ def _words(picture: Picture, name: str) -> tuple[str, str, str]:
     node = picture.nodes.get(name)
     if node is None:
         channel = name.removeprefix("channel ")
-        return clean(channel), clean(picture.channels[channel]), CHANNEL
+        return clean(channel), clean(picture.kind(channel)), CHANNEL
     letter, *_, colour = ROLES[node.role]
     return clean(f"{letter} {name}"), clean(node.slet), colour
 

@@ -31,6 +31,23 @@ def test_direct_channels_are_arrows(picture: Picture) -> None:
     assert ("pass", "channel kept", False) in arrows
 
 
+def test_a_partitioned_channel_is_drawn_with_its_field_and_its_groups() -> None:
+    """Its consumers do not all get everything, as an arrow to each would say."""
+    app = Application("shared")
+    numbers = app.channel("numbers", by="real")
+    app.add("one", count_up, out=numbers)
+    for name in ("a", "b"):
+        app.add(name, show, item=numbers, group="g")
+    app.add("all", show, item=numbers)
+    picture = Picture.of_mesh(app.build())
+    for form in ("mermaid", "dot", "svg"):
+        text = picture.draw(form)
+        assert "direct by real" in text
+        assert text.count("group g") >= 2
+    data = picture.as_data()
+    assert (data["channels"]["numbers"], data["nodes"]["a"]["group"]) == ({"kind": "direct", "by": "real"}, "g")
+
+
 def test_ports_stand_on_arrows_where_there_are_several() -> None:
     """A port is named where its slet has several of that side."""
     nodes = {
