@@ -50,9 +50,9 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         ),
     ),
     "NotRebuildable": (
-        {"node": "averages", "problem": "its input 'reports' is no log (it is queue)", "cure": "give it an upgrade"},
+        {"node": "averages", "problem": "its input 'reports' is not a log (it is queue)", "cure": "give it an upgrade"},
         (
-            "averages: the state cannot be rebuilt from a log: its input 'reports' is no log (it is queue); "
+            "averages: the state cannot be rebuilt from a log: its input 'reports' is not a log (it is queue); "
             "give it an upgrade"
         ),
     ),

@@ -308,7 +308,7 @@ def _unfit_ports(made: Any, settings: Mapping[str, Setting]) -> str | None:
     names = [port.name for port in (*made.inputs, *made.outputs)]
     for name in names:
         if not name.isidentifier():
-            return f"{name!r} is no name for a port: use letters, digits and '_', and begin with a letter"
+            return f"{name!r} is not a valid port name: use letters, digits and '_', and begin with a letter"
         if name in settings or name in _CARE:
             return f"a port cannot be called {name!r}, which is a setting"
         if names.count(name) > 1:

@@ -121,7 +121,7 @@ def _way_to(step: Step, deployment: Deployment, port: str) -> list[Leg]:
         producers, kind = mesh.producers(name), channel.kind
         if kind not in ("direct", "queue", "window") or len(producers) != 1 or channel.live:
             fed = kind if len(producers) == 1 else f"{kind}, fed by {len(producers)} slets"
-            raise _refused(node, f"its input {name!r} is no log (it is {fed})", OTHERWISE)
+            raise _refused(node, f"its input {name!r} is not a log (it is {fed})", OTHERWISE)
         before, out = producers[0]
         if isinstance(channel, WindowChannel) and channel.unpunctuated and timed_by(channel) is not None:
             problem = f"the window {name!r} is by time, and no punctuations come from {before.name}"
@@ -129,7 +129,7 @@ def _way_to(step: Step, deployment: Deployment, port: str) -> list[Leg]:
         taken, spec = before.inputs(), before.slet
         pulled = any(spec.ports[port].pulled for port in taken)
         if spec.iterated or spec.own_driver or spec.has_effects or len(taken) != 1 or pulled:
-            problem = f"its input {name!r} is no log (it is {kind}), and {before.name} before it cannot be replayed"
+            problem = f"its input {name!r} is not a log (it is {kind}), and {before.name} before it cannot be replayed"
             raise _refused(node, problem, f"put a log behind {before.name}, or {OTHERWISE}")
         legs.insert(0, Leg(name, f"{before.name}.{out}", to))
         ((port, name),) = taken.items()

@@ -486,8 +486,8 @@ def without_a_log(app: Application, kept: Any) -> dict[str, Any]:
         ),
         (one_slet, "several of its ports are fed by one slet, without an order between them"),
         (through_a_queue, "several of its ports are fed by way of the queue 'kept -> sum.left'"),
-        (with_effects, r"is no log \(it is direct\), and a before it cannot be replayed; put a log behind a"),
-        (without_a_log, r"is no log \(it is direct\), and more before it cannot be replayed; put a log behind more"),
+        (with_effects, r"is not a log \(it is direct\), and a before it cannot be replayed; put a log behind a"),
+        (without_a_log, r"is not a log \(it is direct\), and more before it cannot be replayed; put a log behind more"),
     ],
 )
 def test_several_inputs_without_an_order_are_refused(ways, problem):
@@ -507,7 +507,7 @@ def test_several_inputs_without_an_order_are_refused(ways, problem):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"evict": True}, r"its input 'windows' is no log \(it is window\)"),
+        ({"evict": True}, r"its input 'windows' is not a log \(it is window\)"),
         ({"seconds": 5, "time": "real"}, "no punctuations come from stateless; put a stock:watermark behind stateless"),
     ],
 )
@@ -591,7 +591,7 @@ def test_an_input_that_is_no_log_is_refused():
     app.add("sum", summing, x=app.add("source", tap.source(), out=app.channel("kept", kind="queue")))
     with Platform() as platform:
         mesh = platform.apply(app.build()).replace("sum", remembering, rebuild="log")
-        with pytest.raises(NotRebuildable, match=r"its input 'kept' is no log \(it is queue\)"):
+        with pytest.raises(NotRebuildable, match=r"its input 'kept' is not a log \(it is queue\)"):
             platform.plan(mesh)
         tap.shut()
         finish(platform, "line")

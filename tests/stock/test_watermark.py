@@ -120,7 +120,7 @@ def test_another_field_may_hold_the_time_from_now_on():
 @pytest.mark.parametrize("time", [float("nan"), float("inf"), "today", None, datetime(2026, 1, 1), 10**400])
 def test_a_watermark_refuses_an_item_without_a_time(time):
     """An endless time would make all that follows late. The error names the field and what is needed."""
-    with pytest.raises(ValueError, match="its field 't', is .*a finite number is needed"):
+    with pytest.raises(ValueError, match="its field 't', is .*give a finite number"):
         feed(Watermark, timed(time), time="t")
     with pytest.raises(LookupError, match="has no field 't'; it has time, place"):
         feed(Watermark, [{"time": 1, "place": 2}], time="t")
