@@ -126,6 +126,7 @@ class Join(Slet, name="join"):
             merge.expect(self._sides)
             if kept.merged:
                 merge.restore(kept.merged)
+            merge.forget()  # a side that returns under the same name begins anew
             self._merged = kept, merge
         due = [one for one in self._merged[1].on(side, mark) if isinstance(one, Punctuation)]
         kept.merged = self._merged[1].capture()

@@ -164,6 +164,21 @@ def test_a_side_that_comes_later_gives_no_result_older_than_a_punctuation():
         assert list(join.sides("tolls", Toll(1, 56))) == [joined(Car(1, 50), Toll(1, 56))]
 
 
+def test_a_side_that_returns_under_the_same_name_begins_anew():
+    """It had ended before it was disconnected: the punctuations wait for its new stream."""
+    kept = Kept()
+    settings: dict[str, Any] = {"kept": kept, "by": "vid", "time": "time", "within": 10}
+    with open_slet(Join, sides=["cars", "tolls"], **settings) as join:
+        assert list(join.sides("tolls", EndOfStream())) == []
+        assert list(join.sides("cars", Punctuation(50))) == [Punctuation(50)]
+    with open_slet(Join, sides=["cars"], **settings) as join:
+        assert list(join.sides("cars", Punctuation(60))) == [Punctuation(60)]
+    with open_slet(Join, sides=["cars", "tolls"], **settings) as join:
+        assert list(join.sides("cars", Car(1, 65))) == []
+        assert list(join.sides("cars", Punctuation(70))) == []
+        assert list(join.sides("tolls", Toll(1, 64))) == [joined(Car(1, 65), Toll(1, 64))]
+
+
 def test_what_is_kept_is_bounded():
     """Behind punctuations the memento has at most twice what may still be joined."""
     with open_slet(Join, sides=["cars", "tolls"], by="vid", time="time", within=50) as join:
