@@ -105,7 +105,24 @@ def _log_of(step: Step, deployment: Deployment) -> tuple[LogChannel, list[list[L
     if log.start > log.began:
         problem = f"the log {log.name!r} begins with row {log.start}, and the application began at {log.began}"
         raise _refused(node, problem, "let the log keep more (keep='all') from the start, or say lose_state=True")
+    for leg in (leg for way in ways for leg in way):
+        _check_leg(leg, node, deployment, log)
     return log, ways
+
+
+def _check_leg(leg: Leg, node: Node, deployment: Deployment, log: LogChannel) -> None:
+    """Refuse a leg that was another one for a time: the node has not taken what the log would give now."""
+    whole = not leg.source and log.replays and log.start == log.began
+    source, altered = leg.source.rpartition(".")[0], deployment.altered
+    if leg.to in altered and not whole:
+        problem = f"{leg.to} was connected to {leg.channel!r} after the application began"
+    elif source in altered:
+        problem = f"{source}, between the log and the slet, had another slet or other settings before"
+    elif leg.source and f"channel {leg.channel}" in altered:
+        problem = f"another slet has pushed into {leg.channel!r} before"
+    else:
+        return
+    raise _refused(node, problem, OTHERWISE)
 
 
 def _way_to(step: Step, deployment: Deployment, port: str) -> list[Leg]:

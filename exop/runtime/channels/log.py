@@ -37,6 +37,7 @@ class LogChannel(KeepingChannel):
     Attributes:
         origin: The position at which the application began.
         order: The ports that receive each payload, one after the other.
+        replays: Whether a port that connects to a running application first receives the content.
     """
 
     kind: ClassVar[str] = "log"
@@ -60,7 +61,7 @@ class LogChannel(KeepingChannel):
         items = KEPT if unbounded else keep if isinstance(keep, int) else None
         self._retention = Retention(items, seconds, size, segment, fsync)
         self._path = path
-        self._replays = replay
+        self.replays = replay
         # Memory has no size: it keeps as much as a log without bounds.
         self._kept = self._retention if (keep, seconds) != (None, None) else replace(self._retention, items=KEPT)
         self._log: EventLog = MemoryLog(0, self._kept)
@@ -87,7 +88,7 @@ class LogChannel(KeepingChannel):
 
     def kept_for(self, port: str) -> list[Any]:
         """Return the content, if `replay` is set; the wiring knows itself whether the stream has ended."""
-        if not self._replays:
+        if not self.replays:
             return []
         return [one for one in flat(self.events(self.start)) if not isinstance(one, EndOfStream)]
 
