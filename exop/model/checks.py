@@ -131,12 +131,7 @@ def check_join(
 
 
 def check_group(mesh: Mesh, group: str, *, alike: bool = True) -> None:
-    """Refuse slets that cannot share the partitions of channels; with *alike*, also different slets and settings.
-
-    Raises:
-        MeshError: they read no partitioned channel, or not the same ones; or the slets are different.
-        WiringError: one of them pulls its items.
-    """
+    """Refuse slets that cannot share the partitions of channels; with *alike*, also different slets and settings."""
     first, *others = members = [node for node in mesh.nodes.values() if node.group == group]
     for node in members:
         if not (ports := shared_ports(mesh, node)):

@@ -61,11 +61,7 @@ def decode(data: bytes, *, levels: int = DEPTH, declared: Declared | None = None
 
 
 def decode_each(parts: Sequence[bytes], *, levels: int = DEPTH) -> list[Any]:
-    """Read what `encode` wrote into each of these parts; many small ones faster than one by one.
-
-    Raises:
-        StoredStateError: as above.
-    """
+    """Read what `encode` wrote into each of these parts; many small ones faster than one by one."""
     data = b"".join(parts)
     if len(parts) < 2 or len(data) > len(parts) * _SMALL:
         return [decode(part, levels=levels) for part in parts]
@@ -193,9 +189,6 @@ def watched(entries: Iterable[Any]) -> Iterator[Any]:
 
     Keys that were chosen to collide take a time that grows with the square of their number. A collection of garbage is
     slow, too, but not so often.
-
-    Raises:
-        ValueError: it does not.
     """
     begun, slow = clock.thread_time(), 0
     for number, entry in enumerate(entries, 1):

@@ -75,11 +75,7 @@ def upgraded(kind: type[M], old: Any, refuse: Callable[[str], Exception]) -> M:
 
 
 def as_dataclass(cls: type, what: str, **options: bool) -> None:
-    """Make a subclass of `Memento` or `Slet` a dataclass with keyword-only fields; its docstring stays its own.
-
-    Raises:
-        SletError: a default that instances would share, or a field whose type was left out.
-    """
+    """Make a subclass of `Memento` or `Slet` a dataclass with keyword-only fields; its docstring stays its own."""
     own = vars(cls)
     typed = own.get("__annotations__", {})
     inherited = {
@@ -158,11 +154,7 @@ def check_fields(fields: Mapping[str, Any], kind: type[Memento], place: str) -> 
 
 
 def check_parts(value: Any, place: str) -> None:
-    """Compare every dataclass and named tuple that *value* holds with the annotations of its fields.
-
-    Raises:
-        StoredStateError: a value of another type.
-    """
+    """Compare every dataclass and named tuple that *value* holds with the annotations of its fields."""
     open_ = [value]
     while open_:
         one = open_.pop()

@@ -272,9 +272,6 @@ class Mesh:
         """Put *after* in the place of *before*, where the ports depend on the settings.
 
         A new output gets a channel of its own; an output that is no more is disconnected.
-
-        Raises:
-            MeshError: a port that is no more is connected to something, or the channel of a new one exists.
         """
         if not after.slet.specialises:
             return self._with(after)
@@ -340,9 +337,6 @@ class Mesh:
 
         All edits are made by this. It shares what it does not change, so that a difference is found by identity. Slets
         whose ports depend on the types of their inputs get the ports that they have then, unless *alone*.
-
-        Raises:
-            MeshError: one of these slets refuses its settings or its inputs.
         """
         fields["nodes"] = cast("Entries[Node]", self.nodes).edited(nodes)
         fields["channels"] = cast("Entries[ChannelSpec]", self.channels).edited(channels)

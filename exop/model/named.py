@@ -48,11 +48,7 @@ def name_of(kind: Any) -> str:
 
 @lru_cache(maxsize=4096)
 def named(name: str) -> Any:
-    """The class (or function) of this name in a module that is loaded; nothing is imported, and nothing called.
-
-    Raises:
-        StoredStateError: there is none.
-    """
+    """The class (or function) of this name in a module that is loaded; nothing is imported, and nothing called."""
     # Of a version of a bundle that is loaded no more, the class of the version that is takes its place.
     module, _, qualified = (find_version(name) or name)[:_LONGEST].partition(":")
     found: Any = sys.modules.get(module)
@@ -122,11 +118,7 @@ def _package(module: str) -> str:
 
 
 def class_named(name: str, kind: str, fits: Callable[[type], bool], declared: Declared | None) -> Any:
-    """The class of this name, which must be *kind* and *declared*; `None`: data of our own may name all that is loaded.
-
-    Raises:
-        StoredStateError: there is none any more, or it is something else.
-    """
+    """The class of this name, which must be *kind* and *declared*; `None`: our own data may name all that is loaded."""
     found = named(name)
     is_class = issubclass(type(found), type)
     if is_class and declared is not None and found not in declared:
@@ -139,11 +131,7 @@ def class_named(name: str, kind: str, fits: Callable[[type], bool], declared: De
 
 
 def factory_named(name: str, declared: Declared | None) -> Any:
-    """Return the named factory of a `defaultdict`: a built-in collection or number, or a declared class of data.
-
-    Raises:
-        StoredStateError: it is something else.
-    """
+    """Return the named factory of a `defaultdict`: a built-in collection or number, or a declared class of data."""
     if name in _FACTORIES or declared is None:
         return _FACTORIES.get(name) or named(name)
     return class_named(name, "factory of a defaultdict", _is_data, declared)

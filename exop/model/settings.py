@@ -43,11 +43,7 @@ class Setting:
         return value if self.type in (Any, object) else _copied(value)
 
     def converted(self, place: str, value: Any) -> Any:
-        """Convert a given *value* to the type.
-
-        Raises:
-            SettingError: it does not fit.
-        """
+        """Convert a given *value* to the type."""
         try:
             return convert(value, self.type)
         except ValueError as problem:

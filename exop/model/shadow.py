@@ -76,11 +76,7 @@ class Shadow:
 
     @classmethod
     def parse(cls, text: str, **more: Any) -> Shadow:
-        """A shadow as the command line has it: `30s`, `1000items`, `1000items,30s`.
-
-        Raises:
-            PlanError: it is something else.
-        """
+        """A shadow as the command line has it: `30s`, `1000items`, `1000items,30s`."""
         found: dict[str, Any] = {}
         for part in text.replace(" ", "").split(","):
             match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|items?)", part)
@@ -103,11 +99,7 @@ class Shadow:
 
 
 def as_shadow(value: object) -> Shadow:
-    """Return the value given as a shadow, if it is one.
-
-    Raises:
-        PlanError: it is something else.
-    """
+    """Return the value given as a shadow, if it is one."""
     if isinstance(value, Shadow):
         return value
     cure = f"Shadow.parse({value!r})" if isinstance(value, str) else "Shadow(items=1000), or Shadow(seconds=30)"

@@ -52,11 +52,7 @@ class _Found:
 
 
 def read_function(function: Callable[..., Any]) -> SletSpec:
-    """Read a function's signature.
-
-    Raises:
-        SletError: it is no slet; the message says what to write.
-    """
+    """Read a function's signature."""
     name = getattr(function, "__qualname__", repr(function))
     _check_function(function, name)
     hints, found = _hints_of(function, name), _Found(name)
@@ -94,11 +90,7 @@ def read_function(function: Callable[..., Any]) -> SletSpec:
 
 
 def read_class(cls: type, *, own_driver: bool) -> SletSpec | None:
-    """Read a `Slet` class; `None` for an abstract base, which has no port yet.
-
-    Raises:
-        SletError: it is no slet; the message says what to write.
-    """
+    """Read a `Slet` class; `None` for an abstract base, which has no port yet."""
     name, found = cls.__qualname__, _read_fields(cls)
     methods = list(_read_methods(cls))
     found.inputs += [port for port, _, _ in methods]

@@ -38,11 +38,7 @@ class Absent:
     code: str
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        """Refuse to run.
-
-        Raises:
-            MeshError: always; it says what to install.
-        """
+        """Refuse to run."""
         raise MeshError(self.refusal)
 
     @property
@@ -190,12 +186,7 @@ class SletSpec:
         return cast("SletSpec", made)
 
     def asked(self, place: str, given: Mapping[str, Any]) -> SletSpec:
-        """Return the slet with the ports that it has with the settings among *given* ports and settings.
-
-        Raises:
-            SettingError: a value that does not fit its type, or a required one that is missing.
-            ConditionError, SletError: as `specialised`.
-        """
+        """Return the slet with the ports that it has with the settings among *given* ports and settings."""
         if not self.specialises:
             return self
         own = {name: value for name, value in given.items() if name in self.settings}

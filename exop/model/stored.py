@@ -58,11 +58,7 @@ def pack(memento: Memento, place: str) -> bytes:
 
 
 def header(data: bytes, place: str) -> StoredMemento:
-    """Read the header of a stored memento.
-
-    Raises:
-        StoredStateError: it is damaged, or of another release.
-    """
+    """Read the header of a stored memento."""
     found = decode(data, declared=Declared())
     if not isinstance(found, list) or not found or not isinstance(found[0], int):
         raise refused(place, "it is no memento", "take an older copy")

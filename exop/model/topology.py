@@ -12,13 +12,18 @@ from exop.model.spec import POLICIES, SletSpec
 from exop.model.types.convert import written
 from exop.shown import json_text
 
-_NODE_KEYS: Final[dict[str, type]] = {
-    **dict.fromkeys(("slet", "host", "group", "on_error"), str),
+#: Keys that are fields of a node, by the same names.
+_CARE: Final[dict[str, type]] = {
+    "host": str,
+    "group": str,
     "suspended": bool,
+    "on_error": str,
     "timeout": float,
     "dead_letters": int,
-    "unset": list,
-    "pending": list,
+}
+_NODE_KEYS: Final[dict[str, type]] = _CARE | {
+    "slet": str,
+    **dict.fromkeys(("unset", "pending"), list),
     **dict.fromkeys(("ports", "settings"), dict),
 }
 _LINE_KEYS: Final[dict[str, type]] = {"when": str, "settings": dict, "unset": list, "close_windows": bool}
@@ -55,11 +60,7 @@ def sections(mesh: Mesh) -> Iterator[tuple[str, str]]:
 
 
 def section_text(mesh: Mesh, kind: str, name: str) -> str:
-    """Write one of these tables.
-
-    Raises:
-        MeshError: a setting that TOML cannot hold.
-    """
+    """Write one of these tables."""
     # tomlkit is needed by writers alone.
     import tomlkit
 
@@ -148,19 +149,8 @@ def _node(name: str, table: Mapping[str, Any], catalog: Mapping[str, SletSpec]) 
         _typed(f"[nodes.{name}.ports]", port, channel, str)
     spec = catalog[identity]
     given = {**table.get("settings", {}), **_unset(place, table)}
-    return Node(
-        name,
-        spec,
-        spec.configured(name, given),
-        ports,
-        table.get("host"),
-        table.get("suspended", False),
-        policy,
-        timeout=table.get("timeout"),
-        dead_letters=table.get("dead_letters"),
-        given=frozenset(given),
-        group=table.get("group"),
-    )
+    care = {key: table[key] for key in _CARE if key in table}
+    return Node(name, spec, spec.configured(name, given), ports, given=frozenset(given), **care)
 
 
 def _with_lines(mesh: Mesh, document: Mapping[str, Any]) -> Mesh:
@@ -226,8 +216,7 @@ def _channel_table(mesh: Mesh, channel: ChannelSpec) -> dict[str, Any]:
 
 
 def _node_table(mesh: Mesh, node: Node) -> dict[str, Any]:
-    keys = ("host", "group", "suspended", "on_error", "timeout", "dead_letters")
-    found = {key: getattr(node, key) for key in keys}
+    found = {key: getattr(node, key) for key in _CARE}
     care = {key: value for key, value in found.items() if value is not None and value is not False}
     settings = _settings(mesh, node.name, node.set_settings())
     # What holds tables stands behind what is none.

@@ -148,11 +148,7 @@ def _default(kind: Any, field: dataclasses.Field[Any], factories: bool) -> Any:
 
 
 def filled_tuple(kind: Any, fields: Mapping[str, Any]) -> Any:
-    """A named tuple with these fields; those that are new in the class have their defaults.
-
-    Raises:
-        StoredStateError: a field that the class does not have, or a new one without a default.
-    """
+    """A named tuple with these fields; those that are new in the class have their defaults."""
     given = {**kind._field_defaults, **fields}
     if given.keys() != set(kind._fields):
         given = {**type_of(kind).nulls, **given}

@@ -16,7 +16,8 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
-from pathlib import PurePath
+from functools import partial
+from pathlib import Path, PurePath
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
@@ -27,6 +28,7 @@ from exop.model.encoding import WRITERS, Tag
 from exop.model.items import Batch, Window
 from exop.model.memento import Memento, check_fields, refused
 from exop.model.named import Declared, class_named, factory_named, name_of
+from exop.model.types.convert import convert
 from exop.model.types.description import ANY, Type, is_named_tuple, type_of
 from exop.model.types.fields import filled, filled_tuple
 
@@ -230,20 +232,22 @@ class _Reader:
             return self._gathered(made, self._rows(given, wanted, path), path)
         return self._text(given, wanted, path) if isinstance(given, str) else given
 
-    def _text(self, given: str, wanted: Type, path: str) -> Any:
+    def _text(self, given: str, wanted: Type, path: str, numbers: tuple[Any, ...] = ()) -> Any:
+        """Read a text that stands for a value, of those *numbers* too; any other text is itself."""
         tag = _tag_of(wanted.cls)
-        if not _is_text(wanted.cls, tag):
+        if wanted.cls not in numbers and not _is_text(wanted.cls, tag):
             return given
         try:
-            return wanted.cls.__members__[given] if tag == "$enum" else _made(str(tag), given)
-        except (ValueError, KeyError, ArithmeticError):
+            return convert(given, Path if tag == "$path" else wanted.cls)
+        except ValueError:
             self._wrong(path, given, wanted.name)
 
     def _table(self, given: Any, wanted: Type, path: str) -> dict[Any, Any]:
         """Read a table, or the pairs of one whose keys are no text."""
         keys, values = wanted.entry
         if isinstance(given, dict):
-            named: Any = ((self._key(key, keys.sole, path), key, one) for key, one in given.items())
+            read = partial(self._text, wanted=keys.sole, numbers=(bool, int, float))
+            named: Any = ((read(key, path=f"{path}: the key {key!r:.60}"), key, one) for key, one in given.items())
         elif isinstance(given, list) and all(isinstance(one, list) and len(one) == 2 for one in given):
             named = ((self._value(key, keys, f"{path}: the key {key!r:.60}"), key, one) for key, one in given)
         else:
@@ -253,17 +257,6 @@ class _Reader:
         if len(found) != len(given):
             self._fail(f"{path} has two keys that are the same {keys.sole}")
         return found
-
-    def _key(self, given: str, wanted: Type, path: str) -> Any:
-        where = f"{path}: the key {given!r:.60}"
-        try:
-            if wanted.cls is bool:
-                return {"true": True, "false": False}[given]
-            if wanted.cls in (int, float):
-                return wanted.cls(given)
-        except (KeyError, ValueError):
-            self._wrong(where, given, wanted.name)
-        return self._text(given, wanted, where)
 
     def _rows(self, given: Any, wanted: Type, path: str) -> list[Any]:
         """Read the elements of a list."""
