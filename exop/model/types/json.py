@@ -30,7 +30,7 @@ from exop.model.memento import Memento, check_fields, refused
 from exop.model.named import Declared, class_named, factory_named, name_of
 from exop.model.types.convert import convert
 from exop.model.types.description import ANY, Type, is_named_tuple, type_of
-from exop.model.types.fields import filled, filled_tuple
+from exop.model.types.fields import filled
 
 _PLAIN: Final = (type(None), bool, int, str)
 #: A value that always has its tag.
@@ -285,7 +285,7 @@ class _Reader:
         ]
         if missing:
             self._fail(f"{path} lacks {', '.join(missing)}")
-        return filled_tuple(kind, values)
+        return filled(kind, values)
 
     def _tagged(self, given: dict[str, Any], wanted: Type, path: str) -> Any:
         ((tag, content),) = given.items()
