@@ -25,13 +25,13 @@ M = TypeVar("M", bound="Memento")
 class Memento:
     """The base of every state class: its annotated fields are the state.
 
-    Every field has a default, because the platform makes the first one; a subclass needs no decorator:
+    Every field has a default, because the platform creates the first instance; a subclass needs no decorator:
 
         class Speeds(Memento):
             by_segment: dict[int, list[float]] = field(default_factory=dict)
 
-    What is stored of it says its version, `class Speeds(Memento, version=2)`, 1 by default. A class of a newer version
-    takes over what an older one has stored through its `upgrade`; what a newer one has stored is refused.
+    Stored mementos contain the version of their class, `class Speeds(Memento, version=2)`, by default 1. A class of a
+    newer version reads older mementos by its `upgrade`; mementos of a newer version than the class are refused.
 
     Raises:
         SletError: a field has no default, no type, or a default that instances would share.
@@ -59,7 +59,7 @@ class Memento:
             )
 
     def copied(self) -> Self:
-        """An independent copy: what an atomic slet goes back to, and what an upgrade works on."""
+        """Return an independent copy: for another try of an atomic slet, and as the argument of an upgrade."""
         return copy.deepcopy(self)
 
 

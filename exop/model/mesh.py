@@ -239,15 +239,15 @@ class Mesh:
     ) -> Self:
         """Put another slet in the node's place; it keeps the ports, and the settings that were set and it has too.
 
-        All other settings stand at the successor's defaults. The successor takes over the state; with *lose_state* it
-        starts with an empty one, also where it could take over the old one, and with `rebuild="log"` it makes its own
-        out of all that the log has from which its input comes.
+        All other settings have the successor's defaults. The successor takes over the state. With *lose_state* it
+        starts with an empty state, even if it could take over the old one; with `rebuild="log"` it rebuilds its state
+        from the log in front of its input.
 
         Raises:
             UnknownName: no such node, a port that the successor does not have, a setting that it does not know.
             SettingError: a setting does not fit, or a new one has no default.
-            SletError: *slet* is none.
-            MeshError: an output that the slet had with its former settings is read, and it has it no more.
+            SletError: *slet* is not a slet.
+            MeshError: an output of the slet with its former settings is still read, and the successor does not have it.
         """
         node = self.node(name)
         spec = spec_of(slet).setting_aside(node.slet.sets_aside)

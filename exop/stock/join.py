@@ -1,4 +1,4 @@
-"""`stock:join`: items of several streams that have one key and are close in time."""
+"""`stock:join`: joins items of several streams that have the same key and are close in time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from exop.model.spec import SletSpec
 from exop.runtime.channel import ControlMerge
 from exop.runtime.channels.table import key_reader, time_reader
 
-#: So many items are kept at least before those that nothing can be joined with any more are looked for.
+#: The minimum number of items kept before a sweep removes those with which no later item can be joined.
 _FEW: Final = 100
 
 
 class Kept(Memento):
-    """The items with which later ones may be joined: time and item, by side and key.
+    """The items with which later items may be joined: time and item, by side and key.
 
     `complete` is the time through which each side is complete, `said` that of the last punctuation that left, `merged`
     the state of the merge that makes these; `added` counts the items since the last sweep, which left `swept`.
@@ -38,17 +38,17 @@ class Kept(Memento):
 
 
 class Join(Slet, name="join"):
-    """Join the items of several streams that have the same key and lie within some time of each other.
+    """Join the items of several streams that have the same key, and times that are close to each other.
 
-    The streams enter by the ports `sides.NAME`. For each choice of one item from every side, with equal fields `by` and
-    times of which none is more than `within` from another, a dictionary leaves as soon as the last one has come: the
-    fields `by`, the latest time under the name of `time`, and each item under the name of its side.
+    The streams enter by the ports `sides.NAME`. For each combination of one item from every side, with equal fields
+    `by` and times that differ by at most `within`, the slet sends a dictionary when the last of these items arrives:
+    the fields `by`, the latest time under the name of `time`, and each item under the name of its side.
 
-    Punctuations say which items can be forgotten: those that are too old for what may still come by the other sides.
-    An item that a punctuation of its own side excludes, or one that has left, leaves by `late`.
+    Punctuations determine which items can be removed: those that are too old for all items that the other sides may
+    still send. An item that a punctuation of its own side, or one already sent, excludes is sent by `late`.
 
     Args:
-        by: The field, or fields, that are equal; with an empty list all items match.
+        by: The field, or fields, whose values must be equal; with an empty list all items match.
         time: The field that holds the time of an item, a number.
         within: The maximum difference of two times.
     """
@@ -62,10 +62,10 @@ class Join(Slet, name="join"):
 
     @classmethod
     def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
-        """The output has the fields of a result; refuses a field that a side lacks."""
+        """Return the slet with the fields of a result at its output; refuse a field that a side lacks."""
         by, time, within = _fields(settings["by"]), settings["time"], settings["within"]
         if not 0 <= within < math.inf:
-            problem = f"it is {within:g}, and must be finite, and 0 or more"
+            problem = f"it is {within:g}; give a finite number, 0 or more"
             raise SettingError(place="", setting="within", problem=problem)
         sides = {port.partition(".")[2]: carried for port, carried in inputs.items()}
         for side, carried in sides.items():
@@ -86,7 +86,7 @@ class Join(Slet, name="join"):
 
     @input_port
     def sides(self, side: str, item: Any | Punctuation | EndOfStream) -> Iterable[Any | Punctuation]:
-        """Take one item of one side."""
+        """Process one item of one side."""
         if isinstance(item, (Punctuation, EndOfStream)):
             return self._complete(side, item)
         time, kept = self._time(item), self.kept
@@ -103,7 +103,7 @@ class Join(Slet, name="join"):
         return [self._joined(key, chosen) for chosen in product(*choices) if len(chosen) > 1 and self._near(chosen)]
 
     def metrics(self) -> dict[str, int | float | str]:
-        """The number of items that are kept."""
+        """Return the number of items kept."""
         return {"kept": self.kept.swept + self.kept.added}
 
     def _of(self, side: str, key: Any) -> list[tuple[int | float, Any]]:
@@ -119,7 +119,7 @@ class Join(Slet, name="join"):
         return found | {side: item for side, (_, item) in zip(self._sides, chosen, strict=True)}
 
     def _complete(self, side: str, mark: Punctuation | EndOfStream) -> list[Punctuation]:
-        """Note how far a side is complete; return what is complete by all of them."""
+        """Note how far a side is complete; return the punctuations up to which all sides are complete."""
         kept = self.kept
         if self._merged is None or self._merged[0] is not kept:  # the memento is taken over after the opening
             merge = ControlMerge()
@@ -140,7 +140,7 @@ class Join(Slet, name="join"):
         return due
 
     def _sweep(self) -> None:
-        """Forget the items with which nothing can be joined any more, and the sides that are gone."""
+        """Remove the items with which no later item can be joined, and the sides that no longer exist."""
         kept, left = self.kept, dict[str, dict[Any, list[tuple[int | float, Any]]]]()
         for side in self._sides:
             others = [kept.complete.get(other, kept.said) for other in self._sides if other != side]
@@ -156,12 +156,12 @@ def _fields(by: str | list[str]) -> tuple[str, ...]:
 
 
 def _item(carried: PortType) -> Any:
-    """The type of the items of a side as the slet has them: rows of columns are dictionaries."""
+    """Return the type of the items that the slet receives from a side: rows of columns are dictionaries."""
     return dict if carried.form == "columns" else carried.item
 
 
 def _result(fields: tuple[str, ...], sides: tuple[tuple[str, Any], ...]) -> Any:
-    """Return the type of the results; the same one for the same sides."""
+    """Return the type of the results; the same object for the same sides."""
     try:
         return _made(fields, sides)
     except TypeError:  # a type that cannot be a key

@@ -212,7 +212,7 @@ def test_the_result_has_a_type():
     for wrong, text in (
         ({"by": "speed"}, r"the setting 'by' does not fit: Toll has no field 'speed'.*\(tolls\.out sends it\)"),
         ({"time": "at"}, r"the setting 'time' does not fit: Car has no field 'at'"),
-        ({"within": -1}, r"the setting 'within' does not fit: it is -1, and must be finite"),
+        ({"within": -1}, r"the setting 'within' does not fit: it is -1; give a finite number"),
         (
             {"sides": {"vid": sides["cars"]}},
             r"the setting 'by' does not fit: the side 'vid' has the name of a field",

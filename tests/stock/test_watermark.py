@@ -129,7 +129,7 @@ def test_a_watermark_refuses_an_item_without_a_time(time):
 @pytest.mark.parametrize("times", [[1, None], [1.0, float("nan")], [datetime(2026, 1, 1)]])
 def test_a_watermark_refuses_a_batch_without_times(times):
     """A timestamp has a unit, which the setting `delay` does not."""
-    told = "the column 't' has a time that is missing or no finite number"
+    told = "the column 't' has a time that is null or not a finite number"
     with opened(Watermark, time="t") as made, pytest.raises(ValueError, match=told):
         made.item(pa.record_batch({"t": times}))
 
