@@ -153,8 +153,8 @@ class MementoError(PlanError):
 
     template = (
         "{node}: the state {old} cannot be handed over to {new}: {problem}; give the new memento a "
-        "`@classmethod def upgrade(cls, old)`, or replace {node} with lose_state=True "
-        "(`exop replace --lose-state`), so that it starts empty"
+        "`@classmethod def upgrade(cls, old)`, or replace {node} with rebuild='log' (`--rebuild log`), if a log has "
+        "its input, or with lose_state=True (`--lose-state`), so that it starts empty"
     )
 
 

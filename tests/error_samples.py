@@ -45,8 +45,9 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"node": "averages", "old": "Speeds", "new": "Medians", "problem": "they have no field in common"},
         (
             "averages: the state Speeds cannot be handed over to Medians: they have no field in common; "
-            "give the new memento a `@classmethod def upgrade(cls, old)`, or replace averages with lose_state=True "
-            "(`exop replace --lose-state`), so that it starts empty"
+            "give the new memento a `@classmethod def upgrade(cls, old)`, or replace averages with rebuild='log' "
+            "(`--rebuild log`), if a log has its input, or with lose_state=True (`--lose-state`), so that it "
+            "starts empty"
         ),
     ),
     "NotRebuildable": (

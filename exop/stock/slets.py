@@ -132,7 +132,7 @@ class WriteLines(Slet, name="write_lines"):
         """Truncate the file to the position in the memento, once, before the first write."""
         there = os.fstat(self._file.fileno()).st_size
         if there < self.written.size:
-            raise OSError(f"{self.path} has {there} bytes, but {self.written.size} were written to it: restore it")
+            raise OSError(f"{self.path} has {there} bytes, but {self.written.size} were written to it: put it back")
         self._file.truncate(self.written.size)
         self._file.seek(self.written.size)
         self._placed = True

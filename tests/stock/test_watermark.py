@@ -140,7 +140,9 @@ def test_a_watermark_refuses_a_batch_without_times(times):
 def test_a_delay_that_cannot_be_is_refused_where_it_is_written(settings, named):
     """Below 0 every item would make the next one late. It is the same when the slet is configured."""
     app = Application("late")
-    with pytest.raises(SettingError, match=f"watermark: the setting '{named}' does not fit: it is .*, and must be"):
+    with pytest.raises(
+        SettingError, match=f"watermark: the setting '{named}' does not fit: it is .*; give a finite number"
+    ):
         app.add("watermark", "stock:watermark", item=app.add("numbers", "stock:count_up"), time="real", **settings)
     app = Application("late")
     app.add("watermark", "stock:watermark", item=app.add("numbers", "stock:count_up"), time="real")
