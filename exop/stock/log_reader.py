@@ -79,7 +79,7 @@ class LogReader:
         """Return what stands from *place* on, in batches of at least so many events together, and the place behind.
 
         Raises:
-            MeshError: they are not kept any more.
+            MeshError: they are not kept any more, or the log has lost what stood before them.
             StoredStateError: the log is damaged, or of another release.
         """
         found: list[Frame] = []
@@ -125,6 +125,8 @@ class LogReader:
             stopped, reached = yield from self._segment.frames(offset)
         if self._segment is not None:
             self._segment.check_end(stopped, reached, bound)
+        if reached < offset:
+            raise MeshError(f"{self._folder}: rows from {offset} on were asked for; the log ends at {reached}")
 
     def _bases(self) -> list[int]:
         return [int(name.removesuffix(SUFFIX)) for name in segment_names(os.listdir(self._folder))]
