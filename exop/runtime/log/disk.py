@@ -304,16 +304,20 @@ class DiskLog(EventLog):
                 self._segments[-1].remove()
             self._segments.pop()
         self._files.sync(self.folder)
-        if rest:
-            head = holder.rest(0)[:position]
-            with self._syncing:
-                holder.close()
-            replace_file(self._files, holder.path, head + rest)
-            self._segments[-1] = Segment(self._files, holder.path)
-        else:
-            holder.take_back(position, place)
-        self._segments[-1].sync()
-        self._last = self._segments[-1].find_end(None)
+        try:
+            if rest:
+                head = holder.rest(0)[:position]
+                with self._syncing:
+                    holder.close()
+                with self._doing("cut"):  # a full disk leaves the file as it was: the cut may be tried again
+                    replace_file(self._files, holder.path, head + rest)
+            else:
+                holder.take_back(position, place)
+        finally:
+            if rest:
+                self._segments[-1] = Segment(self._files, holder.path)
+            self._segments[-1].sync()
+            self._last = self._segments[-1].find_end(None)
 
     def _drop_oldest(self) -> None:
         with self._doing("made shorter"):
