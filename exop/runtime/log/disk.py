@@ -155,8 +155,7 @@ class DiskLog(EventLog):
                         found += segment.between(start, end)
                         if segment is not self._segments[-1]:
                             segment.close()
-        # Decoded without the lock: appending threads do not wait.
-        return contents(found, start.offset, end.offset)
+        return contents(found, start.offset, end.offset)  # without the lock: appending threads do not wait
 
     def trim(self, offset: int) -> None:
         """Drop the rows before *offset* (whole segments)."""
