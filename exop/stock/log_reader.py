@@ -29,7 +29,7 @@ class _ReadOnly(Files):
 
 
 class LogReader:
-    """Reads rows from any offset, as far as they are there whole, and count.
+    """Reads complete and committed rows from any offset.
 
     Raises:
         StateError: there is no log.
@@ -72,11 +72,11 @@ class LogReader:
             return None
 
     def read(self, offset: int, most: int) -> list[Any]:
-        """Return the rows from *offset* on that are there, at most so many; see `events`."""
+        """Return at most *most* rows from *offset* on; see `events`."""
         return [one for one in flat(self.events(Position(offset), most)[0]) if not isinstance(one, CONTROL)][:most]
 
     def events(self, place: Position, most: int) -> tuple[list[Any], Position]:
-        """Return what stands from *place* on, in batches of at least so many events together, and the place behind.
+        """Return at least *most* events from *place* on, as far as there are, in batches, and the position after them.
 
         Raises:
             MeshError: they are not kept any more, or the log has lost what stood before them.

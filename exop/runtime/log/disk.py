@@ -143,7 +143,7 @@ class DiskLog(EventLog):
             return end + rows
 
     def events(self, start: int | Position, end: int | Position) -> list[Any]:
-        """Return what stands from *start* up to *end*, rows as slices of the batches that hold them."""
+        """Return the events from *start* up to *end*, rows as slices of the batches that hold them."""
         start, end = Position.at(start), Position.at(end)
         found: list[Frame] = []
         with self._turn:
@@ -164,7 +164,7 @@ class DiskLog(EventLog):
                 self._drop_oldest()
 
     def cut(self, place: int | Position) -> None:
-        """Remove what stands from *place* on, and forget the keys.
+        """Remove the events from *place* on, and their keys.
 
         Raises:
             MeshError: *place* is not kept, or in a batch with a key.
@@ -208,7 +208,7 @@ class DiskLog(EventLog):
             self._syncing.release()
 
     def settle(self, place: int | Position | None, start: int = 0) -> None:
-        """Note, for other processes that read the log, that what stands before *place* is final; `None`: all is.
+        """Note, for other processes that read the log, that the events before *place* are final; `None`: all are.
 
         Rows from *place* on are kept whatever the retention is. If that is endless, so are those from *start* on, the
         end of the next `trim`: the log is refused if they are gone.
