@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, TypedDict, TypeVar
 
 import pyarrow as pa
@@ -283,11 +284,28 @@ def doubled(items: list[T]) -> Iterator[T]:
     yield from items
 
 
+@dataclass(frozen=True)
+class Moment:
+    """A row with a time that is no number."""
+
+    at: datetime | None
+
+
+@slet
+def moments() -> Iterator[Moment]:
+    """One row."""
+    yield Moment(None)
+
+
 #: The wrong field of what a source sends, given where it is named, or where the source is added.
 FIELDS = {
     "a window's time": (
         lambda app: app.add("reports", reports, out=app.channel("w", kind="window", seconds=5, time="secs")),
         r"the channel 'w' \(window\): the setting 'time' does not fit: Report has no field 'secs'; did you mean 'sec'",
+    ),
+    "a window's time that is no number": (
+        lambda app: app.add("moments", moments, out=app.channel("w", kind="window", seconds=5, time="at")),
+        r"the setting 'time' does not fit: 'at' of Moment is datetime \| None, no number; .* \(moments\.out sends it\)",
     ),
     "the time of one port of a window": (
         lambda app: app.add(

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union
 from exop.errors import SettingError, UnknownName
 from exop.model.items import Batch, EndOfStream, Punctuation
 from exop.model.types.description import Type, type_name, type_of
-from exop.model.types.fitting import bind, closed, columns_unfit, lacks, unfit, variables
+from exop.model.types.fitting import bind, closed, columns_unfit, lacks, no_time, unfit, variables
 
 T = TypeVar("T")
 #: The output port by which the results of a slet leave.
@@ -128,12 +128,17 @@ class PortType:
     def check_field(self, place: str, setting: str, name: str) -> None:
         """Refuse the *name* that a *setting* of *place* gives to a field if these items have none of that name.
 
+        The field that a setting called `time` names has to be a number.
+
         A slet whose settings name fields calls it in `specialised`, with an empty *place*.
 
         Raises:
-            SettingError: they have none; the error names those that they have.
+            SettingError: they have none, and the error names those that they have; or it is no number.
         """
-        if (problem := lacks(self.items, name)) is not None:
+        problem = lacks(self.items, name)
+        if problem is None and setting.rpartition(".")[2] == "time":
+            problem = no_time(self.items, name)
+        if problem is not None:
             raise SettingError(place=place, setting=setting, problem=f"{problem}{self.sent_by}")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, TypeVar, Union
 
 from exop.errors import suggest
@@ -194,6 +195,18 @@ def lacks(item: Type, name: str) -> str | None:
                 continue
             shown = "the record batch" if one.kind == "columns" else str(one)
             return f"{shown} has no field {name!r}" + (f"; {suggest(name, known, 'field')}" if known else "")
+    return None
+
+
+def no_time(item: Type, name: str) -> str | None:
+    """Return why the field *name* of a type is no time; `None` if it is one, or it is not known."""
+    for one in (member.bare for member in item.members):
+        if (field := one.fields.get(name)) is None:
+            continue
+        known = [member.bare for member in field.type.members if member.kind != "none"]
+        if all(member.kind == "scalar" and not issubclass(member.cls, (int, float, Decimal)) for member in known):
+            shown = "the record batch" if one.kind == "columns" else str(one)
+            return f"{name!r} of {shown} is {field.type}, no number; of a datetime, name a field with its timestamp()"
     return None
 
 
