@@ -191,7 +191,13 @@ class PulledInput(InputPort[Any]):
         if name.startswith("_") or self.channel is None:
             raise AttributeError(name)
         self._await_content()
-        return getattr(self.channel, name)
+        try:
+            return getattr(self.channel, name)
+        except AttributeError:
+            found = f"the {self.channel.kind} channel {self.channel.name!r}, which has no {name!r}"
+            raise AttributeError(
+                f"{self.name} reads {found}; connect it to a table, a latch or another kind that has it"
+            ) from None
 
     def _await_content(self) -> None:
         """Let an engine wait for content that is not filled yet; other slets are not called before."""

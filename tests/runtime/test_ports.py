@@ -355,3 +355,19 @@ def test_a_queue_of_before_is_kept_while_it_holds_something_and_is_not_connected
     assert port.earlier == [old]
     port.connect(channel, old)
     assert (port.queue, port.earlier) == (old, [])
+
+
+def test_a_method_that_the_channel_lacks_is_named_with_the_channel():
+    """A slet that looks rows up, connected to a channel that keeps none."""
+
+    @slet
+    def looking(rows: InputPort[int]) -> Iterator[int]:
+        yield from rows
+
+    (spec,) = spec_of(looking).inputs
+    port = PulledInput(spec, "looking.rows", None, lambda *_: None)
+    port.connect(DirectChannel("c"), None)
+    with pytest.raises(
+        AttributeError, match=r"looking\.rows reads the direct channel 'c', which has no 'get'; connect"
+    ):
+        _ = port.get
