@@ -18,11 +18,13 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from bench.harness import Result
+from exop import Platform
 
 #: Runs one case and returns its outcome in a word or two; an `AssertionError` is a broken promise of ExoP.
 Case: TypeAlias = Callable[[random.Random], str]
@@ -97,3 +99,18 @@ def _recorded(record: Path | None) -> dict[int, Outcome]:
     if len(whole) < len(lines):
         record.write_text("".join(whole))
     return {one.case: one for one in (Outcome(**json.loads(line)) for line in whole)}
+
+
+@contextmanager
+def state_at_rest(platform: Platform) -> Iterator[None]:
+    """Let a copy of the state directory be what a crash leaves: no change is under way, and no transaction.
+
+    A pending line that takes effect is stored outside of all changes.
+    """
+    store = platform._applications.store
+    with ExitStack() as held:
+        for name in platform.applications():
+            held.enter_context(platform.deployment(name).changing)
+        if store is not None:
+            held.enter_context(store.database._turn)
+        yield

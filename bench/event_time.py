@@ -27,7 +27,7 @@ from unittest import mock
 
 import pyarrow as pa
 
-from bench.cases import carry_out
+from bench.cases import carry_out, state_at_rest
 from bench.harness import Result
 from exop import Application, Batch, Memento, Platform, hookimpl, slet, stock
 from exop.app import ChannelRef
@@ -277,7 +277,7 @@ class Case:
     def _crash(self) -> None:
         """Go on from what is on the disk now, and nothing else."""
         self.trace.append("crash")
-        with self.platform.deployment(NAME).changing:
+        with state_at_rest(self.platform):
             before, self.lives = self.root / f"life{self.lives}", self.lives + 1
             shutil.copytree(before, self.root / f"life{self.lives}")
         self.platform.close()

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from bench.cases import state_at_rest
 from exop import Application, Keyed, Memento, Mesh, OutputPort, Platform, Slet, hookimpl, input_port, slet
 from exop.errors import PlanError
 from exop.hooks import Plugins
@@ -212,7 +213,7 @@ class Group:
         """The machine dies; a new platform goes on from what is on the disk, and nothing else."""
         self.trace.append("crash")
         before = self.root / f"life{self.life}"
-        with self.platform.deployment("app").changing:
+        with state_at_rest(self.platform):
             self.life += 1
             shutil.copytree(before, self.root / f"life{self.life}")
         self.platform.close()

@@ -20,6 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from bench.cases import state_at_rest
 from exop import Platform
 from exop.errors import CheckpointError, LifecycleError, UnknownName
 from exop.hooks import Plugins
@@ -193,10 +194,7 @@ class AnyOrder(RuleBasedStateMachine):
     def crash_and_recover(self) -> None:
         """The machine dies; a new platform goes on from what is on the disk, and nothing else."""
         self.since = 0
-        deployments = [self.platform.deployment(name) for name in self.platform.applications()]
-        with ExitStack() as held:
-            for deployment in deployments:
-                held.enter_context(deployment.changing)
+        with state_at_rest(self.platform):
             before, self.lives = self.root / f"life{self.lives}", self.lives + 1
             shutil.copytree(before, self.root / f"life{self.lives}")
             marks = dict(self.written)
