@@ -64,7 +64,7 @@ class Memento:
 
 
 def upgraded(kind: type[M], old: Any, refuse: Callable[[str], Exception]) -> M:
-    """What the `upgrade` of a class makes of an older memento; *refuse* makes the error of one that it does not."""
+    """Return the memento that the `upgrade` of its class makes of an older one; *refuse* makes the error."""
     try:
         made = kind.upgrade(old)  # type: ignore[attr-defined]
     except RAISED as error:

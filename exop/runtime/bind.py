@@ -40,7 +40,7 @@ def bind_function(spec: SletSpec, state: Memento | None, settings: Mapping[str, 
 
 
 def bind_method(instance: Any, port: PortSpec) -> Callable[..., Any]:
-    """The method of an instance that takes the items of an input port; that of a family is told which port it is."""
+    """Return the method of an instance that takes the items of a port; that of a family gets its name too."""
     method: Callable[..., Any] = getattr(instance, port.method or port.name)
     return functools.partial(method, port.member) if port.member else method
 

@@ -94,6 +94,6 @@ class GivenInput(InputPort[Any]):
 
 
 def collected(port: OutputPort[T]) -> list[T]:
-    """What a slet from `open` has pushed by one of its output ports: `collected(match.refused)`."""
+    """The items that a slet from `open` has pushed by one of its output ports: `collected(match.refused)`."""
     assert isinstance(port, CollectingOutput), "collected() takes a port of an instance that exop.testing.open has made"
     return port.items

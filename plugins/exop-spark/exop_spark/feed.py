@@ -27,7 +27,7 @@ _GLANCE: Final = 0.05
 
 
 class _Event(NamedTuple):
-    """What stands at some offsets of the feed: the number of its first event, and of the first one after it."""
+    """A range of offsets of the feed: the number of its first event, and of the first one after it."""
 
     kind: Literal["rows", "time", "end"]
     first: int
@@ -225,7 +225,7 @@ class Feed:
                 self._marks.popleft()
 
     def reached(self) -> Place:
-        """Where what has been put out ends; punctuations that are still to be told, or the end, do not belong to it."""
+        """The end of what has been put out, without the punctuations (or the end) that are still to come."""
         with self._lock:
             while self._events and self._events[0].end <= self._done and self._is_over(self._events[0]):
                 one = self._events.popleft()
