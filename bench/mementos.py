@@ -47,9 +47,11 @@ from exop.model.mesh import Mesh
 from exop.model.stored import declared_by, header, pack
 from exop.model.types.convert import convert
 from exop.remoting import codec
-from exop.remoting.changes import ChangeOperations
-from exop.remoting.declare import Request
-from exop.remoting.mementos import NewMemento, NextPiece
+from exop.remoting.codec import NoRequest
+from exop.remoting.declare import operations
+from exop.remoting.forms import WIRE
+from exop.remoting.management import Management
+from exop.remoting.served import Served
 from exop.runtime.trouble import FailedItem
 
 #: Seconds of CPU that one input may take, and the address space of the child.
@@ -276,7 +278,7 @@ def _item(chance: random.Random) -> None:
 
 def _message(chance: random.Random) -> None:
     sound = codec.pack({"number": "ab", "data": b"x" * 20, "application": "a", "node": "b"})
-    kinds: list[Any] = [NewMemento, NextPiece, Any, *REQUESTS]
+    kinds: list[Any] = [Any, *REQUESTS]
     try:
         codec.unpack(_hostile(chance, sound), chance.choice(kinds))
     except codec.BadMessage as problem:
@@ -322,9 +324,9 @@ TEXT: Final = exported(LEGIBLE, "a.b", "json")[1].decode()
 ENCODED: Final = (encode(fields_of(SOUND)), encode(fields_of(COLUMNS)))
 ITEM: Final = FailedItem(item=SOUND.anything, settings={"a": Order()}, memento=b"x", code="os:system").to_bytes()
 REQUESTS: Final = [
-    one
-    for one in vars(sys.modules[ChangeOperations.__module__]).values()
-    if isinstance(one, type) and issubclass(one, Request)
+    one.request
+    for one in (operations(Management, wire=WIRE) | operations(Served)).values()
+    if one.request is not NoRequest
 ]
 READERS: Final[dict[str, Callable[[random.Random], None]]] = {
     "own": _own,

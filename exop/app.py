@@ -93,10 +93,10 @@ class Application:
         return ChannelRef(self.name, name)
 
     def durable(self, every: float = 5.0) -> None:
-        """Take a checkpoint every *every* seconds, from which a platform with a state directory recovers after a crash.
+        """Take a checkpoint every so many seconds: after a crash, a platform with a state directory goes on from it.
 
         Raises:
-            MeshError: *every* is not a number above 0.
+            MeshError: *every* is no number above 0.
         """
         self._mesh = replace(self._mesh, durable=every)
 
@@ -117,18 +117,17 @@ class Application:
         Args:
             name: The node's name.
             slet: A `@slet` function, a `Slet` class, or the identity of one that a plugin offers (`plugin:name`).
-            on_error: The policy for an item for which the slet raises; by default, that of the slet.
-            timeout: The seconds after which an item in progress is reported, 0 for never; by default, that of the slet.
-                If the slet has a setting of this name, the value is for the setting.
-            dead_letters: The maximum number of failed items to keep if `on_error` is `dead-letter`; by default, that of
-                the slet. Or the channel for failed items, as `DeadLetter`: the default of `on_error` is `dead-letter`
-                then.
-            group: The name of a group, whose slets share the partitions of a channel (`app.channel(name, by=field)`).
-            given: `port=channel` for inputs and outputs, `setting=value` for settings. For a family of ports,
+            on_error: What happens to an item for which it raises; the slet's own choice by default.
+            timeout: An item that takes longer, in seconds, is reported; the slet's own choice by default, 0: none is.
+                A slet that has a setting of this name is given that.
+            dead_letters: So many failed items are kept at the most, when `on_error` is `dead-letter`; likewise. Or the
+                channel into which they go, as `DeadLetter`; `on_error` is `dead-letter` then, unless it is given.
+            group: The slets of one group share the partitions of a channel (`app.channel(name, by=field)`), in ranges.
+            given: `port=channel` for inputs and outputs, `setting=value` for all else. For a family of ports,
                 `to={"cars": channel}`; for outputs that get a channel of their own, `to=["cars", "rest"]`.
 
         Returns:
-            The channel of the output `out`; `output(name, port)` returns that of another output.
+            The channel of its output `out`; `output(name, port)` gives those of further ports.
 
         Raises:
             MeshError: the name is taken, or an input is not connected.

@@ -1,31 +1,31 @@
-"""The errors of ExoP: one tree with one root.
+"""Everything ExoP raises on purpose: one tree, one root.
 
 * ExopError
-  x MeshError                 the mesh is invalid
-    + SletError                 an invalid signature of a slet, or an invalid memento class
+  x MeshError                 the mesh you wrote cannot be
+    + SletError                 a signature that is no slet, a class that is no memento
     + UnknownName               an unknown slet, node, port, setting or channel kind
     + SettingError              a setting whose value does not fit its type
-    + ConditionError            an invalid condition; carries text and position
+    + ConditionError            a `when` that is no condition; carries text and position
     + WiringError               two ports that do not fit (item types, missing host, a cycle without a queue)
-  x BuilderError              an application builder was called wrongly, or returned no application
-  x PlanError                 the change could not be made; the old mesh continues to run
-    + StaleMesh                 another client changed the mesh first: read it again
+  x BuilderError              an application builder was called wrongly, or gave no application
+  x PlanError                 the change could not be made; the old mesh runs on
+    + StaleMesh                 someone else applied first: read the mesh again
     + StillOpening              the slets of the application are being opened; it can be changed when it runs
     + MementoError              the successor cannot take over the state
-    + NotRebuildable            the state of the successor cannot be rebuilt from a log
+    + NotRebuildable            the log does not give the successor its state
     + ComponentFailed           a component could not be opened, or failed while it ran
-    + ShadowFailed              the successor did not pass the comparison with the old slet, which continues to run
+    + ShadowFailed              the successor was not proven to do what the old one does; that one runs on
   x LifecycleError            an event that the component's state does not allow
   x StateError                the state directory cannot be used (in use, of another version, not writable)
-    + StoredStateError          stored data cannot be read: it is damaged, newer, or its code is missing
-  x NotStorable               a value that cannot be stored
-  x NoSuchItem                there is no such failed item
-  x CheckpointError           no checkpoint could be taken; the application continues, the previous one remains valid
-    + NotCommitted              a checkpoint was taken, but a sink could not write its output for it
+    + StoredStateError          what was stored cannot be read: damaged, newer, or of code that is not there
+  x NotStorable               a value that no checkpoint can hold
+  x NoSuchItem                a failed item that is not there
+  x CheckpointError           no checkpoint could be taken; the application runs on, the one before it stands
+    + NotCommitted              it was taken, and a sink could not put out what belongs to it
   x PluginError               a plugin could not be loaded; carries its name
-  x BundleError               a bundle is invalid, or does not allow the requested operation now
-    + ArchiveRefused            the file sent is not an archive of a bundle, or a dangerous one
-    + RequirementMissing        requirements of a bundle are missing; each is named
+  x BundleError               a bundle cannot be what it says, or cannot do what it is asked now
+    + ArchiveRefused            what was sent is no archive of a bundle, or a dangerous one
+    + RequirementMissing        what a bundle requires is not there; each is named
     + BundleInUse               it cannot be stopped or uninstalled: its users are named
     + BundleBroken              its code could not be loaded: file and line
   x RegistryError
@@ -39,11 +39,11 @@
     + AddressInUse              another process listens there already
     + AddressUnusable           a socket cannot be made there
     + UnknownOperation, RequestInvalid, MessageTooLarge, PlatformBusy
-    + OperationFailed           an internal error of the platform; its log has the traceback
+    + OperationFailed           a mistake inside the platform; its log has the traceback
   x ChannelClosed, ChannelFull  control flow of ports: siblings, so that no handler catches both by accident
 
-An error holds its facts as keyword attributes (`error.port`, `error.known`), composes its own message, and names the
-cure. It is sent to other processes as its class name and facts, never as a pickle.
+An error holds its facts as keyword attributes (`error.port`, `error.known`), composes its own message, and says what
+to do. It crosses the wire as its class name and facts, never as a pickle.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ _SHOWN: Final = 20
 class ExopError(Exception):
     """The root of all errors that ExoP raises on purpose.
 
-    A subclass defines its `template`; the keyword facts fill it and are kept as attributes. `defaults` are the facts
-    that are optional.
+    A subclass states its `template`; the keyword facts fill it and are kept as attributes. `defaults` are the facts
+    that need not be given.
     """
 
     template: ClassVar[str] = "{text}"
@@ -71,7 +71,7 @@ class ExopError(Exception):
         super().__init__(text or self.compose())
 
     def compose(self) -> str:
-        """Compose the message from the facts."""
+        """Make the message out of the facts."""
         return self.template.format_map(self.facts)
 
     def __getattr__(self, name: str) -> Any:
@@ -82,18 +82,18 @@ class ExopError(Exception):
 
 
 class MeshError(ExopError):
-    """The mesh is invalid."""
+    """The mesh that was written cannot be."""
 
 
 class SletError(MeshError):
-    """An invalid signature of a slet, or an invalid memento class: `slet`, `what`, `problem`, `cure`."""
+    """A signature that is no slet, or a class that is no memento: `slet`, `what`, `problem`, `cure`."""
 
     template = "{slet} is no {what}: {problem}; {cure}"
     defaults: ClassVar[Mapping[str, Any]] = {"what": "slet"}
 
 
 class UnknownName(MeshError):
-    """An unknown name: `place` has no `kind` called `name`; `known` are the existing names."""
+    """An unknown name: `place` has no `kind` called `name`; `known` are the names there are."""
 
     def compose(self) -> str:
         """Name the place, the nearest known name, or all of them."""
@@ -109,24 +109,24 @@ class SettingError(MeshError):
 
 
 class ConditionError(MeshError):
-    """An invalid condition on the items of `place`: `condition`, `position`, `problem`."""
+    """A `when` that is no condition on the items of `place`: `condition`, `position`, `problem`."""
 
     def compose(self) -> str:
-        """Show the text with a mark under the position of the problem."""
+        """Show the text with a mark under the place."""
         facts = self.facts
         return f"{facts['place']}: {facts['problem']}\n  {facts['condition']}\n  {' ' * facts['position']}^"
 
 
 class WiringError(MeshError):
-    """Two ports that do not fit, or a mesh that cannot run in this form (for example, a cycle without a queue)."""
+    """Two ports that do not fit, or a shape that cannot run."""
 
 
 class BuilderError(ExopError):
-    """An application builder was called wrongly, or returned no application."""
+    """An application builder was called wrongly, or gave no application."""
 
 
 class PlanError(ExopError):
-    """The change could not be made; the old mesh continues to run."""
+    """The change could not be made; the old mesh runs on."""
 
 
 class StaleMesh(PlanError):
@@ -153,8 +153,8 @@ class MementoError(PlanError):
 
     template = (
         "{node}: the state {old} cannot be handed over to {new}: {problem}; give the new memento a "
-        "`@classmethod def upgrade(cls, old)`, or replace {node} with rebuild='log' (`--rebuild log`), if a log has "
-        "its input, or with lose_state=True (`--lose-state`), so that it starts empty"
+        "`@classmethod def upgrade(cls, old)`, or replace {node} with lose_state=True "
+        "(`exop replace --lose-state`), so that it starts empty"
     )
 
 
@@ -171,7 +171,7 @@ class ComponentFailed(PlanError):
 
 
 class ShadowFailed(PlanError):
-    """The successor did not pass: `node`, `problem`, `report` (of the whole comparison), `found` (in words)."""
+    """The successor was not proven: `node`, `problem`, `report` (all that was compared), `found` (in words)."""
 
     template = "{node} was not replaced: {problem}; the old one runs on{found}"
     defaults: ClassVar[Mapping[str, Any]] = {"report": {}, "found": ""}
@@ -201,7 +201,7 @@ class NotStorable(ExopError):
 
 
 class NoSuchItem(ExopError):
-    """There is no such failed item: `node`, `what`, `cure`."""
+    """A failed item that is not there: `node`, `what`, `cure`."""
 
     template = "{node} has no {what}: {cure}; `exop item list {node}` shows what there is"
 
@@ -213,7 +213,7 @@ class CheckpointError(ExopError):
 
 
 class NotCommitted(CheckpointError):
-    """A checkpoint was taken, but a sink has not written its output for it: `application`, `node`, `problem`."""
+    """A checkpoint was taken, and a sink has not put out what belongs to it: `application`, `node`, `problem`."""
 
     template = (
         "{application}: the checkpoint is taken, and {node} could not put out what belongs to it: {problem}; "
@@ -228,19 +228,19 @@ class PluginError(ExopError):
 
 
 class BundleError(ExopError):
-    """A bundle is invalid, or does not allow the requested operation now: `bundle`, `problem`, `cure`."""
+    """A bundle is wrong, or cannot do what it is asked now: `bundle`, `problem`, `cure`."""
 
     template = "the bundle {bundle} {problem}; {cure}"
 
 
 class ArchiveRefused(BundleError):
-    """The file sent is not an archive of a bundle, or a dangerous one: `archive`, `problem`, `cure`."""
+    """The file sent is no archive of a bundle, or a dangerous one: `archive`, `problem`, `cure`."""
 
     template = "{archive} is refused: {problem}; {cure}"
 
 
 class RequirementMissing(BundleError):
-    """Requirements of a bundle are missing: `bundle`, `missing` (each with its cure)."""
+    """A requirement of a bundle is not there: `bundle`, `missing` (each with its cure)."""
 
     template = "the bundle {bundle} lacks {missing}"
 
@@ -270,11 +270,11 @@ class BundleBroken(BundleError):
 
 
 class RegistryError(ExopError):
-    """A request that the registry cannot fulfil."""
+    """The registry was asked for something impossible."""
 
 
 class FilterSyntaxError(RegistryError):
-    """An invalid filter: `filter`, `position`, `problem`."""
+    """A text that is no filter: `filter`, `position`, `problem`."""
 
     def compose(self) -> str:
         """Show the text with a mark under the place."""
@@ -289,7 +289,7 @@ class ServiceGone(RegistryError):
 
 
 class RemotingError(ExopError):
-    """The communication with another platform failed."""
+    """Talking to another platform went wrong."""
 
 
 class PeerUnreachable(RemotingError):
@@ -356,19 +356,19 @@ class RequestInvalid(RemotingError):
 
 
 class MessageTooLarge(RemotingError):
-    """A message that exceeds the limit: `what`, `size`, `limit`, `cure`."""
+    """A message over the bound: `what`, `size`, `limit`, `cure`."""
 
     template = "{what} has {size} bytes, the bound is {limit}; {cure}"
 
 
 class PlatformBusy(RemotingError):
-    """The platform has too many calls to answer: `operation`, `problem`."""
+    """The platform answers too many others: `operation`, `problem`."""
 
     template = "the platform is too busy for {operation!r}: {problem}; try again"
 
 
 class OperationFailed(RemotingError):
-    """An internal error of the platform: `operation`, `reference`."""
+    """A mistake inside the platform: `operation`, `reference`."""
 
     template = "{operation!r} failed inside the platform; its log has the reason under the reference {reference}"
 
@@ -380,7 +380,7 @@ class ChannelClosed(ExopError):
 
 
 class ChannelFull(ExopError):
-    """The channel is full and its producer must not wait: `channel`, `capacity`."""
+    """The channel has no room now and its pusher must not wait: `channel`, `capacity`."""
 
     template = "the channel {channel} is full ({capacity} items)"
 

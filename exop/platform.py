@@ -17,7 +17,7 @@ from exop.model.properties import HOST, KIND, NAME
 from exop.model.spec import SletSpec
 from exop.pictures.notebook import Figures
 from exop.registry import ServiceRegistry
-from exop.requests import Requests
+from exop.remoting.management import Management
 from exop.runtime.catalog import Catalog
 from exop.runtime.deployment import Deployment
 from exop.runtime.interpreter import check_lock, restore_switch_interval, shorten_switch_interval
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from exop.bundle.bundles import Bundles
     from exop.remoting import ControlServer
     from exop.runtime.store import Store, StoredApplication
+    from exop.wiring.plan import Plan
 
 
-class Platform(Requests):
+class Platform(Management["Plan"]):
     """One running instance of ExoP, embedded in this process.
 
         with Platform(state="state/") as platform:
@@ -183,12 +184,7 @@ class Platform(Requests):
         return self._applications.lost
 
     def restart(self, application: str) -> None:
-        """Try again to start an application that could not be started again with the platform.
-
-        Raises:
-            UnknownName: there is no such application here.
-            ExopError: it still cannot.
-        """
+        """Try again to start an application that could not be started again with the platform."""
         with self._restarting:
             store = self._applications.store
             if store is None or application not in self.failed_to_restart:
@@ -245,6 +241,9 @@ class Platform(Requests):
     def _gather(self) -> None:
         self.catalog.gather()
         self.components.kinds = self.catalog.kinds
+
+    def _planned(self, mesh: Mesh) -> Plan:
+        return self._applications.plan(mesh)
 
     def _check_running(self) -> None:
         if not self._running:

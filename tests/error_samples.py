@@ -45,15 +45,14 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"node": "averages", "old": "Speeds", "new": "Medians", "problem": "they have no field in common"},
         (
             "averages: the state Speeds cannot be handed over to Medians: they have no field in common; "
-            "give the new memento a `@classmethod def upgrade(cls, old)`, or replace averages with rebuild='log' "
-            "(`--rebuild log`), if a log has its input, or with lose_state=True (`--lose-state`), so that it "
-            "starts empty"
+            "give the new memento a `@classmethod def upgrade(cls, old)`, or replace averages with lose_state=True "
+            "(`exop replace --lose-state`), so that it starts empty"
         ),
     ),
     "NotRebuildable": (
-        {"node": "averages", "problem": "its input 'reports' is not a log (it is queue)", "cure": "give it an upgrade"},
+        {"node": "averages", "problem": "its input 'reports' is no log (it is queue)", "cure": "give it an upgrade"},
         (
-            "averages: the state cannot be rebuilt from a log: its input 'reports' is not a log (it is queue); "
+            "averages: the state cannot be rebuilt from a log: its input 'reports' is no log (it is queue); "
             "give it an upgrade"
         ),
     ),

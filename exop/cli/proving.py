@@ -46,7 +46,7 @@ class Proof:
             BuilderError, PlanError: it is no time, or no number of items.
         """
         from exop.model.shadow import Shadow
-        from exop.remoting.plans import as_proof
+        from exop.remoting.forms import as_proof
 
         if self.divert and self.shadow is None:
             raise BuilderError("--divert says where effects go while a successor is tried; it goes with --shadow")

@@ -131,7 +131,12 @@ def check_join(
 
 
 def check_group(mesh: Mesh, group: str, *, alike: bool = True) -> None:
-    """Refuse slets that cannot share the partitions of channels; with *alike*, also different slets and settings."""
+    """Refuse slets that cannot share the partitions of channels; with *alike*, also different slets and settings.
+
+    Raises:
+        MeshError: they read no partitioned channel, or not the same ones; or the slets are different.
+        WiringError: one of them pulls its items.
+    """
     first, *others = members = [node for node in mesh.nodes.values() if node.group == group]
     for node in members:
         if not (ports := shared_ports(mesh, node)):
@@ -235,7 +240,7 @@ def _check_filling(mesh: Mesh, kinds: Mapping[str, type[KindLike]], nodes: Itera
                 raise WiringError(
                     f"{reader.name} waits until {name!r} is filled (fill_first), and {min(both)} drives both: it would "
                     f"wait for itself; put a queue in front of {reader.name}, app.channel(name, kind='queue'), which "
-                    f"holds the items that arrive meanwhile, or fill {name!r} from another source"
+                    f"holds what comes meanwhile, or fill {name!r} from another source"
                 )
 
 

@@ -34,7 +34,7 @@ _NODES: Final = """
 """
 _ALLOWED: Final = tuple(getattr(ast, name) for name in _NODES.split())
 _CURES: Final[dict[type[ast.AST], str]] = {
-    ast.Call: "a condition cannot call functions: compare fields of the item, compute the rest in a slet before",
+    ast.Call: "a condition calls nothing: compare fields of the item; let the slet before compute what is needed",
     ast.Pow: "powers are not possible here: multiply",
     ast.BitAnd: "& is not possible here: write `and`",
     ast.BitOr: "| is not possible here: write `or`",

@@ -29,7 +29,7 @@ from exop.model.encoding import MARK, SIGN, Tag, check_nesting, flat, unpacker
 from exop.model.items import Batch, Window
 from exop.model.named import Declared, class_named, factory_named
 from exop.model.types.description import is_named_tuple
-from exop.model.types.fields import filled
+from exop.model.types.fields import filled, filled_tuple
 
 #: Bytes of the collections that foreign data may become.
 LARGEST: Final = 2**30
@@ -61,7 +61,11 @@ def decode(data: bytes, *, levels: int = DEPTH, declared: Declared | None = None
 
 
 def decode_each(parts: Sequence[bytes], *, levels: int = DEPTH) -> list[Any]:
-    """Read what `encode` wrote into each of these parts; many small ones faster than one by one."""
+    """Read what `encode` wrote into each of these parts; many small ones faster than one by one.
+
+    Raises:
+        StoredStateError: as above.
+    """
     data = b"".join(parts)
     if len(parts) < 2 or len(data) > len(parts) * _SMALL:
         return [decode(part, levels=levels) for part in parts]
@@ -188,7 +192,10 @@ def watched(entries: Iterable[Any]) -> Iterator[Any]:
     """Pass entries on to a dict or set that is made of them, as long as that goes at any usual speed.
 
     Keys that were chosen to collide take a time that grows with the square of their number. A collection of garbage is
-    slow, too, but not so often. Such keys are refused by a `ValueError`.
+    slow, too, but not so often.
+
+    Raises:
+        ValueError: it does not.
     """
     begun, slow = clock.thread_time(), 0
     for number, entry in enumerate(entries, 1):
@@ -215,6 +222,8 @@ def _read_enum(content: list[Any], reader: _Reader) -> Any:
 
 def _read_record(content: list[Any], reader: _Reader, what: str, fits: Callable[[Any], bool]) -> Any:
     kind, fields = class_named(content[0], what, fits, reader.declared), dict(reader.table(content[1:]))
+    if fits is is_named_tuple:
+        return filled_tuple(kind, fields)
     return filled(kind, fields, defaults=reader.declared is None or reader.declared.names(kind))
 
 

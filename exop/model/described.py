@@ -26,9 +26,6 @@ T = TypeVar("T")
 #: The form of what is written here.
 FORMAT: Final = 1
 _CONTROL: Final = ("punctuation", "end", "pauses")
-#: The fields that are described as they are: of a port, of a slet.
-_PORT: Final = ("direction", "pulled", "method")
-_CARE: Final = ("effects", "on_error", "atomic", "dead_letters")
 _TRAITS: Final = ("is_class", "own_driver", "iterated")
 _ROWS: Final = list[dict[str, Any]]
 
@@ -60,7 +57,7 @@ def described(spec: SletSpec) -> dict[str, Any]:
         "state": None if spec.state is None else _state(*spec.state),
         "results": dict(spec.results),
         "traits": [name for name in (*_TRAITS, "tie") if getattr(spec, name)],
-        **{name: getattr(spec, name) for name in _CARE},
+        **{name: getattr(spec, name) for name in ("effects", "on_error", "atomic", "dead_letters")},
         "timeout": spec.timeout or None,
     }
 
@@ -68,7 +65,7 @@ def described(spec: SletSpec) -> dict[str, Any]:
 def _port(port: PortSpec) -> dict[str, Any]:
     return {
         "port": port.name,
-        **{name: getattr(port, name) for name in _PORT},
+        **{name: getattr(port, name) for name in ("direction", "pulled", "method")},
         "type": str(port.type),
         "form": port.type.form,
         "control": [name for name in _CONTROL if getattr(port.type, name)],
@@ -124,9 +121,6 @@ def _slet(data: Mapping[str, Any]) -> SletSpec:
     return _filled(
         SletSpec,
         data,
-        "results",
-        "timeout",
-        *_CARE,
         name=name,
         plugin=plugin or None,
         factory=factory,
@@ -140,24 +134,25 @@ def _slet(data: Mapping[str, Any]) -> SletSpec:
     )
 
 
-def _filled(kind: type[T], data: Mapping[str, Any], *names: str, **fields: Any) -> T:
-    """A dataclass with these *fields*; those called *names* are in *data*, and are of their types."""
+def _filled(kind: type[T], data: Mapping[str, Any], **fields: Any) -> T:
+    """A dataclass with these *fields*; the others are those that *data* has by their names, of their types."""
     known = type_of(kind).fields
-    return kind(**fields, **{name: convert(data[name], known[name].type) for name in names})
+    given = data.keys() & known.keys() - fields.keys()
+    return kind(**fields, **{name: convert(data[name], known[name].type) for name in given})
 
 
 def _read_port(one: Mapping[str, Any]) -> PortSpec:
     control = convert(one["control"], list[str])
     flags = {name: name in control for name in _CONTROL}
-    carried = _filled(PortType, one, "form", item=from_data(one["schema"]), **flags)
-    return _filled(PortSpec, one, *_PORT, name=convert(one["port"], str), type=carried)
+    carried = _filled(PortType, one, item=from_data(one["schema"]), schema=None, **flags)
+    return _filled(PortSpec, one, name=convert(one["port"], str), type=carried)
 
 
 def _read_setting(one: Mapping[str, Any]) -> Setting:
     default = convert(one["default"], str | None)
     default = None if default in (None, "None") else _Text(default)
     name, kind = convert(one["setting"], str), built("open", convert(one["type"], str))
-    return _filled(Setting, one, "required", name=name, type=kind, default=default)
+    return _filled(Setting, one, name=name, type=kind, default=default)
 
 
 def _read_state(one: Mapping[str, Any]) -> tuple[str, type[Memento]]:

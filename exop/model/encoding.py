@@ -105,7 +105,11 @@ def encode(value: Any, *, levels: int = DEPTH) -> bytes:
 
 
 def encode_each(values: Mapping[K, Any], place: Callable[[K], str], *, levels: int = DEPTH) -> dict[K, bytes]:
-    """Write several values; *place* tells where one stands, for errors."""
+    """Write several values; *place* tells where one stands, for errors.
+
+    Raises:
+        NotStorable: as above.
+    """
     found = {}
     for key, value in values.items():
         try:

@@ -23,7 +23,11 @@ _LISTS: Final = frozenset(bytes([first]) for first in (*range(0x90, 0xA0), 0xDC,
 
 
 def document(memento: Memento, place: str) -> tuple[dict[str, Any], list[str]]:
-    """A memento as JSON, and the places of what is only shown there."""
+    """A memento as JSON, and the places of what is only shown there.
+
+    Raises:
+        NotStorable: it is nested too deeply; *place* is named.
+    """
     deep = deep_place(fields_of(memento))
     if deep is not None:
         problem = f"it is nested more than {DEPTH} levels deep, or refers to itself"

@@ -53,6 +53,9 @@ def node_names(place: str, spec: SletSpec, types: Mapping[str, PortType] = Mappi
     """Return the names allowed in a condition on a node: the ports into which items are pushed, and the settings.
 
     A port of which nothing is declared has the one of *types*, which are those of the items that come.
+
+    Raises:
+        MeshError: the platform does not push into the slet.
     """
     pushed = [port for port in spec.inputs if not port.pulled]
     named = {port.name: port.type for port in pushed if not port.member}
@@ -76,7 +79,13 @@ def item_names(channel: str, carried: PortType) -> Names:
 def line_for(
     node: Node, when: str, settings: Mapping[str, Any], types: Mapping[str, PortType] = MappingProxyType({})
 ) -> Line:
-    """A new line for a node, checked; *types* are those of the items that come."""
+    """A new line for a node, checked; *types* are those of the items that come.
+
+    Raises:
+        ConditionError: *when* is no condition on its items.
+        UnknownName, SettingError: the settings do not fit.
+        MeshError: nothing is to change, or the slet is none into which items are pushed.
+    """
     if not settings:
         raise MeshError(f"{node.name}: nothing is to change when {when}; name a setting, {node.name}(…, NAME=VALUE)")
     condition = read_condition(when, node_names(node.name, node.slet, types))

@@ -25,13 +25,13 @@ M = TypeVar("M", bound="Memento")
 class Memento:
     """The base of every state class: its annotated fields are the state.
 
-    Every field has a default, because the platform creates the first instance; a subclass needs no decorator:
+    Every field has a default, because the platform makes the first one; a subclass needs no decorator:
 
         class Speeds(Memento):
             by_segment: dict[int, list[float]] = field(default_factory=dict)
 
-    Stored mementos contain the version of their class, `class Speeds(Memento, version=2)`, by default 1. A class of a
-    newer version reads older mementos by its `upgrade`; mementos of a newer version than the class are refused.
+    What is stored of it says its version, `class Speeds(Memento, version=2)`, 1 by default. A class of a newer version
+    takes over what an older one has stored through its `upgrade`; what a newer one has stored is refused.
 
     Raises:
         SletError: a field has no default, no type, or a default that instances would share.
@@ -59,7 +59,7 @@ class Memento:
             )
 
     def copied(self) -> Self:
-        """Return an independent copy: for another try of an atomic slet, and as the argument of an upgrade."""
+        """An independent copy: what an atomic slet goes back to, and what an upgrade works on."""
         return copy.deepcopy(self)
 
 
@@ -75,7 +75,11 @@ def upgraded(kind: type[M], old: Any, refuse: Callable[[str], Exception]) -> M:
 
 
 def as_dataclass(cls: type, what: str, **options: bool) -> None:
-    """Make a subclass of `Memento` or `Slet` a dataclass with keyword-only fields; its docstring stays its own."""
+    """Make a subclass of `Memento` or `Slet` a dataclass with keyword-only fields; its docstring stays its own.
+
+    Raises:
+        SletError: a default that instances would share, or a field whose type was left out.
+    """
     own = vars(cls)
     typed = own.get("__annotations__", {})
     inherited = {
@@ -154,7 +158,11 @@ def check_fields(fields: Mapping[str, Any], kind: type[Memento], place: str) -> 
 
 
 def check_parts(value: Any, place: str) -> None:
-    """Compare every dataclass and named tuple that *value* holds with the annotations of its fields."""
+    """Compare every dataclass and named tuple that *value* holds with the annotations of its fields.
+
+    Raises:
+        StoredStateError: a value of another type.
+    """
     open_ = [value]
     while open_:
         one = open_.pop()

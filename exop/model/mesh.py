@@ -239,15 +239,15 @@ class Mesh:
     ) -> Self:
         """Put another slet in the node's place; it keeps the ports, and the settings that were set and it has too.
 
-        All other settings have the successor's defaults. The successor takes over the state. With *lose_state* it
-        starts with an empty state, even if it could take over the old one; with `rebuild="log"` it rebuilds its state
-        from the log in front of its input.
+        All other settings stand at the successor's defaults. The successor takes over the state; with *lose_state* it
+        starts with an empty one, also where it could take over the old one, and with `rebuild="log"` it makes its own
+        out of all that the log has from which its input comes.
 
         Raises:
             UnknownName: no such node, a port that the successor does not have, a setting that it does not know.
             SettingError: a setting does not fit, or a new one has no default.
-            SletError: *slet* is not a slet.
-            MeshError: an output of the slet with its former settings is still read, and the successor does not have it.
+            SletError: *slet* is none.
+            MeshError: an output that the slet had with its former settings is read, and it has it no more.
         """
         node = self.node(name)
         spec = spec_of(slet).setting_aside(node.slet.sets_aside)
@@ -272,6 +272,9 @@ class Mesh:
         """Put *after* in the place of *before*, where the ports depend on the settings.
 
         A new output gets a channel of its own; an output that is no more is disconnected.
+
+        Raises:
+            MeshError: a port that is no more is connected to something, or the channel of a new one exists.
         """
         if not after.slet.specialises:
             return self._with(after)
@@ -337,6 +340,9 @@ class Mesh:
 
         All edits are made by this. It shares what it does not change, so that a difference is found by identity. Slets
         whose ports depend on the types of their inputs get the ports that they have then, unless *alone*.
+
+        Raises:
+            MeshError: one of these slets refuses its settings or its inputs.
         """
         fields["nodes"] = cast("Entries[Node]", self.nodes).edited(nodes)
         fields["channels"] = cast("Entries[ChannelSpec]", self.channels).edited(channels)

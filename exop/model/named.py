@@ -36,7 +36,7 @@ def name_of(kind: Any) -> str:
         return known
     module, qualified = kind.__module__, kind.__qualname__
     if module == "__main__":
-        raise NotStorable(value=qualified, problem="it is defined in a script", cure="define it in a module")
+        raise NotStorable(value=qualified, problem="it stands in a script", cure="define it in a module of a package")
     found: Any = sys.modules.get(module)
     for part in qualified.split("."):
         found = getattr(found, part, None)
@@ -48,7 +48,11 @@ def name_of(kind: Any) -> str:
 
 @lru_cache(maxsize=4096)
 def named(name: str) -> Any:
-    """The class (or function) of this name in a module that is loaded; nothing is imported, and nothing called."""
+    """The class (or function) of this name in a module that is loaded; nothing is imported, and nothing called.
+
+    Raises:
+        StoredStateError: there is none.
+    """
     # Of a version of a bundle that is loaded no more, the class of the version that is takes its place.
     module, _, qualified = (find_version(name) or name)[:_LONGEST].partition(":")
     found: Any = sys.modules.get(module)
@@ -118,7 +122,11 @@ def _package(module: str) -> str:
 
 
 def class_named(name: str, kind: str, fits: Callable[[type], bool], declared: Declared | None) -> Any:
-    """The class of this name, which must be *kind* and *declared*; `None`: our own data may name all that is loaded."""
+    """The class of this name, which must be *kind* and *declared*; `None`: data of our own may name all that is loaded.
+
+    Raises:
+        StoredStateError: there is none any more, or it is something else.
+    """
     found = named(name)
     is_class = issubclass(type(found), type)
     if is_class and declared is not None and found not in declared:
@@ -131,7 +139,11 @@ def class_named(name: str, kind: str, fits: Callable[[type], bool], declared: De
 
 
 def factory_named(name: str, declared: Declared | None) -> Any:
-    """Return the named factory of a `defaultdict`: a built-in collection or number, or a declared class of data."""
+    """Return the named factory of a `defaultdict`: a built-in collection or number, or a declared class of data.
+
+    Raises:
+        StoredStateError: it is something else.
+    """
     if name in _FACTORIES or declared is None:
         return _FACTORIES.get(name) or named(name)
     return class_named(name, "factory of a defaultdict", _is_data, declared)

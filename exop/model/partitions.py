@@ -111,7 +111,11 @@ def _residue_of_decimal(key: Decimal) -> int:
 
 
 def partitions_of_column(column: Any, partitions: int = PARTITIONS) -> Any:
-    """Return the partition of each value of a column (an Arrow or NumPy array), as a NumPy array."""
+    """Return the partition of each value of a column (an Arrow or NumPy array), as a NumPy array.
+
+    Raises:
+        TypeError: a key of this type has no partition.
+    """
     # NumPy and pyarrow are the plugin's or the user's: a platform without columns runs without them.
     import numpy as np
 

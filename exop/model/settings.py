@@ -43,7 +43,11 @@ class Setting:
         return value if self.type in (Any, object) else _copied(value)
 
     def converted(self, place: str, value: Any) -> Any:
-        """Convert a given *value* to the type."""
+        """Convert a given *value* to the type.
+
+        Raises:
+            SettingError: it does not fit.
+        """
         try:
             return convert(value, self.type)
         except ValueError as problem:

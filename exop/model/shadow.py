@@ -21,21 +21,20 @@ class Shadow:
     """The successor runs beside the old one, on the same items, before it takes over: `plan.apply(shadow=Shadow(…))`.
 
     Args:
-        items: The number of items on which both slets have to agree.
-        seconds: How long both slets have to agree; with `items`, the time limit for these (60 s by default).
-        compare: Returns whether an output of the successor (second argument) is as good as that of the old slet (first
-            argument); called with single items, and with the rows of record batches as dictionaries. By default, the
-            outputs have to be equal.
-        slower: How many times as long the successor may take for an item, in the median.
-        divert: Settings that replace those of the successor during the comparison, so that its effects outside the
-            mesh go elsewhere: `{"path": "trial.csv"}`, or `{"node.path": …}` if several slets are replaced.
-        copy: Whether the successor receives copies of mutable items. `False` declares that no slet changes items that
-            it receives or has sent.
-        allow_no_output: Whether the successor may take over if neither slet has sent anything to compare. A sink always
+        items: It has to agree on so many items.
+        seconds: It has to agree for so long; with `items`, they have to come within this time (60 s by default).
+        compare: Tells whether what the new one has put out (its second argument) is as good as what the old one has;
+            called with single items, of record batches with their rows as dictionaries. By default they are equal.
+        slower: It may take so many times as long for an item, in the median.
+        divert: Settings that the successor gets instead of its own while it is tried, so that what it does outside of
+            the mesh goes elsewhere: `{"path": "trial.csv"}`, or `{"node.path": …}` where several are replaced.
+        copy: Items that could be altered are copied for it. `False` says that no slet alters the items that it gets,
+            or has put out.
+        allow_no_output: It may take over although neither has put out anything that could be compared. A sink always
             may: its errors and times are compared.
 
     Raises:
-        PlanError: neither `items` nor `seconds` is given, or a number is out of range.
+        PlanError: it says neither `items` nor `seconds`, or a number that cannot be.
     """
 
     items: int | None = None
@@ -77,7 +76,11 @@ class Shadow:
 
     @classmethod
     def parse(cls, text: str, **more: Any) -> Shadow:
-        """A shadow as the command line has it: `30s`, `1000items`, `1000items,30s`."""
+        """A shadow as the command line has it: `30s`, `1000items`, `1000items,30s`.
+
+        Raises:
+            PlanError: it is something else.
+        """
         found: dict[str, Any] = {}
         for part in text.replace(" ", "").split(","):
             match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|items?)", part)
@@ -100,7 +103,11 @@ class Shadow:
 
 
 def as_shadow(value: object) -> Shadow:
-    """Return the value given as a shadow, if it is one."""
+    """Return the value given as a shadow, if it is one.
+
+    Raises:
+        PlanError: it is something else.
+    """
     if isinstance(value, Shadow):
         return value
     cure = f"Shadow.parse({value!r})" if isinstance(value, str) else "Shadow(items=1000), or Shadow(seconds=30)"

@@ -52,7 +52,11 @@ class _Found:
 
 
 def read_function(function: Callable[..., Any]) -> SletSpec:
-    """Read a function's signature."""
+    """Read a function's signature.
+
+    Raises:
+        SletError: it is no slet; the message says what to write.
+    """
     name = getattr(function, "__qualname__", repr(function))
     _check_function(function, name)
     hints, found = _hints_of(function, name), _Found(name)
@@ -76,8 +80,7 @@ def read_function(function: Callable[..., Any]) -> SletSpec:
     ports = found.inputs
     if len(ports) > 1:
         problem = f"a function has one input, here are {len(ports)} ({', '.join(port.name for port in ports)})"
-        cure = "put `*, ` before the settings, or write a Slet class with an @input_port method for each input, or an "
-        cure += "InputPort field for what it looks up"
+        cure = "put `*, ` before the settings, or write a Slet class with an @input_port method per input"
         raise wrong(name, problem, cure)
     result, output = _read_result(name, hints)
     iterated = not ports or ports[0].pulled
@@ -91,7 +94,11 @@ def read_function(function: Callable[..., Any]) -> SletSpec:
 
 
 def read_class(cls: type, *, own_driver: bool) -> SletSpec | None:
-    """Read a `Slet` class; `None` for an abstract base, which has no port yet."""
+    """Read a `Slet` class; `None` for an abstract base, which has no port yet.
+
+    Raises:
+        SletError: it is no slet; the message says what to write.
+    """
     name, found = cls.__qualname__, _read_fields(cls)
     methods = list(_read_methods(cls))
     found.inputs += [port for port, _, _ in methods]
@@ -142,7 +149,7 @@ def _check_function(function: Any, name: str) -> None:
         problem = f"a {type(function).__name__} has no signature of its own"
         raise wrong(name, problem, "write a function; what differs is a setting")
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        cure = "write `def`; for an engine with threads of its own, write a Slet class with own_driver=True"
+        cure = "write `def`; what waits for something is a Slet class with own_driver=True"
         raise wrong(name, "an `async def` is never awaited", cure)
 
 
@@ -151,7 +158,7 @@ def _check_positional(found: _Found, parameter: inspect.Parameter) -> None:
         cure = f"put `*, ` before {parameter.name} to make it a setting"
         raise wrong(found.name, f"the input {parameter.name!r} has a default", cure)
     if found.state is not None:
-        problem = f"the memento {found.state[0]!r} comes before the input"
+        problem = f"the memento {found.state[0]!r} stands before the input"
         raise wrong(found.name, problem, f"write ({parameter.name}, {found.state[0]})")
 
 
@@ -173,7 +180,7 @@ def _check_own_driver(name: str, iterated: bool, results: dict[str, Result]) -> 
         raise wrong(name, problem, "drop __iter__, or own_driver=True")
     for port, result in results.items():
         if result != "none":
-            problem = f"it has a driver of its own, so {port} must not return items"
+            problem = f"it has a driver of its own, so {port} only hands over: what it returns goes nowhere"
             raise wrong(name, problem, "return None and push by an output port from the slet's own thread")
 
 
@@ -260,7 +267,7 @@ def _join_outputs(name: str, leaving: list[PortType]) -> PortType:
 def _read_result(slet: str, hints: dict[str, Any]) -> tuple[Result, PortType | None]:
     """The shape of a result and what leaves, from a return annotation."""
     if "return" not in hints:
-        raise wrong(slet, "it has no return annotation", "annotate it, with `-> None` for a sink")
+        raise wrong(slet, "it says not what it returns", "annotate it, with `-> None` for a sink")
     annotation = unalias(hints["return"])
     if annotation in _NOTHING:
         return "none", None
@@ -273,7 +280,7 @@ def _read_result(slet: str, hints: dict[str, Any]) -> tuple[Result, PortType | N
         return "many", dataclasses.replace(_read_port(slet, item), pauses=type_of(item).takes_none)
     found = type_of(annotation)
     if any(member.cls in _ITERATORS for member in found.members):
-        cure = "return Iterator[T]: an empty one means the same as None"
+        cure = "return Iterator[T]: one that is empty says the same as None"
         raise wrong(slet, "an iterator is one of several results", cure)
     return ("optional" if found.takes_none else "one"), _read_port(slet, annotation)
 
@@ -335,7 +342,7 @@ def _hints_of(thing: Any, name: str) -> dict[str, Any]:
         raise wrong(name, f"the annotation {problem.name!r} cannot be resolved at run time", cure) from None
     except (TypeError, AttributeError, SyntaxError) as problem:
         cure = "write a class, or a type from typing or collections.abc"
-        raise wrong(name, f"an annotation is not a type ({problem})", cure) from None
+        raise wrong(name, f"an annotation is no type ({problem})", cure) from None
 
 
 def _annotation_of(slet: str, parameter: str, hints: dict[str, Any]) -> Any:

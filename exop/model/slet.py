@@ -34,25 +34,25 @@ def slet(
 def slet(
     function: F | None = None, *, name: str | None = None, specialised: Specialised | None = None, **care: Any
 ) -> F | Callable[[F], F]:
-    """Make a function a slet; it remains callable as a function.
+    """Make a function a slet; it stays the function it was.
 
     The positional parameter is the input port, a parameter typed as a `Memento` the state, keyword-only parameters
-    are the settings, and the return annotation is the type of the output `out`.
+    are the configuration, and the return annotation tells what leaves by `out`.
 
     Args:
         function: The function, when used without parentheses.
         name: The slet's name; the function's own by default.
-        care: How failures are handled. An application may override `on_error`, the policy when the slet raises;
-            `timeout`, the seconds after which an item in progress is reported; and `dead_letters`, the maximum number
-            of items that the policy of that name keeps. It cannot override `atomic`: a second try of an item starts
-            from a copy of the memento taken before the first; and `effects`: the slet acts on something outside the
-            mesh (a file, a service), so two instances must not run at the same time. The default of `effects` is
-            `True` for sources and sinks, `False` for others.
-        specialised: A function of the complete settings and of the known types of the inputs, by port. It returns the
-            specification of the slet with the ports for these (`SletSpec.with_outputs`).
+        care: What happens to an item that makes trouble; an application may say otherwise. `on_error`: the policy when
+            the slet raises; `timeout`: an item that takes longer, in seconds, is reported; `dead_letters`: so many
+            items are kept at the most by the policy of that name. And what an application cannot choose: `atomic`, a
+            second try of an item starts from a copy of the memento of before it; `effects`, it acts on something
+            outside of the mesh (a file, a service), so that two of it must not run side by side. Sources and sinks do,
+            unless they say `effects=False`; others do not, unless they say `effects=True`.
+        specialised: A function of the complete settings and of the types of the inputs, by port, as far as they are
+            known. It returns the specification with the ports that the slet has with them (`SletSpec.with_outputs`).
 
     Raises:
-        SletError: the signature does not define a slet; the message states the correction.
+        SletError: the signature is no slet; the message tells what to write instead.
     """
 
     def mark(plain: F) -> F:
@@ -78,25 +78,25 @@ class Slet:
     """The base of slets with several ports, or with something to open and close.
 
     Fields typed `OutputPort[T]` and `InputPort[T]` are injected, a field typed as a `Memento` is the state, all other
-    fields are the settings. Methods marked `@input_port` receive the items; what they return is sent by `out`. The
-    platform iterates a class with `__iter__`: an α-slet, or a slet that pulls its inputs. `__enter__` opens (and
+    fields are the configuration. Methods marked `@input_port` take the items; what they return leaves by `out`. A
+    class with `__iter__` is driven by the platform: an α-slet, or a slet that pulls its inputs. `__enter__` opens (and
     returns only when the slet is ready), `__exit__` closes.
 
     A class with a class method `specialised(settings, inputs)` has ports that depend on its settings and on its inputs;
-    it sends items by `self.outputs[name]`. Fields typed `OutputPorts[T]` and `InputPorts[T]`, and input methods with
-    two parameters, of which the first is the name of the port, declare any number of ports.
+    it pushes by `self.outputs[name]`. Fields typed `OutputPorts[T]` and `InputPorts[T]`, and input methods with a
+    second parameter for the name, stand for any number of ports.
 
     Class keywords: `own_driver=True` (pushes from threads of its own), and all those of `@slet`.
-    A subclass inherits all of them except the name.
+    A subclass inherits them, all but the name.
     """
 
-    #: The slet keeps state outside its memento (in an engine): a replacement has to allow its loss explicitly.
+    #: The slet keeps state that is in no memento (an engine's own): it is never replaced without being told to lose it.
     keeps_own_state: ClassVar[bool] = False
     #: The application takes checkpoints: set by the platform before the first item.
     checkpointed: ClassVar[bool] = False
-    #: Opening occupies the interpreter for long (it computes, or imports): a plan warns of it before the first opening.
+    #: Opening takes the interpreter for long (it computes, or imports): a plan warns of it before it is done once.
     heavy_opening: ClassVar[bool] = False
-    #: A change of settings opens a new instance, which replaces the old one: the settings cannot be set in place.
+    #: A change of settings opens a new instance, which takes the place of the old one: they cannot be set in place.
     reopens: ClassVar[bool] = False
     #: The output ports by name, and the names of the input ports; set where there is a `specialised`, or a family.
     outputs: ClassVar[Mapping[str, OutputPort[Any]]]
@@ -125,44 +125,44 @@ class Slet:
         return None
 
     def ready(self) -> None:
-        """Return when the slet can process items without delay: for engines that have to warm up.
+        """Return when the slet can work at once: for engines that have to warm up.
 
-        Called after `__enter__`, before the stream pauses for the change.
+        Called after `__enter__`, and before anything stands still for it.
         """
 
     def quiesce(self) -> None:
-        """Return when the results of all items received have been sent: for slets with a driver of their own.
+        """Return when everything that was handed over has been put out: for slets with a driver of their own.
 
-        Called before such a slet is replaced or removed, while no items arrive. A slet without inputs stops sending,
-        so that its memento agrees with what it has sent.
+        Called before such a slet is replaced or removed, while nothing more comes in. A slet without inputs stops
+        putting out: what its memento says is then what has left.
         """
 
     def proceed(self) -> None:
-        """Continue after `quiesce`: the change for which it was called was not made.
+        """Go on after `quiesce`: the change for which it was called was not made.
 
-        Called once more if the platform stopped waiting for `quiesce`, when that call returns.
+        Called once more when that call of `quiesce` was given up and returns later.
         """
 
     def committed(self) -> Committed | None:
-        """The progress that the engine itself has committed: for slets with a `Tie`; by default that of the `Tie`."""
+        """How far the engine has come by its own account: for slets with a `Tie`, whose account is taken otherwise."""
         return None
 
     def inherit(self, predecessor: Any) -> None:
-        """Take over the state inside *predecessor*, a quiesced slet: for engines that keep their own state.
+        """Go on with the state inside of *predecessor*, a slet that has been quiesced: for engines that keep their own.
 
-        Called while no items arrive. An exception refuses the change, and the predecessor continues.
+        Called while nothing comes in; raising refuses the change, and the predecessor goes on.
         """
 
     @classmethod
     def inherits(cls, before: Any, after: Any) -> str | None:
-        """Why the node *after*, of this class, cannot take over the state inside the node *before*; `None`: it can.
+        """Why the node *after*, of this class, cannot go on with the state inside of the node *before*; `None`: it can.
 
-        Called when a change is planned, before anything is opened.
+        Asked when a change is planned: nothing is open.
         """
         return "its engine keeps it, and the platform cannot read it there"
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Return further figures, which are shown with those of the platform."""
+        """Figures of the slet's own, shown beside the platform's."""
         return {}
 
 
@@ -170,7 +170,7 @@ def spec_of(thing: Any) -> SletSpec:
     """The specification of a `@slet` function or a `Slet` class.
 
     Raises:
-        SletError: *thing* is neither.
+        SletError: it is neither.
     """
     if isinstance(thing, SletSpec):
         return thing

@@ -38,7 +38,11 @@ class Absent:
     code: str
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        """Refuse to run."""
+        """Refuse to run.
+
+        Raises:
+            MeshError: always; it says what to install.
+        """
         raise MeshError(self.refusal)
 
     @property
@@ -186,7 +190,12 @@ class SletSpec:
         return cast("SletSpec", made)
 
     def asked(self, place: str, given: Mapping[str, Any]) -> SletSpec:
-        """Return the slet with the ports that it has with the settings among *given* ports and settings."""
+        """Return the slet with the ports that it has with the settings among *given* ports and settings.
+
+        Raises:
+            SettingError: a value that does not fit its type, or a required one that is missing.
+            ConditionError, SletError: as `specialised`.
+        """
         if not self.specialises:
             return self
         own = {name: value for name, value in given.items() if name in self.settings}
@@ -299,7 +308,7 @@ def _unfit_ports(made: Any, settings: Mapping[str, Setting]) -> str | None:
     names = [port.name for port in (*made.inputs, *made.outputs)]
     for name in names:
         if not name.isidentifier():
-            return f"{name!r} is not a valid port name: use letters, digits and '_', and begin with a letter"
+            return f"{name!r} is no name for a port: use letters, digits and '_', and begin with a letter"
         if name in settings or name in _CARE:
             return f"a port cannot be called {name!r}, which is a setting"
         if names.count(name) > 1:

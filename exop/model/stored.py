@@ -14,7 +14,6 @@ from exop.model.decoding import decode
 from exop.model.encoding import encode
 from exop.model.memento import Memento, check_fields, refused, upgraded
 from exop.model.named import Declared, class_named, name_of
-from exop.model.types.convert import convert
 from exop.model.types.description import type_of
 from exop.model.types.fields import filled
 
@@ -59,7 +58,11 @@ def pack(memento: Memento, place: str) -> bytes:
 
 
 def header(data: bytes, place: str) -> StoredMemento:
-    """Read the header of a stored memento."""
+    """Read the header of a stored memento.
+
+    Raises:
+        StoredStateError: it is damaged, or of another release.
+    """
     found = decode(data, declared=Declared())
     if not isinstance(found, list) or not found or not isinstance(found[0], int):
         raise refused(place, "it is no memento", "take an older copy")
@@ -67,9 +70,13 @@ def header(data: bytes, place: str) -> StoredMemento:
         problem = f"it is written in the form {found[0]}, this release reads {FORMAT}"
         raise refused(place, problem, "use the release that wrote it")
     try:
-        return StoredMemento(*convert(found[1:], tuple[str, int, dict[str, str], bytes]))
+        kind, version, fields, body = found[1:]
     except ValueError:
-        raise refused(place, "its parts are none of a memento", "take an older copy") from None
+        kind, version, fields, body = None, None, None, None
+    wanted = ((kind, str), (version, int), (fields, dict), (body, bytes))
+    if not all(isinstance(one, sort) for one, sort in wanted):
+        raise refused(place, "its parts are none of a memento", "take an older copy")
+    return StoredMemento(kind, version, fields, body)
 
 
 def declared_by(kind: type[Memento]) -> Declared:
@@ -118,10 +125,11 @@ def _old(stored: StoredMemento, fields: dict[str, Any], declared: Declared | Non
     """The old memento: an instance of its class where that is still there, otherwise its fields alone."""
     try:
         kind = class_named(stored.kind, "memento", lambda one: issubclass(one, Memento), declared)
-        same = type_of(kind).shape == stored.fields
-        return filled(kind, fields) if same else SimpleNamespace(**fields)
+        if type_of(kind).shape == stored.fields:
+            return filled(kind, fields)
     except StoredStateError:
         return SimpleNamespace(**fields)
+    return SimpleNamespace(**fields)
 
 
 def _filled(stored: StoredMemento, fields: dict[str, Any], kind: type[Memento], place: str) -> Memento:

@@ -12,18 +12,13 @@ from exop.model.spec import POLICIES, SletSpec
 from exop.model.types.convert import written
 from exop.shown import json_text
 
-#: Keys that are fields of a node, by the same names.
-_CARE: Final[dict[str, type]] = {
-    "host": str,
-    "group": str,
+_NODE_KEYS: Final[dict[str, type]] = {
+    **dict.fromkeys(("slet", "host", "group", "on_error"), str),
     "suspended": bool,
-    "on_error": str,
     "timeout": float,
     "dead_letters": int,
-}
-_NODE_KEYS: Final[dict[str, type]] = _CARE | {
-    "slet": str,
-    **dict.fromkeys(("unset", "pending"), list),
+    "unset": list,
+    "pending": list,
     **dict.fromkeys(("ports", "settings"), dict),
 }
 _LINE_KEYS: Final[dict[str, type]] = {"when": str, "settings": dict, "unset": list, "close_windows": bool}
@@ -60,7 +55,11 @@ def sections(mesh: Mesh) -> Iterator[tuple[str, str]]:
 
 
 def section_text(mesh: Mesh, kind: str, name: str) -> str:
-    """Write one of these tables."""
+    """Write one of these tables.
+
+    Raises:
+        MeshError: a setting that TOML cannot hold.
+    """
     # tomlkit is needed by writers alone.
     import tomlkit
 
@@ -149,8 +148,19 @@ def _node(name: str, table: Mapping[str, Any], catalog: Mapping[str, SletSpec]) 
         _typed(f"[nodes.{name}.ports]", port, channel, str)
     spec = catalog[identity]
     given = {**table.get("settings", {}), **_unset(place, table)}
-    care = {key: table[key] for key in _CARE if key in table}
-    return Node(name, spec, spec.configured(name, given), ports, given=frozenset(given), **care)
+    return Node(
+        name,
+        spec,
+        spec.configured(name, given),
+        ports,
+        table.get("host"),
+        table.get("suspended", False),
+        policy,
+        timeout=table.get("timeout"),
+        dead_letters=table.get("dead_letters"),
+        given=frozenset(given),
+        group=table.get("group"),
+    )
 
 
 def _with_lines(mesh: Mesh, document: Mapping[str, Any]) -> Mesh:
@@ -216,7 +226,8 @@ def _channel_table(mesh: Mesh, channel: ChannelSpec) -> dict[str, Any]:
 
 
 def _node_table(mesh: Mesh, node: Node) -> dict[str, Any]:
-    found = {key: getattr(node, key) for key in _CARE}
+    keys = ("host", "group", "suspended", "on_error", "timeout", "dead_letters")
+    found = {key: getattr(node, key) for key in keys}
     care = {key: value for key, value in found.items() if value is not None and value is not False}
     settings = _settings(mesh, node.name, node.set_settings())
     # What holds tables stands behind what is none.

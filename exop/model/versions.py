@@ -16,7 +16,7 @@ from typing import Any, Final
 from exop.errors import StoredStateError
 from exop.model.items import Batch
 from exop.model.types.description import Type, is_named_tuple, type_of
-from exop.model.types.fields import filled
+from exop.model.types.fields import filled, filled_tuple
 
 ROOT: Final = "exop_bundles"
 #: Values that hold no others; what an annotation says of them is enough.
@@ -165,7 +165,7 @@ class Mover:
         if kind is type(value) and _same(fields.values(), moved.values()):
             return value
         try:
-            return filled(kind, moved)
+            return (filled if plain else filled_tuple)(kind, moved)
         except StoredStateError as problem:
             raise NoVersion(problem.problem) from None
         except (TypeError, AttributeError):  # it is no record any more

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from exop.remoting.client import ControlClient
-    from exop.remoting.declare import NoRequest, Operation, Request, operation, operations
+    from exop.remoting.codec import NoRequest, Request
+    from exop.remoting.declare import Operation, operation, operations
     from exop.remoting.finding import RunningPlatform, find_platforms
     from exop.remoting.limits import Limits
     from exop.remoting.paging import Page, PageRequest, page
@@ -20,11 +21,11 @@ _HOMES = {
     "ControlClient": "client",
     "ControlServer": "service",
     "Limits": "limits",
-    "NoRequest": "declare",
+    "NoRequest": "codec",
     "Operation": "declare",
     "Page": "paging",
     "PageRequest": "paging",
-    "Request": "declare",
+    "Request": "codec",
     "RunningPlatform": "finding",
     "control_address": "rundir",
     "find_platforms": "finding",

@@ -17,8 +17,8 @@ from exop.remoting.rundir import socket_path
 from exop.remoting.sockets import dial, peer_of
 
 if TYPE_CHECKING:
+    from exop.remoting.codec import Request
     from exop.remoting.connection import HardConnection
-    from exop.remoting.declare import Request
     from exop.remoting.frames import BoundedChannel
     from exop.remoting.handshake import Welcome
     from exop.remoting.paging import PageRequest

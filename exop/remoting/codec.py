@@ -19,6 +19,18 @@ from exop.model.encoding import check_nesting
 T = TypeVar("T")
 
 
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The request of an operation, where its parameters do not say it all: one frozen sub-class per operation.
+
+    >>> class Describe(Request, frozen=True):
+    ...     node: str
+    """
+
+
+class NoRequest(Request, frozen=True):
+    """The request of an operation without parameters."""
+
+
 class BadMessage(ValueError):
     """The bytes are no msgpack, or not of the declared type."""
 

@@ -18,8 +18,8 @@ from exop.errors import (
     UnknownOperation,
 )
 from exop.remoting import faults
-from exop.remoting.codec import BadMessage, pack, unpack
-from exop.remoting.declare import Operation, Request
+from exop.remoting.codec import BadMessage, Request, pack, unpack
+from exop.remoting.declare import Operation
 from exop.remoting.limits import Limits
 from exop.shown import RAISED
 

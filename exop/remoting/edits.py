@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -191,15 +191,21 @@ class Add(Edit, frozen=True, tag="add"):
 
 
 AnyEdit = Replace | Configure | Suspend | Resume | Remove | Rewire | Add
+#: Edits as they are given: as values, or as plain data.
+Edits: TypeAlias = Sequence[AnyEdit | Mapping[str, Any]]
 
 
-def edited(mesh: Mesh, edits: Sequence[AnyEdit], known: Catalog) -> Mesh:
+def edited(mesh: Mesh, edits: Edits, known: Catalog) -> Mesh:
     """Carry out edits one after the other, on the value.
 
     Raises:
         MeshError: one of them cannot be.
     """
-    for edit in edits:
+    try:
+        made = msgspec.convert(edits, list[AnyEdit])
+    except msgspec.ValidationError as problem:
+        raise MeshError(f"this is no list of edits: {problem}") from None
+    for edit in made:
         mesh = edit.on(mesh, known)
     return mesh
 

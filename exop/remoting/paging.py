@@ -8,7 +8,7 @@ from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
-from exop.remoting.declare import Request
+from exop.remoting.codec import Request
 
 T = TypeVar("T")
 

@@ -7,8 +7,7 @@ import threading
 from typing import Final
 
 from exop.errors import MessageTooLarge, PlanError
-from exop.remoting.client import ControlClient
-from exop.remoting.limits import MIB
+from exop.remoting.limits import KIB, MIB
 
 #: Bytes of one piece, of one whole, and of all that a platform keeps.
 PIECE: Final = 2 * MIB
@@ -16,6 +15,8 @@ LARGEST: Final = 64 * MIB
 TOGETHER: Final = 128 * MIB
 #: How many wholes a platform keeps, be they empty.
 MOST: Final = 256
+#: Bytes that go inside of a message.
+INLINE: Final = 32 * KIB
 #: A piece, and room for what stands beside it.
 LARGEST_REQUEST: Final = PIECE + 10_000
 
@@ -74,21 +75,3 @@ def check_size(size: int) -> None:
     if size > LARGEST:
         cure = "take it in the platform's own process, by platform.memento(application, node)"
         raise MessageTooLarge(what="the memento", size=size, limit=LARGEST, cure=cure)
-
-
-def send(client: ControlClient, data: bytes) -> str:
-    """Carry bytes to the platform; returns the number under which it keeps them."""
-    check_size(len(data))
-    number = ""
-    for offset in range(0, max(1, len(data)), PIECE):
-        number = client.call("send_piece", {"number": number, "data": data[offset : offset + PIECE]}, str)
-    return number
-
-
-def fetch(client: ControlClient, number: str, size: int) -> bytes:
-    """Carry what the platform keeps here."""
-    check_size(size)
-    found = bytearray()
-    while len(found) < size:
-        found += client.call("read_piece", {"number": number, "offset": len(found)}, bytes)
-    return bytes(found)

@@ -1,63 +1,59 @@
-"""A platform seen from another process: what can be asked of it, and `connect()`."""
+"""A platform seen from another process: `RemotePlatform`, whose operations are sent, and `connect()`."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from exop.errors import ComponentFailed, PeerUnreachable, UnknownName
+from exop.errors import ComponentFailed, PeerUnreachable, StoredStateError, UnknownName
 from exop.hooks import Plugins
 from exop.model.diff import without_marks
 from exop.model.memento import Memento
 from exop.model.mesh import Mesh
 from exop.pictures.notebook import Figures
-from exop.remoting.bundles_client import RemoteBundles
 from exop.remoting.client import ControlClient
+from exop.remoting.declare import Operation, described, marked
 from exop.remoting.finding import find_platforms
-from exop.remoting.plans import RemotePlan, as_topology
+from exop.remoting.management import Management
+from exop.remoting.parcel import pack
+from exop.remoting.plans import RemotePlan
 from exop.remoting.service import ControlServer
 from exop.runtime.catalog import Catalog
 from exop.runtime.trouble import FailedItem
 
 if TYPE_CHECKING:
-    from exop.remoting.declare import Operation
-    from exop.remoting.planned import Changed
-    from exop.remoting.served import Served
+    from exop.remoting.forms import Changed
+    from exop.wiring.plan import Plan
 
 #: How often `wait` asks, in seconds.
-POLL = 0.2
-#: How long a change may take, in seconds: slets are opened, and drivers come to their safe points.
-PATIENCE = 120.0
+POLL: Final = 0.2
 
 
-def serve(platform: Served) -> ControlServer:
+def serve(platform: Management[Plan]) -> ControlServer:
     """Answer the operations of *platform* over a socket in its state directory, or in the run directory."""
     address = platform.state / "control.sock" if platform.state is not None else None
 
     def table() -> Mapping[str, Operation]:
-        # Typed requests cost 20 ms to declare: the first peer pays them, not the platform that starts.
-        from exop.remoting.bundles import BundleOperations
-        from exop.remoting.changes import ChangeOperations
-        from exop.remoting.declare import operations
-        from exop.remoting.mementos import MementoOperations
-        from exop.remoting.pieces import Pieces
-        from exop.remoting.served import Operations
+        # Request types cost 20 ms to declare: the first peer pays them, not the platform that starts.
+        from exop.remoting.served import Served
 
-        pieces = Pieces()
-        changes = ChangeOperations(platform, pieces)
-        mementos = MementoOperations(platform, pieces, changes)
-        return operations(Operations(platform), changes, mementos, BundleOperations(platform))
+        return Served(platform).table()
 
     server = ControlServer(table, address, name=platform.name)
     server.start()
     return server
 
 
-class RemotePlatform:
-    """A running platform of this user, in another process: the interface of `Platform` over its control socket."""
+class RemotePlatform(Management[RemotePlan]):
+    """A running platform of this user, in another process: the interface of `Platform` over its control socket.
+
+    The operations of `Management` are sent; the methods below are those that differ at this end.
+    """
 
     def __init__(self, address: str | Path) -> None:
         self.address = Path(address)
@@ -71,7 +67,7 @@ class RemotePlatform:
         self.close()
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # type: ignore[override]
         """The name of the platform."""
         return self._client.platform().name
 
@@ -79,175 +75,134 @@ class RemotePlatform:
         """End the connection; the platform goes on."""
         self._client.close()
 
-    def status(self, application: str | None = None) -> dict[str, Any]:
-        """Return the status of the platform, or of one application."""
-        call = self._client.call
-        return Figures(call("application", {"application": application}) if application is not None else call("status"))
+    def ask(self, operation: str, /, told: Callable[[], object] | None = None, **given: Any) -> Any:
+        """Ask an operation, and wait for its end; *told* is called meanwhile, if it takes long."""
+        from exop.remoting.forms import Begun
 
-    def metrics(self, application: str) -> dict[str, Any]:
-        """The figures of an application's components and channels."""
-        status = self.status(application)
-        return Figures(nodes={n: c["metrics"] for n, c in status["nodes"].items()}, channels=status["channels"])
+        asked, call = _described(operation), self._client.call
+        sent = {name: self._closed(value) for name, value in given.items()}
+        if not asked.long:
+            return self._opened(call(operation, sent, asked.reply, timeout=asked.patience))
+        kind = Begun[asked.reply]  # type: ignore[name-defined]
+        found = call(operation, sent, kind, timeout=asked.patience)
+        while found.result is None:
+            if told is not None:
+                told()
+            found = call("outcome", {"number": found.number}, kind)
+        return self._opened(found.result)
 
-    def applications(self) -> list[str]:
-        """The names of the applications that are deployed."""
-        return sorted(name for name, one in self.status()["applications"].items() if one["state"] != "opening")
+    def _closed(self, value: Any) -> Any:
+        """A value as it crosses."""
+        from exop.remoting.forms import Topology
+
+        if isinstance(value, Mesh):
+            return Topology.sent(value, self._closed)
+        return self._sent(value) if isinstance(value, bytes) else value
+
+    def _opened(self, value: Any) -> Any:
+        """A value that has crossed."""
+        from exop.remoting.forms import Kept, Planned, Topology
+
+        if isinstance(value, Kept):
+            return self._fetched(value)
+        if isinstance(value, tuple):
+            return tuple(self._opened(one) for one in value)
+        if isinstance(value, Topology):
+            return self._mesh(value)
+        if isinstance(value, Planned):
+            return RemotePlan(value, self)
+        return Figures(value) if type(value) is dict else value
+
+    def _sent(self, data: bytes) -> Any:
+        """Carry bytes to the platform, unless they fit into a message."""
+        from exop.remoting.forms import Kept
+        from exop.remoting.pieces import INLINE, PIECE, check_size
+
+        check_size(len(data))
+        number = ""
+        if len(data) <= INLINE:
+            return data
+        for offset in range(0, len(data), PIECE):
+            piece = {"number": number, "data": data[offset : offset + PIECE]}
+            number = self._client.call("send_piece", piece, str)
+        return Kept(number, len(data))
+
+    def _fetched(self, kept: Any) -> bytes:
+        """Carry bytes here that the platform keeps."""
+        from exop.remoting.pieces import check_size
+
+        check_size(kept.size)
+        found = bytearray()
+        while len(found) < kept.size:
+            found += self._client.call("read_piece", {"number": kept.number, "offset": len(found)}, bytes)
+        return bytes(found)
+
+    def _mesh(self, found: Any) -> Mesh:
+        """A mesh that runs there; slets whose code is not here stand in it by their descriptions."""
+        from exop.model.depth import read_toml
+        from exop.runtime.catalog import known_slets
+
+        slets = dict(known_slets().slets)
+        if not slets.keys() >= set(found.slets):
+            # Imported lazily: most clients have the code.
+            from exop.model.described import absent
+
+            application = read_toml(found.toml)["application"]["name"]
+            slets |= {name: absent(one) for name, one in self.described(application).items() if name not in slets}
+        return Mesh.from_toml(found.toml, slets).at(found.revision)
 
     def services(self, query: str = "") -> Iterator[dict[str, Any]]:
-        """The services that a filter fits: `id`, `interfaces`, `properties`."""
+        """The services that a filter fits: `id`, `interfaces`, `properties`; they are fetched in pages."""
         from exop.remoting.served import ServicesRequest
 
         return self._client.items("services", ServicesRequest(filter=query), dict[str, Any])
 
-    def mesh(self, application: str) -> Mesh:
-        """The mesh of a running application; slets whose code is not here stand in it by their descriptions."""
-        from exop.runtime.catalog import known_slets
-
-        found, slets = self._client.call("mesh", {"application": application}), dict(known_slets().slets)
-        if not slets.keys() >= set(found.get("slets", ())):
-            # Imported lazily: most clients have the code.
-            from exop.model.described import absent
-
-            described = self._client.call("described", {"application": application})
-            slets |= {name: absent(one) for name, one in described.items() if name not in slets}
-        return Mesh.from_toml(found["toml"], slets).at(found["revision"])
-
-    def topology(self, application: str) -> str:
-        """The mesh of a running application, as TOML."""
-        return str(self._client.call("mesh", {"application": application})["toml"])
-
     def plan(self, mesh: Mesh) -> RemotePlan:
-        """Plan `apply` for a running application; print the plan, or `apply()` it. Nothing has happened yet.
+        """Plan `apply`, as `Platform.plan`; the slets are found there by their identity, code does not travel."""
+        return RemotePlan(self.ask("plan", mesh=mesh).planned, self, mesh)
 
-        Raises:
-            UnknownName: no such application runs there, or one of the slets is not known there.
-            StaleMesh: the mesh is not of the revision that runs.
-            MeshError, PlanError: it cannot be made so.
-        """
-        return self._planned("plan", as_topology(mesh, self._send), mesh)
+    def plan_topology(self, toml: str, *, proof: Any = None, folder: str = "") -> RemotePlan:
+        """Plan the change to a topology file; relative paths are meant from the working directory here."""
+        return self.ask("plan_topology", toml=toml, proof=proof, folder=folder or os.getcwd())  # type: ignore[no-any-return]
 
-    def plan_topology(self, toml: str, *, proof: Mapping[str, Any] | None = None) -> RemotePlan:
-        """Plan the change of a running application to a topology file; only the platform knows its slets."""
-        return self._planned("plan", {"toml": toml, "revision": None, "proof": proof, "folder": os.getcwd()})
+    def plan_edits(self, application: str, edits: Any, *, proof: Any = None, folder: str = "") -> RemotePlan:
+        """Plan edits that are written as text; relative paths are meant from the working directory here."""
+        given = {"application": application, "edits": list(edits), "proof": proof, "folder": folder or os.getcwd()}
+        return self.ask("plan_edits", **given)  # type: ignore[no-any-return]
 
-    def plan_edits(
-        self, application: str, edits: Sequence[Mapping[str, Any]], *, proof: Mapping[str, Any] | None = None
-    ) -> RemotePlan:
-        """Plan edits that are written as text (`exop.remoting.edits`); the platform parses them."""
-        request = {"application": application, "edits": list(edits), "proof": proof, "folder": os.getcwd()}
-        return self._planned("edit", request)
+    def apply(self, mesh: Mesh, **bounds: Any) -> Mesh:
+        """Make *mesh* what runs there, as `Platform.apply`; code does not travel."""
+        return without_marks(mesh).at(self.ask("apply", mesh=mesh, **bounds).revision)
 
-    def apply(self, mesh: Mesh, *, timeout: float | None = None, **bounds: Any) -> Mesh:
-        """Make *mesh* what runs there; its slets are found by their identity, code does not travel.
-
-        *timeout*, and `pause` and `stall` among the *bounds*, as for `Plan.apply`.
-
-        Raises:
-            MeshError: the mesh cannot be, or code would have to travel; nothing has happened.
-            PlanError: it could not be made to run; everything is as it was.
-            StaleMesh: another change was applied meanwhile.
-        """
-        request = {**as_topology(mesh, self._send), "timeout": timeout, **bounds}
-        return without_marks(mesh).at(self._carried_out("apply", request).revision)
-
-    def apply_topology(self, toml: str, revision: int = 0, *, told: Callable[[], object] | None = None) -> str:
-        """Make a topology file what runs there, and return the application's name; its slets are known there alone.
-
-        *told* is called from time to time until it ends.
-        """
-        request = {"toml": toml, "revision": revision, "folder": os.getcwd()}
-        return self._carried_out("apply", request, told).application
+    def apply_topology(
+        self, toml: str, revision: int = 0, *, folder: str = "", told: Callable[[], object] | None = None
+    ) -> str:
+        """Make a topology file what runs there, and return the name; *told* is called now and then until it ends."""
+        return str(self.ask("apply_topology", told, toml=toml, revision=revision, folder=folder or os.getcwd()))
 
     def carry_out(
-        self,
-        plan: str,
-        timeout: float | None = None,
-        *,
-        proof: Mapping[str, Any] | None = None,
-        told: Callable[[], object] | None = None,
-        **bounds: Any,
+        self, plan: str, timeout: float | None = None, *, told: Callable[[], object] | None = None, **bounds: Any
     ) -> Changed:
         """Make the change that was planned under this number; *told* is called from time to time until it ends."""
-        return self._carried_out("carry_out", {"plan": plan, "timeout": timeout, "proof": proof, **bounds}, told)
-
-    def rollback(self, application: str, node: str) -> Mesh:
-        """Let the predecessor of a node, kept by `plan.apply(keep=…)`, take over again, as `Platform.rollback`."""
-        self.roll_back(application, node)
-        return self.mesh(application)
+        found: Changed = self.ask("carry_out", told, plan=plan, timeout=timeout, **bounds)
+        return found
 
     def roll_back(self, application: str, node: str) -> Changed:
-        """Roll back as `rollback`, and return the changes; the slets need not be known here."""
-        return self._carried_out("rollback", {"application": application, "node": node})
+        """Roll back as `rollback`, and return the change that was made."""
+        from exop.remoting.forms import Changed
 
-    def abandon_proof(self, application: str) -> bool:
-        """Give up the proof of a change: the old slets stay; `False` when none was under way."""
-        return bool(self._client.call("abandon_proof", {"application": application}))
-
-    def _carried_out(
-        self, operation: str, request: Mapping[str, Any], told: Callable[[], object] | None = None
-    ) -> Changed:
-        """Begin what may take long, and wait for its end; *told* is called meanwhile."""
-        from exop.remoting.planned import CarriedOut
-
-        found = self._client.call(operation, request, CarriedOut, timeout=PATIENCE)
-        while found.changed is None:
-            if told is not None:
-                told()
-            found = self._client.call("outcome", {"number": found.number}, CarriedOut)
-        return found.changed
-
-    def _planned(self, operation: str, request: Mapping[str, Any], mesh: Mesh | None = None) -> RemotePlan:
-        from exop.remoting.planned import Planned
-
-        return RemotePlan(self._client.call(operation, request, Planned, timeout=PATIENCE), self, mesh)
-
-    def _send(self, data: bytes) -> str:
-        from exop.remoting.pieces import send
-
-        return send(self._client, data)
+        revision = self.rollback(application, node).revision
+        last = self.status(application)["last_change"]
+        return Changed(application, revision, last["paused_ms"] if last and last["revision"] == revision else None)
 
     def memento(self, application: str, node: str) -> Memento:
         """A copy of a node's state as it is now; its class must be known here too, by an installed plugin.
 
         Raises:
-            UnknownName, MeshError, PlanError: as `Platform.memento`.
+            MeshError, PlanError: as `Platform.memento`.
             StoredStateError: its class is not here.
         """
-        from exop.remoting.mementos_client import as_memento
-
         return as_memento(self.export_memento(application, node, "msgpack")[1], f"{application}.{node}")
-
-    def restore(self, application: str, node: str, memento: Memento) -> Mesh:
-        """Let a node go on from another state; a change like any other. Returns the mesh that runs then."""
-        return self.plan(self.mesh(application).restore(node, memento)).apply()
-
-    def export_memento(self, application: str, node: str, form: str | None = None) -> tuple[str, bytes]:
-        """A node's state as the content of a file, and its form: `json` where that can hold it, else `msgpack`."""
-        from exop.remoting.mementos_client import export_memento
-
-        return export_memento(self._client, {"application": application, "node": node, "form": form})
-
-    def import_memento(self, application: str, node: str, data: bytes) -> RemotePlan:
-        """Plan that a node goes on from the state in a file, which was perhaps edited.
-
-        Raises:
-            UnknownName, MeshError: no such application or node, or it keeps no memento.
-            StoredStateError: the file is damaged, newer, of another class, or a value in it does not fit.
-        """
-        return self._planned("import_memento", {"application": application, "node": node, "number": self._send(data)})
-
-    def resume(self, application: str, node: str) -> None:
-        """Let items into a suspended node again; the one that it is suspended on is tried first."""
-        self._client.call("resume", {"application": application, "node": node})
-
-    def restart(self, application: str) -> None:
-        """Try again to start an application that could not be started again with the platform."""
-        self._client.call("resume", {"application": application, "node": ""})
-
-    @property
-    def bundles(self) -> RemoteBundles:
-        """The platform's bundles, as in `Platform.bundles`: a folder is sent as an archive, by the owner alone."""
-        return RemoteBundles(self._client)
 
     def kept_item(self, application: str, node: str) -> FailedItem | None:
         """The item that a node is suspended on; `None` if it is not. Its class must be known here too."""
@@ -260,39 +215,13 @@ class RemotePlatform:
         count = int(self.failed_items(application, node)["count"])
         return [FailedItem.from_bytes(self.export_item(application, node, number + 1)) for number in range(count)]
 
-    def retry_dead_letters(self, application: str, node: str) -> int:
-        """Have all dead letters of a node tried again; returns how many."""
-        request = {"application": application, "node": node}
-        return int(self._client.call("retry_dead_letters", request, timeout=60.0))
-
-    def failed_items(self, application: str, node: str) -> dict[str, Any]:
-        """The kept item and the first dead letters of a node, in words, and how many there are."""
-        return dict(self._client.call("failed_items", {"application": application, "node": node}))
-
-    def export_item(self, application: str, node: str, dead_letter: int | None = None) -> bytes:
-        """The kept item of a node, or one of its dead letters, as the content of a file for `exop.testing.replay`.
-
-        Raises:
-            NoSuchItem: there is no such item.
-            NotStorable: it is of a type that cannot be stored.
-        """
-        request = {"application": application, "node": node, "dead_letter": dead_letter}
-        return bytes(self._client.call("failed_item", request))
-
-    def end(self, application: str) -> None:
-        """Ask the sources of an application to end; what is under way is still processed."""
-        self._client.call("end", {"application": application})
-
-    def remove(self, application: str) -> bool:
-        """Stop an application at its safe points and undeploy it."""
-        return bool(self._client.call("remove", {"application": application}, timeout=60.0))
+    @property
+    def bundles(self) -> RemoteBundles:
+        """The platform's bundles, as in `Platform.bundles`: a folder is sent as an archive, by the owner alone."""
+        return RemoteBundles(self)
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
-        """Wait until an application has finished; `False` when *timeout* seconds were not enough.
-
-        Raises:
-            ComponentFailed: a slet is suspended on an item, or an engine broke, and it has not been repaired.
-        """
+        """Wait until an application has finished, as `Platform.wait`: its status is asked for again and again."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while (found := self.status(application))["state"] != "finished":
             _check_alive(found)
@@ -300,6 +229,86 @@ class RemotePlatform:
                 return False
             time.sleep(POLL)
         return True
+
+
+def _sender(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The method of `RemotePlatform` that sends an operation."""
+    name, signature = function.__name__, inspect.signature(function)
+
+    @wraps(function)
+    def send(self: RemotePlatform, *given: Any, **named: Any) -> Any:
+        bound = signature.bind(self, *given, **named).arguments
+        return self.ask(name, **{key: value for key, value in bound.items() if key != "self"})
+
+    return send
+
+
+for _one in marked(Management):
+    if _one.__name__ not in vars(RemotePlatform):
+        setattr(RemotePlatform, _one.__name__, _sender(_one))
+
+
+@cache
+def _described(name: str) -> Operation:
+    """An operation, with the types that cross."""
+    from exop.remoting.forms import WIRE
+    from exop.remoting.served import Served
+
+    own = getattr(Served, name, None)
+    return described(own) if own is not None else described(getattr(Management, name), WIRE)
+
+
+class RemoteBundles:
+    """`connect().bundles`: what is installed, started, updated, stopped and uninstalled, as by `Platform.bundles`."""
+
+    def __init__(self, platform: RemotePlatform) -> None:
+        self._platform = platform
+
+    def install(self, path: str | os.PathLike[str]) -> dict[str, Any]:
+        """Send the bundle of a folder, or of a zip archive, to be kept there. Returns its facts."""
+        return self._platform.install_bundle(pack(Path(path)), str(path))
+
+    def start(self, name: str) -> dict[str, Any]:
+        """Import a bundle and offer its slets and channels; bundles that it requires are started before it."""
+        return self._platform.start_bundle(name)
+
+    def update(self, path: str | os.PathLike[str], **bounds: Any) -> dict[str, Any]:
+        """Send a new version of a bundle, which takes the place of those that are started there; these are stopped."""
+        return self._platform.update_bundle(pack(Path(path)), str(path), **bounds)
+
+    def stop(self, name: str) -> dict[str, Any]:
+        """Withdraw what a bundle offers, and its code; it stays installed."""
+        return self._platform.stop_bundle(name)
+
+    def uninstall(self, name: str) -> dict[str, Any]:
+        """Stop a bundle, if it is started, and remove it."""
+        return self._platform.uninstall_bundle(name)
+
+    def list(self) -> list[dict[str, Any]]:
+        """List the installed bundles by name and version."""
+        return self._platform.list_bundles()
+
+
+def as_memento(data: bytes, place: str) -> Memento:
+    """A memento that has travelled, of its class; only plugins that are installed here are loaded for it.
+
+    Raises:
+        StoredStateError: its class is not here, or no memento.
+    """
+    # Imported lazily: only this needs the encoding.
+    from exop.model.named import Declared, class_named
+    from exop.model.stored import declared_by, header, unpack
+    from exop.runtime.catalog import known_slets
+
+    known_slets()
+    name = header(data, place).kind
+    try:
+        kind = class_named(name, "memento", lambda one: issubclass(one, Memento), Declared(Any))
+    except StoredStateError as error:
+        raise StoredStateError(
+            what=place, problem=f"{name}: {error.problem}", cure="install the same code here"
+        ) from None
+    return unpack(data, kind, place, declared=declared_by(kind))
 
 
 def _check_alive(application: dict[str, Any]) -> None:

@@ -1,64 +1,32 @@
-"""The requests that a running platform answers: short typed functions that return plain data."""
+"""The serving side of the management interface: long work is begun, plans wait, long bytes travel in pieces."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+import secrets
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
 
-from exop.model.filter import as_filter
-from exop.model.spec import DEAD
-from exop.remoting.declare import Request, operation
-from exop.remoting.offered import Changing
+import msgspec
+
+from exop.errors import PlanError
+from exop.model.mesh import Mesh
+from exop.remoting.declare import Operation, operation, operations
+from exop.remoting.forms import WIRE, Begun, Changed, Kept, Planned, Proof, Topology, proven
+from exop.remoting.management import LONG, Management
 from exop.remoting.paging import Page, PageRequest, page
-from exop.runtime.trouble import failed_item, kept_item
+from exop.remoting.pieces import INLINE, LARGEST_REQUEST, PIECE, Pieces
+from exop.remoting.tasks import Tasks
 
 if TYPE_CHECKING:
-    from exop.registry import ServiceRegistry
-    from exop.remoting.bundles import Bundled
-    from exop.runtime.deployment import Deployment
+    from exop.wiring.plan import Plan
 
-#: The number of dead letters that are listed.
-LISTED = 100
-
-
-class Served(Changing, Protocol):
-    """The methods that a platform must have to be served; `exop.platform.Platform` documents them."""
-
-    name: str
-    state: Path | None
-    registry: ServiceRegistry
-
-    def resume(self, application: str, node: str) -> None: ...
-    def restart(self, application: str) -> None: ...
-    def end(self, application: str) -> None: ...
-    def remove(self, application: str, timeout: float = 5.0) -> bool: ...
-    def load(self, folder: str) -> str: ...
-    def deployment(self, application: str) -> Deployment: ...
-    def retry_dead_letters(self, application: str, node: str) -> int: ...
-    @property
-    def bundles(self) -> Bundled: ...
-
-
-class OfApplication(Request, frozen=True):
-    """Names an application."""
-
-    application: str
-
-
-class OfNode(Request, frozen=True):
-    """Names a node of an application."""
-
-    application: str
-    node: str
-
-
-class OneFailedItem(Request, frozen=True):
-    """Names a failed item: a dead letter by its number from 1, or the kept item."""
-
-    application: str
-    node: str
-    dead_letter: int | None = None
+T = TypeVar("T")
+#: The numbers of plans that wait at a time, and of those that hold mementos, which may be large; the oldest makes room.
+MOST_PLANS: Final = 32
+MOST_HEAVY: Final = 2
+#: Seconds that the drivers have to come to their safe points; 10 where it is left out.
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
 
 
 class ServicesRequest(PageRequest, frozen=True, kw_only=True):
@@ -67,96 +35,112 @@ class ServicesRequest(PageRequest, frozen=True, kw_only=True):
     filter: str = ""
 
 
-class Operations:
-    """The operations of one platform; each is short, and answers plain data."""
+class Served:
+    """The operations of one platform, as its peers call them."""
 
-    def __init__(self, platform: Served) -> None:
+    def __init__(self, platform: Management[Plan]) -> None:
         self._platform = platform
+        self._pieces = Pieces()
+        self._plans: Shelf[Plan] = Shelf("plan", MOST_PLANS)
+        self._heavy: Shelf[Plan] = Shelf("plan", MOST_HEAVY)
+        self._tasks: Tasks[object] = Tasks("change")
 
-    @operation
-    def status(self) -> dict[str, Any]:
-        """Return the status of the platform."""
-        return self._platform.status()
+    def table(self) -> dict[str, Operation]:
+        """The operations by name."""
+        return operations(self._platform, wire=WIRE, around=self._answer) | operations(self, around=self._called)
 
-    @operation
-    def application(self, request: OfApplication) -> dict[str, Any]:
-        """One application, with its components and channels."""
-        return self._platform.status(request.application)
+    def _answer(self, operation: Operation, function: Callable[..., Any], given: dict[str, Any]) -> object:
+        """Call an operation of the platform with values that have crossed, and return what can cross."""
+        opened = {name: self._opened(value) for name, value in given.items()}
+        return self._called(operation, lambda: self._closed(function(**opened)), {})
 
-    @operation
+    def _called(self, operation: Operation, function: Callable[..., Any], given: dict[str, Any]) -> object:
+        """Call a function, or begin to: what may take long is asked for by `outcome`."""
+        return self.outcome(self._tasks.begin(lambda: function(**given))) if operation.long else function(**given)
+
+    def _opened(self, value: Any) -> Any:
+        if isinstance(value, Kept):
+            return self._pieces.take(value.number)
+        return value.read(self._platform, self._opened) if isinstance(value, Topology) else value
+
+    def _closed(self, value: Any) -> Any:
+        from exop.wiring.plan import Plan
+
+        if isinstance(value, bytes) and len(value) > INLINE:
+            return Kept(self._pieces.put(value), len(value))
+        if isinstance(value, tuple):
+            return tuple(self._closed(one) for one in value)
+        if isinstance(value, Plan):
+            heavy = any(node.memento is not None for node in value.after.nodes.values())
+            return Planned.of((self._heavy if heavy else self._plans).put(value), value)
+        return Topology.of(value) if isinstance(value, Mesh) else value
+
+    @operation(role="operate", patience=LONG, long=True)
+    def carry_out(
+        self,
+        plan: str,
+        timeout: Seconds | None = None,
+        pause: Seconds | None = None,
+        stall: bool = False,
+        proof: Proof | None = None,
+    ) -> Changed:
+        """Make a change that was planned."""
+        shelf = self._heavy if plan in self._heavy else self._plans
+        made: Mesh = proven(shelf.take(plan), proof).apply(timeout=timeout, pause=pause, stall=stall)
+        last = self._platform.status(made.name)["last_change"]
+        paused = last["paused_ms"] if last is not None and last["revision"] == made.revision else None
+        return Changed(made.name, made.revision, paused)
+
+    @operation(role="operate")
+    def outcome(self, number: str) -> Begun[Any]:
+        """Return the result of what was begun; none while it is under way."""
+        return Begun(number, self._tasks.result(number))
+
+    @operation(role="observe")
     def services(self, request: ServicesRequest) -> Page[dict[str, Any]]:
         """The services in the registry, with their properties, by id."""
-        found = self._platform.registry.find(None, as_filter(request.filter or None))
-        rows = [
-            {"id": one.id, "interfaces": list(one.interfaces), "properties": _plain(one.properties)} for one in found
-        ]
-        return page(rows, request, key=lambda row: f"{row['id']:012d}")
+        return page(self._platform.services(request.filter), request, key=lambda row: f"{row['id']:012d}")
 
-    @operation
-    def mesh(self, request: OfApplication) -> dict[str, Any]:
-        """The mesh of a running application: its topology and revision, and the identities of its slets."""
-        mesh = self._platform.mesh(request.application)
-        slets = dict.fromkeys(node.slet.identity for node in mesh.nodes.values())
-        return {"toml": mesh.to_toml(), "revision": mesh.revision, "slets": list(slets)}
+    @operation(role="observe")
+    def read_piece(self, number: str, offset: Annotated[int, msgspec.Meta(ge=0)]) -> bytes:
+        """One piece of bytes that are kept; the last one is given out once."""
+        return self._pieces.read(number, offset)
 
-    @operation
-    def described(self, request: OfApplication) -> dict[str, Any]:
-        """The descriptions of the slets of a running application, for a client that lacks their code.
+    @operation(role="operate", max_request=LARGEST_REQUEST)
+    def send_piece(self, number: str, data: Annotated[bytes, msgspec.Meta(max_length=PIECE)]) -> str:
+        """Keep one more piece of bytes; returns the number under which."""
+        return self._pieces.put(data, number)
 
-        Where the ports depend on settings, a description has those of all nodes.
+
+class Shelf(Generic[T]):
+    """Values that wait to be asked for by their number; bounded, the oldest makes room."""
+
+    def __init__(self, what: str, most: int) -> None:
+        self._what = what
+        self._most = most
+        self._held: dict[str, T] = {}
+        self._lock = threading.Lock()
+
+    def put(self, one: T) -> str:
+        """Keep it, and return its number."""
+        number = secrets.token_hex(8)
+        with self._lock:
+            self._held[number] = one
+            while len(self._held) > self._most:
+                del self._held[next(iter(self._held))]
+        return number
+
+    def __contains__(self, number: str) -> bool:
+        with self._lock:
+            return number in self._held
+
+    def take(self, number: str) -> T:
+        """Give it out, once.
+
+        Raises:
+            PlanError: there is none of this number (any more).
         """
-        found: dict[str, dict[str, Any]] = {}
-        for slet in (node.slet for node in self._platform.mesh(request.application).nodes.values()):
-            if slet.identity not in found:
-                found[slet.identity] = slet.described()
-            elif slet.specialises:
-                ports = found[slet.identity]["ports"]
-                known = {port["port"] for port in ports}
-                ports += [port for port in slet.described()["ports"] if port["port"] not in known]
-        return found
-
-    @operation
-    def resume(self, request: OfNode) -> None:
-        """Let items into a suspended component again; without a node, start an application that is down."""
-        if request.node:
-            self._platform.resume(request.application, request.node)
-        else:
-            self._platform.restart(request.application)
-
-    @operation
-    def end(self, request: OfApplication) -> None:
-        """Ask the sources of an application to end; what is under way is still processed."""
-        self._platform.end(request.application)
-
-    @operation
-    def remove(self, request: OfApplication) -> bool:
-        """Stop an application at its safe points and undeploy it."""
-        return self._platform.remove(request.application)
-
-    @operation
-    def failed_items(self, request: OfNode) -> dict[str, Any]:
-        """The kept item and the first dead letters of a node, in words."""
-        component = self._platform.deployment(request.application).component(request.node)
-        kept, dead = kept_item(component), component.trouble.dead
-        return {
-            "kept": kept.summary() if kept is not None else None,
-            "dead_letters": [letter.summary() for letter in list(dead)[:LISTED]],
-            "count": len(dead),
-            "dropped": dead.dropped,
-            "channel": component.node.ports[DEAD] if component.aside is not None else None,
-        }
-
-    @operation
-    def failed_item(self, request: OneFailedItem) -> bytes:
-        """One failed item as the content of a file."""
-        component = self._platform.deployment(request.application).component(request.node)
-        return failed_item(component, request.dead_letter).to_bytes()
-
-    @operation
-    def retry_dead_letters(self, request: OfNode) -> int:
-        """Have the dead letters of a node tried again."""
-        return self._platform.retry_dead_letters(request.application, request.node)
-
-
-def _plain(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in properties.items()}
+        with self._lock:
+            if number not in self._held:
+                raise PlanError(f"the platform has no {self._what} {number!r} (any more); make it again")
+            return self._held.pop(number)

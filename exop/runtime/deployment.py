@@ -53,8 +53,6 @@ class Deployment:
         ledger: The pending lines, and those that have taken effect.
         changing: Held while the mesh is being changed, so that no checkpoint is taken meanwhile.
         parking: Held while drivers are made to park: one thread at a time does so; any may release it.
-        altered: The nodes with another slet or other settings, ports with another channel, and channels with other
-            producers than when the application began.
         replaced: The errors of components that were replaced or removed, by the component's id.
         last_change: The revision that the last change has made, and for how many seconds everything stood still.
     """
@@ -79,7 +77,6 @@ class Deployment:
         self.places: dict[str, Entry] = {}
         self.inlets = Inlets()
         self.started: float | None = None
-        self.altered: set[str] = set()
         self.replaced: dict[str, dict[str, Any]] = {}
         self.last_change: tuple[int, float] | None = None
         self._stopped = False
@@ -97,19 +94,6 @@ class Deployment:
                     self._attended.note(components[node])
                 else:
                     self._attended.forget(node)
-
-    def follow(self, mesh: Mesh, nodes: Iterable[str]) -> None:
-        """Let *mesh* be that of the application from now on; it differs from the one before at these *nodes*."""
-        for node in nodes:
-            before, after = self.mesh.nodes.get(node), mesh.nodes.get(node)
-            if before and after and (before.slet, before.settings) != (after.slet, after.settings):
-                self.altered.add(node)
-            had, has = (one.ports if one else {} for one in (before, after))
-            other = [port for port in had.keys() | has.keys() if had.get(port) != has.get(port)]
-            self.altered.update(f"{node}.{port}" for port in other)
-            for one in filter(None, (before, after)):
-                self.altered.update(f"channel {name}" for port, name in one.outputs().items() if port in other)
-        self.mesh = mesh
 
     def component(self, node: str) -> Component:
         """Return the component of a node, or raise `UnknownName`."""

@@ -97,8 +97,7 @@ class Ledger:
                 return
             noted = replace(firing, revision=deployment.mesh.revision + 1)
             self.firings.append(noted)
-            nodes = [firing.name] if firing.section == "nodes" else []
-            deployment.follow(noted.on(deployment.mesh).at(noted.revision), nodes)
+            deployment.mesh = noted.on(deployment.mesh).at(noted.revision)
         event = "a pending line could not take effect" if firing.dropped else "a pending line took effect"
         self.tell(event, place=firing.name, line=str(firing.line))
 

@@ -1,4 +1,4 @@
-"""Partitioned channels: each item goes to the member of a group that owns the partition of its key."""
+"""Partitioned channels: each item goes to the one member of a group that owns the partition of its key."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from exop.errors import MeshError
 from exop.model.partitions import MOST, partition_of, ranges, rows_by_owner
 from exop.runtime.entry import Entry, LateEntry, Push, Unwind, Way, fan_out, in_turn
 
-#: The maximum number of keys whose owners are cached, for each channel.
+#: The maximum number of keys of which the owner is remembered, for each channel.
 REMEMBERED: Final = 65_536
 #: Takes an item that cannot be assigned to a partition.
 Refuse: TypeAlias = Callable[[Way, Any, BaseException], None]
-#: The source code of the entry for one item.
+#: The way in for one item.
 _PUSH: Final = """
 def push(item):
     try:
@@ -25,7 +25,7 @@ def push(item):
         return
     push(item)
 """
-#: The members of one group: the entry of one port of each, by node.
+#: The members of one group: the way into one port of each, by node.
 Members: TypeAlias = Mapping[str, Entry]
 
 
@@ -68,7 +68,7 @@ class Partitioning:
 
 
 class _Owners(dict[Any, Any]):
-    """A cache of the table entries by key: an entry is looked up when its key arrives for the first time."""
+    """What stands in the table for a key; it is looked up when the key comes first, and remembered for most keys."""
 
     __slots__ = ("_table",)
 
@@ -84,10 +84,10 @@ class _Owners(dict[Any, Any]):
 
 
 def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse, *, probing: bool = True) -> Entry:
-    """Compile the entry of several groups: an item goes to one member of each, a control item to all members.
+    """Compile the way into several groups: an item goes to one member of each, a control item to all members.
 
-    A batch is split; the items of one partition stay in order. If the driver unwinds within a batch, the rest of the
-    batch is assigned again when the driver continues.
+    A batch is split; the items of one partition stay in order. The rest of a batch that is left over when the driver
+    unwinds is assigned anew when it goes on.
     """
     table, key_of = _table(partitioning, groups), partitioning.key_of()
     owners, fast = _Owners(table), eval(f"lambda item: {partitioning.key}")
@@ -132,7 +132,7 @@ def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse,
 
 
 def _push(key: str, table: Sequence[Entry], other: Callable[[Any, BaseException], None]) -> Push:
-    """Compile the entry for one item."""
+    """Compile the way in for one item."""
     pushes = {entry: entry.push for entry in dict.fromkeys(table)}
     names: dict[str, Any] = {"owners": _Owners([pushes[entry] for entry in table]), "other": other}
     exec(_PUSH.format(key=key), names)
@@ -141,7 +141,7 @@ def _push(key: str, table: Sequence[Entry], other: Callable[[Any, BaseException]
 
 
 def _table(partitioning: Partitioning, groups: Sequence[Members]) -> list[Entry]:
-    """Return the entry of the owners of each partition."""
+    """Return the way to the owners of each partition."""
     owned = [ranges(group, partitioning.partitions) for group in groups]
     names = [[name for name, part in found.items() for _ in part] for found in owned]
     made: dict[tuple[str, ...], Entry] = {}

@@ -283,8 +283,6 @@ class DurableTie(LiveTie):
             header = (number, {**self.committed.inputs, **inputs}, note)
             named = [(names[id(port)], payload) for port, payload in rows] or [("", None)]
             entries = [(*row, header if place == 0 else None) for place, row in enumerate(named)]
-            for port in self._forms.keys() & inputs.keys():  # a power failure leaves no output without its input
-                self._disks[port].sync()
             self._disks[_OUTPUT].append(entries, key=None if batch is None else (_BATCHES, batch))
             failpoint("engine-commit-before")
             self._commit(batch, inputs, note)

@@ -1,4 +1,4 @@
-"""Sources that read files; after a restart they continue at the position in their memento."""
+"""Sources that read files from a position on: they begin again where their memento says."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from exop.model.slet import slet
 
 
 class Position(Memento):
-    """The number of items that a source has emitted."""
+    """How far a source has come."""
 
     number: int = 0
 
 
 @slet
 def read_lines(position: Position, *, path: Path, encoding: str = "utf-8") -> Iterator[str]:
-    """Emit the lines of a text file, without line ends; continue after the lines emitted before."""
+    """Emit the lines of a text file, without their ends; goes on after the lines that were emitted before."""
     with path.open(encoding=encoding) as lines:
         for _ in range(position.number):
             next(lines, None)
@@ -31,9 +31,9 @@ def read_lines(position: Position, *, path: Path, encoding: str = "utf-8") -> It
 def read_csv(
     position: Position, *, path: Path, encoding: str = "utf-8", delimiter: str = ",", columns: list[str] | None = None
 ) -> Iterator[dict[str, str]]:
-    """Emit the rows of a CSV file as dictionaries of text; continue after the rows emitted before.
+    """Emit the rows of a CSV file as dictionaries of texts; goes on after the rows that were emitted before.
 
-    The names of the columns are *columns*, or the first row if these are not given.
+    The names of the columns are *columns*, or else the first row.
     """
     with path.open(encoding=encoding, newline="") as lines:
         rows = csv.DictReader(lines, fieldnames=columns, delimiter=delimiter)
@@ -41,6 +41,6 @@ def read_csv(
             next(rows, None)
         for row in rows:
             if None in row or None in row.values():
-                raise ValueError(f"{path}, line {rows.line_num}: the number of fields differs from that of the columns")
+                raise ValueError(f"{path}, line {rows.line_num}: it has not as many fields as there are columns")
             position.number += 1
             yield row

@@ -1,4 +1,4 @@
-"""The base of sinks that write with checkpoints: they hold rows until the checkpoint that covers them is committed."""
+"""The common part of sinks that write with checkpoints: rows are held until the checkpoint with them is there."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from exop.runtime.convert import as_row
 
 
 class Held(Memento):
-    """The rows that are not yet written.
+    """The rows that are not written yet.
 
     Attributes:
-        run: Identifies this stream among others that write to the same place.
-        number: The number of the last lot; each lot is written as a whole, once.
-        rows: The rows that have arrived since.
-        sealed: The rows of the last lot, until they are written.
+        run: Tells this stream from others that use the same place.
+        number: Of the last lot; lots are put out whole, once.
+        rows: What has come since.
+        sealed: The rows of that lot, until they are out.
     """
 
     run: str = ""
@@ -32,10 +32,10 @@ class Held(Memento):
 
 
 class HoldingSink(Slet, ABC):
-    """Writes rows in lots, each exactly once: with every checkpoint, or after `lot` rows if none are taken.
+    """Puts rows out in lots, each exactly once: with every checkpoint, or after `lot` rows where none are taken.
 
-    A lot is part of the memento until it is written. After a crash the sink has the lot of the last checkpoint, and
-    determines by its number whether it was written.
+    A lot is part of the memento until it is out. After a crash the sink has the lot of the last checkpoint, and sees by
+    its number whether that is out already.
     """
 
     held: Held
@@ -53,36 +53,36 @@ class HoldingSink(Slet, ABC):
 
     @abstractmethod
     def put_out(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
-        """Write a lot together with its number, atomically."""
+        """Put a lot out, with its number, at once."""
 
     @abstractmethod
     def last_out(self, run: str) -> int:
-        """Return the number of the last lot written of a stream, or 0."""
+        """The number of the last lot of a stream that has been put out; 0: none was."""
 
     def is_out(self, run: str, number: int) -> bool:
-        """Whether a lot has been written."""
+        """Whether a lot has been put out."""
         return self.last_out(run) >= number
 
     def check_place(self, place: object) -> None:
-        """Refuse a checkpoint that is older than the last lot written; called at the end of `__enter__`.
+        """Refuse to go on from a checkpoint that is older than what has been put out; called at the end of `__enter__`.
 
         Raises:
-            StoredStateError: *place* holds a lot of a later checkpoint: its rows would be written a second time.
+            StoredStateError: *place* holds a lot of a later checkpoint: its rows would come a second time.
         """
         out = self.last_out(self.held.run) if self.held.run else 0
         if out > self.held.number:
             raise StoredStateError(
                 what=f"the checkpoint with the lot {self.held.number} of the rows for {place}",
-                problem=f"the lot {out} is already written, so the checkpoint is not the newest",
+                problem=f"the lot {out} is there already, so the checkpoint is not the newest",
                 cure=f"restore the state directory and {place} from copies of the same time, or remove the application",
             )
 
     def check(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Return the row to write; raise for a row that cannot be written, so that its item fails."""
+        """Refuse a row that could not be written, while its item is being handled; returns the row to write."""
         return row
 
     def take(self, item: Any) -> None:
-        """Process one item, or the end of the stream."""
+        """Take one item, or the end of the stream."""
         if isinstance(item, EndOfStream):
             self.flush()
             return
@@ -99,11 +99,11 @@ class HoldingSink(Slet, ABC):
             self._mine = False
 
     def prepare_checkpoint(self, number: int) -> None:
-        """Make the rows received so far the lot of this checkpoint."""
+        """Make the rows so far the lot of this checkpoint."""
         self._seal()
 
     def commit_checkpoint(self, number: int) -> None:
-        """Write the lot of the committed checkpoint."""
+        """The checkpoint is there: put the lot out."""
         self._put()
 
     def _settle(self) -> None:
@@ -131,7 +131,7 @@ class HoldingSink(Slet, ABC):
 
 
 def row_of(item: Any) -> dict[str, Any]:
-    """Return an item as a row: its fields, or one field named `value`."""
+    """An item as a row: its fields, or one field called `value`."""
     try:
         return as_row(item)
     except TypeError:

@@ -1,4 +1,4 @@
-"""`stock:join`: joins items of several streams that have the same key and are close in time."""
+"""`stock:join`: items of several streams that have one key and are close in time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from exop.model.spec import SletSpec
 from exop.runtime.channel import ControlMerge
 from exop.runtime.channels.table import key_reader, time_reader
 
-#: The minimum number of items kept before a sweep removes those with which no later item can be joined.
+#: So many items are kept at least before those that nothing can be joined with any more are looked for.
 _FEW: Final = 100
 
 
 class Kept(Memento):
-    """The items with which later items may be joined: time and item, by side and key.
+    """The items with which later ones may be joined: time and item, by side and key.
 
     `complete` is the time through which each side is complete, `said` that of the last punctuation that left, `merged`
     the state of the merge that makes these; `added` counts the items since the last sweep, which left `swept`.
@@ -38,17 +38,17 @@ class Kept(Memento):
 
 
 class Join(Slet, name="join"):
-    """Join the items of several streams that have the same key, and times that are close to each other.
+    """Join the items of several streams that have the same key and lie within some time of each other.
 
-    The streams enter by the ports `sides.NAME`. For each combination of one item from every side, with equal fields
-    `by` and times that differ by at most `within`, the slet sends a dictionary when the last of these items arrives:
-    the fields `by`, the latest time under the name of `time`, and each item under the name of its side.
+    The streams enter by the ports `sides.NAME`. For each choice of one item from every side, with equal fields `by` and
+    times of which none is more than `within` from another, a dictionary leaves as soon as the last one has come: the
+    fields `by`, the latest time under the name of `time`, and each item under the name of its side.
 
-    Punctuations determine which items can be removed: those that are too old for all items that the other sides may
-    still send. An item that a punctuation of its own side, or one already sent, excludes is sent by `late`.
+    Punctuations say which items can be forgotten: those that are too old for what may still come by the other sides.
+    An item that a punctuation of its own side excludes, or one that has left, leaves by `late`.
 
     Args:
-        by: The field, or fields, whose values must be equal; with an empty list all items match.
+        by: The field, or fields, that are equal; with an empty list all items match.
         time: The field that holds the time of an item, a number.
         within: The maximum difference of two times.
     """
@@ -62,10 +62,10 @@ class Join(Slet, name="join"):
 
     @classmethod
     def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
-        """Return the slet with the fields of a result at its output; refuse a field that a side lacks."""
+        """The output has the fields of a result; refuses a field that a side lacks."""
         by, time, within = _fields(settings["by"]), settings["time"], settings["within"]
         if not 0 <= within < math.inf:
-            problem = f"it is {within:g}; give a finite number, 0 or more"
+            problem = f"it is {within:g}, and must be finite, and 0 or more"
             raise SettingError(place="", setting="within", problem=problem)
         sides = {port.partition(".")[2]: carried for port, carried in inputs.items()}
         for side, carried in sides.items():
@@ -86,7 +86,7 @@ class Join(Slet, name="join"):
 
     @input_port
     def sides(self, side: str, item: Any | Punctuation | EndOfStream) -> Iterable[Any | Punctuation]:
-        """Process one item of one side."""
+        """Take one item of one side."""
         if isinstance(item, (Punctuation, EndOfStream)):
             return self._complete(side, item)
         time, kept = self._time(item), self.kept
@@ -103,7 +103,7 @@ class Join(Slet, name="join"):
         return [self._joined(key, chosen) for chosen in product(*choices) if len(chosen) > 1 and self._near(chosen)]
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Return the number of items kept."""
+        """The number of items that are kept."""
         return {"kept": self.kept.swept + self.kept.added}
 
     def _of(self, side: str, key: Any) -> list[tuple[int | float, Any]]:
@@ -119,14 +119,13 @@ class Join(Slet, name="join"):
         return found | {side: item for side, (_, item) in zip(self._sides, chosen, strict=True)}
 
     def _complete(self, side: str, mark: Punctuation | EndOfStream) -> list[Punctuation]:
-        """Note how far a side is complete; return the punctuations up to which all sides are complete."""
+        """Note how far a side is complete; return what is complete by all of them."""
         kept = self.kept
         if self._merged is None or self._merged[0] is not kept:  # the memento is taken over after the opening
             merge = ControlMerge()
             merge.expect(self._sides)
             if kept.merged:
                 merge.restore(kept.merged)
-            merge.forget()  # a side that returns under the same name begins anew
             self._merged = kept, merge
         due = [one for one in self._merged[1].on(side, mark) if isinstance(one, Punctuation)]
         kept.merged = self._merged[1].capture()
@@ -140,7 +139,7 @@ class Join(Slet, name="join"):
         return due
 
     def _sweep(self) -> None:
-        """Remove the items with which no later item can be joined, and the sides that no longer exist."""
+        """Forget the items with which nothing can be joined any more, and the sides that are gone."""
         kept, left = self.kept, dict[str, dict[Any, list[tuple[int | float, Any]]]]()
         for side in self._sides:
             others = [kept.complete.get(other, kept.said) for other in self._sides if other != side]
@@ -156,12 +155,12 @@ def _fields(by: str | list[str]) -> tuple[str, ...]:
 
 
 def _item(carried: PortType) -> Any:
-    """Return the type of the items that the slet receives from a side: rows of columns are dictionaries."""
+    """The type of the items of a side as the slet has them: rows of columns are dictionaries."""
     return dict if carried.form == "columns" else carried.item
 
 
 def _result(fields: tuple[str, ...], sides: tuple[tuple[str, Any], ...]) -> Any:
-    """Return the type of the results; the same object for the same sides."""
+    """Return the type of the results; the same one for the same sides."""
     try:
         return _made(fields, sides)
     except TypeError:  # a type that cannot be a key

@@ -29,7 +29,7 @@ class _ReadOnly(Files):
 
 
 class LogReader:
-    """Reads complete and committed rows from any offset.
+    """Reads rows from any offset, as far as they are there whole, and count.
 
     Raises:
         StateError: there is no log.
@@ -72,14 +72,14 @@ class LogReader:
             return None
 
     def read(self, offset: int, most: int) -> list[Any]:
-        """Return at most *most* rows from *offset* on; see `events`."""
+        """Return the rows from *offset* on that are there, at most so many; see `events`."""
         return [one for one in flat(self.events(Position(offset), most)[0]) if not isinstance(one, CONTROL)][:most]
 
     def events(self, place: Position, most: int) -> tuple[list[Any], Position]:
-        """Return at least *most* events from *place* on, as far as there are, in batches, and the position after them.
+        """Return what stands from *place* on, in batches of at least so many events together, and the place behind.
 
         Raises:
-            MeshError: they are not kept any more, or the log has lost what stood before them.
+            MeshError: they are not kept any more.
             StoredStateError: the log is damaged, or of another release.
         """
         found: list[Frame] = []
@@ -125,8 +125,6 @@ class LogReader:
             stopped, reached = yield from self._segment.frames(offset)
         if self._segment is not None:
             self._segment.check_end(stopped, reached, bound)
-        if reached < offset:
-            raise MeshError(f"{self._folder}: rows from {offset} on were asked for; the log ends at {reached}")
 
     def _bases(self) -> list[int]:
         return [int(name.removesuffix(SUFFIX)) for name in segment_names(os.listdir(self._folder))]

@@ -1,4 +1,4 @@
-"""`stock:read_log`: a source that reads a log on disk, while another application or process may write to it."""
+"""`read_log`: a source that reads a log on disk, which another application, or another process, may be writing."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from exop.runtime.log.memory import Position
 
 #: The number of events to read at a time.
 LOT = 1000
-#: The maximum size of batches of items that were appended one by one: a change waits for the end of a batch.
+#: Items that came one by one are emitted in batches of at most so many: a change waits for the end of a batch.
 TOGETHER = 32
-#: Seconds between two checks for new items.
+#: Seconds between two looks for more.
 PAUSE = 0.02
 
 
@@ -30,10 +30,10 @@ class Offset(Memento):
 
 @slet
 def read_log(offset: Offset, *, path: Path, follow: bool = False) -> Iterator[Batch[Any] | Punctuation | None]:
-    """Emit the items and punctuations of a log on disk, from the oldest on; continue after those emitted before.
+    """Emit the items and punctuations of a log on disk, from the oldest on; goes on behind what was emitted before.
 
-    With *follow* it waits for new items. From the log of a durable application, it reads only what the last checkpoint
-    covers: the content after that may be removed after a crash.
+    With *follow* it waits for more. Of a durable application's log it reads what the last checkpoint counts: what comes
+    behind that may be taken back after a crash.
     """
     # Imported lazily: only this needs the encoding.
     from exop.stock.log_reader import LogReader
@@ -59,7 +59,7 @@ def read_log(offset: Offset, *, path: Path, follow: bool = False) -> Iterator[Ba
 
 
 def _together(payloads: list[Any]) -> Iterator[Batch[Any] | Punctuation | EndOfStream]:
-    """Return batches unchanged, single items in small batches, and the control items between them."""
+    """Return batches as they came, items that came one by one in small batches, and the control items between them."""
     single = Batch[Any]()
     for payload in payloads:
         rows = () if isinstance(payload, CONTROL) else payload if type(payload) is list else to_items(payload)

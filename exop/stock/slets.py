@@ -1,4 +1,4 @@
-"""General slets of the base library: counters, files, printing, `stock:split`."""
+"""A few slets that every application may want."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @slet
 def count_up(position: Position, *, to: int | None = None, start: int = 0, step: int = 1) -> Iterator[int]:
-    """Emit *start*, *start* + *step*, and so on: *to* numbers, or numbers without end."""
+    """Emit *start*, *start* + *step*, …: *to* numbers, or without end."""
     while to is None or position.number < to:
         position.number += 1
         yield start + (position.number - 1) * step
@@ -35,7 +35,7 @@ def count_up(position: Position, *, to: int | None = None, start: int = 0, step:
 
 @slet
 def pass_on(item: T) -> T:
-    """Pass every item on unchanged, for example to merge several channels into one."""
+    """Pass every item on as it is: joins what comes from several channels."""
     return item
 
 
@@ -46,7 +46,7 @@ def show(item: Any) -> None:
 
 
 class Split(Slet, Generic[T], name="split"):
-    """Send each item to the ports whose conditions hold for it, or to `rest` if none holds.
+    """Let each item leave by the ports whose conditions hold for it; where none holds, by `rest`.
 
     Args:
         conditions: A condition on the item for each output port, `{"fast": "item.speed > 60"}`.
@@ -58,7 +58,7 @@ class Split(Slet, Generic[T], name="split"):
 
     @classmethod
     def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
-        """Return the slet with an output for each condition; the items are sent unchanged."""
+        """An output for each condition; the items leave as they come."""
         for port, text in settings["conditions"].items():
             _condition(port, text, inputs.get("item", PortType()))
         spec = spec_of(cls)
@@ -93,7 +93,7 @@ def _condition(port: str, text: str, item: PortType) -> Condition:
 
 
 class Written(Memento):
-    """The number of bytes that the slet has written to its file."""
+    """The size of our part of the output file."""
 
     size: int = 0
 
@@ -101,9 +101,9 @@ class Written(Memento):
 class WriteLines(Slet, name="write_lines"):
     """Write every item as a line of a text file; others can read it within a second.
 
-    The previous content of the file is removed with the first line, or at the end of the stream. A successor, or the
-    same slet after a crash, continues at the position in the memento: content after it is removed, so that no line is
-    written twice.
+    What the file held before is cut off with the first line, or at the end of the stream. A successor, or the same slet
+    after a crash, goes on where the memento ends: what stands behind that place is cut off, so that nothing is there
+    twice.
     """
 
     path: Path
@@ -129,24 +129,24 @@ class WriteLines(Slet, name="write_lines"):
             self.written.size += self._file.write(f"{item}\n".encode(self.encoding))
 
     def _place(self) -> None:
-        """Truncate the file to the position in the memento, once, before the first write."""
+        """Go to the end of what is ours, once, when it is our turn to write."""
         there = os.fstat(self._file.fileno()).st_size
         if there < self.written.size:
-            raise OSError(f"{self.path} has {there} bytes, but {self.written.size} were written to it: put it back")
+            raise OSError(f"{self.path} has {there} bytes, and {self.written.size} were written to it: put it back")
         self._file.truncate(self.written.size)
         self._file.seek(self.written.size)
         self._placed = True
 
     def flush(self) -> None:
-        """Write buffered lines to the file, so that a checkpoint covers no line that is lost with the process."""
+        """Hand everything to the file, so that a checkpoint counts nothing that could still be lost with us."""
         self._file.flush()
 
     def make_visible(self) -> None:
-        """Write buffered lines to the file, for its readers; the file has a lock of its own against `item`."""
+        """Let others read the lines that are buffered; the file has a lock of its own against `item`."""
         self._file.flush()
 
     def sync(self) -> None:
-        """Force the lines to the disk."""
+        """Wait until the disk has it."""
         os.fsync(self._file.fileno())
 
 

@@ -1,4 +1,4 @@
-"""`stock:watermark`: punctuations derived from the times of items, and the rule by which an item is late."""
+"""`stock:watermark`: punctuations made of the times of items, and the rule by which an item is late."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Followed(Memento):
 
 
 class Watermark(Slet, Generic[T], name="watermark"):
-    """Emit punctuations by the times of the items: after an item at *t*, nothing older than *t* - `delay` follows.
+    """Follow the times of the items with punctuations: of an item at *t*, nothing older than *t* - `delay` follows.
 
-    An older item is late: it is sent by `late` instead of `out`, and counted even if nothing is connected to `late`.
-    Which items are late depends on this stream alone, not on the pace of other streams. The slet drops punctuations
-    that it receives. Record batches stay whole: a punctuation follows each batch that advances the time.
+    An item that is older than that leaves by `late` instead of `out`, and is counted there, connected or not. So the
+    items of this stream alone decide which of them are late, however fast other streams are. Punctuations that reach
+    the slet end here. Record batches stay whole: a punctuation follows each batch that raises the time.
 
     Args:
         time: The field that holds the time of an item, a number.
-        delay: How much older than an earlier item an item may be.
-        idle: How many seconds other streams wait for the next punctuation of this one at the point where they meet;
-            `None`: until it arrives.
+        delay: By so much an item may be older than one before it.
+        idle: Where this stream meets others, they wait for its next punctuation for so many seconds; `None`: until it
+            comes.
     """
 
     time: str
@@ -47,12 +47,12 @@ class Watermark(Slet, Generic[T], name="watermark"):
 
     @classmethod
     def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
-        """Return the slet with ports for columns if the input carries columns."""
+        """The ports carry columns where columns come."""
         delay, idle = settings["delay"], settings["idle"]
         if not 0 <= delay < math.inf:
-            raise SettingError(place="", setting="delay", problem=f"it is {delay:g}; give a finite number, 0 or more")
+            raise SettingError(place="", setting="delay", problem=f"it is {delay:g}, and must be finite, and 0 or more")
         if idle is not None and not 0 < idle < math.inf:
-            problem = f"it is {idle:g}; give a finite number above 0, or leave it out to wait without a limit"
+            problem = f"it is {idle:g}, and must be finite, and more than 0; leave it out to wait without end"
             raise SettingError(place="", setting="idle", problem=problem)
         spec, taken = spec_of(cls), inputs.get("item", PortType())
         taken.check_field("", "time", settings["time"])
@@ -70,7 +70,7 @@ class Watermark(Slet, Generic[T], name="watermark"):
 
     @input_port
     def item(self, item: T | Punctuation) -> Iterable[T | Punctuation]:
-        """Process one item, or one record batch."""
+        """Take one item, or one record batch."""
         if isinstance(item, Punctuation):
             return ()
         if is_columns(item):
@@ -87,7 +87,7 @@ class Watermark(Slet, Generic[T], name="watermark"):
         return item, Punctuation.before(floor, self.idle)
 
     def _batch(self, batch: Any) -> Iterable[Any | Punctuation]:
-        """Process one record batch. The same rows are late as if they arrived one by one."""
+        """Take one record batch. The same rows are late as if they came one by one."""
         # Imported lazily: only columns need it.
         import numpy as np
 
@@ -95,7 +95,7 @@ class Watermark(Slet, Generic[T], name="watermark"):
             raise LookupError(f"the batch has no column {self.time!r}; it has {', '.join(batch.schema.names)}")
         times, before = batch.column(self.time).to_numpy(zero_copy_only=False), self.followed.floor
         if times.dtype.kind not in "iuf" or not np.isfinite(times).all():
-            problem = f"has a time that is null or not a finite number (its type is {batch.column(self.time).type})"
+            problem = f"has a time that is missing or no finite number (its type is {batch.column(self.time).type})"
             raise ValueError(f"the column {self.time!r} {problem}; cast timestamps to int64")
         if not len(times):
             return ()
@@ -112,5 +112,5 @@ class Watermark(Slet, Generic[T], name="watermark"):
 
 
 def _delay(delay: float, time: float) -> float:
-    """Return a whole delay as an integer if the times are integers: the difference is exact, also in nanoseconds."""
+    """Return a whole delay as an integer for times that are: the difference is exact, also in nanoseconds."""
     return int(delay) if isinstance(time, int) and not delay % 1 else delay

@@ -242,7 +242,7 @@ class Change:
         began = [one.driver for one in self._successors.made.values() if one.driver is not None]
         self._complete({*self.pause.drivers, *began})
         self._hand_on()
-        self.deployment.follow(self.target, {step.node for step in self.plan.steps})
+        self.deployment.mesh = self.target
 
     def _caught_up(self) -> Mesh:
         """Return the target mesh with the settings that have taken effect by themselves since the plan was made."""

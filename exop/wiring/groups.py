@@ -91,7 +91,7 @@ def _check_state(group: str, node: Node) -> None:
         rest = ["the state of its engine"]
     if rest:
         raise PlanError(
-            f"partitions of the group {group!r} would move, and {node.name} has state that is not Keyed "
+            f"partitions of the group {group!r} would move, and {node.name} keeps what belongs to no key "
             f"({', '.join(rest)}); keep all of its state in fields `NAME: Keyed[K, V]`, or deploy the group anew"
         )
 

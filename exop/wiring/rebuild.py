@@ -105,24 +105,7 @@ def _log_of(step: Step, deployment: Deployment) -> tuple[LogChannel, list[list[L
     if log.start > log.began:
         problem = f"the log {log.name!r} begins with row {log.start}, and the application began at {log.began}"
         raise _refused(node, problem, "let the log keep more (keep='all') from the start, or say lose_state=True")
-    for leg in (leg for way in ways for leg in way):
-        _check_leg(leg, node, deployment, log)
     return log, ways
-
-
-def _check_leg(leg: Leg, node: Node, deployment: Deployment, log: LogChannel) -> None:
-    """Refuse a leg that was another one for a time: the node has not taken what the log would give now."""
-    whole = not leg.source and log.replays and log.start == log.began
-    source, altered = leg.source.rpartition(".")[0], deployment.altered
-    if leg.to in altered and not whole:
-        problem = f"{leg.to} was connected to {leg.channel!r} after the application began"
-    elif source in altered:
-        problem = f"{source}, between the log and the slet, had another slet or other settings before"
-    elif leg.source and f"channel {leg.channel}" in altered:
-        problem = f"another slet has pushed into {leg.channel!r} before"
-    else:
-        return
-    raise _refused(node, problem, OTHERWISE)
 
 
 def _way_to(step: Step, deployment: Deployment, port: str) -> list[Leg]:
@@ -138,7 +121,7 @@ def _way_to(step: Step, deployment: Deployment, port: str) -> list[Leg]:
         producers, kind = mesh.producers(name), channel.kind
         if kind not in ("direct", "queue", "window") or len(producers) != 1 or channel.live:
             fed = kind if len(producers) == 1 else f"{kind}, fed by {len(producers)} slets"
-            raise _refused(node, f"its input {name!r} is not a log (it is {fed})", OTHERWISE)
+            raise _refused(node, f"its input {name!r} is no log (it is {fed})", OTHERWISE)
         before, out = producers[0]
         if isinstance(channel, WindowChannel) and channel.unpunctuated and timed_by(channel) is not None:
             problem = f"the window {name!r} is by time, and no punctuations come from {before.name}"
@@ -146,7 +129,7 @@ def _way_to(step: Step, deployment: Deployment, port: str) -> list[Leg]:
         taken, spec = before.inputs(), before.slet
         pulled = any(spec.ports[port].pulled for port in taken)
         if spec.iterated or spec.own_driver or spec.has_effects or len(taken) != 1 or pulled:
-            problem = f"its input {name!r} is not a log (it is {kind}), and {before.name} before it cannot be replayed"
+            problem = f"its input {name!r} is no log (it is {kind}), and {before.name} before it cannot be replayed"
             raise _refused(node, problem, f"put a log behind {before.name}, or {OTHERWISE}")
         legs.insert(0, Leg(name, f"{before.name}.{out}", to))
         ((port, name),) = taken.items()

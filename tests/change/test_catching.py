@@ -10,7 +10,7 @@ import pytest
 from exop import Memento, Platform, Shadow, slet
 from exop.errors import ComponentFailed, PlanError, StaleMesh
 from exop.hosts.together import change_together
-from exop.remoting.planned import as_data
+from exop.remoting.forms import Planned
 from exop.wiring.plan import Plan
 from tests.change.tools import chain, end, endless, grows, in_thread, whole, writing
 from tests.rig import PATIENCE, eventually
@@ -247,7 +247,7 @@ def test_the_plan_states_that_the_successor_catches_up(platform):
     plan = slow(platform)
     assert "New.upgrade of b takes about" in str(plan)
     assert "the successor catches up beside the old slet" in str(plan)
-    (step,) = as_data("1", plan).steps
+    (step,) = Planned.of("1", plan).steps
     assert step.hand_over_s == plan.took["b"]
 
 

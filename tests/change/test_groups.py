@@ -235,7 +235,7 @@ def test_a_state_that_belongs_to_no_key_does_not_move(platform):
     mesh = platform.mesh("app")
     with pytest.raises(
         PlanError,
-        match="partitions of the group 'g' would move, and a has state that is not Keyed .Count.count.; keep all",
+        match="partitions of the group 'g' would move, and a keeps what belongs to no key .Count.count.; keep all",
     ):
         platform.plan(mesh.remove("c"))
 

@@ -152,7 +152,7 @@ def test_what_a_condition_looks_at(text, subject, fields):
         ("report.tme > 1", "tme", "Report has no field 'tme'; did you mean 'time'? known: more, speed, time"),
         ("report['tme'] > 1", "'tme'", "did you mean 'time'"),
         ("1 < reprt.time", "reprt", "no port or setting is called 'reprt'; did you mean 'report'?"),
-        ("len(report) > 1", "len", "cannot call functions"),
+        ("len(report) > 1", "len", "calls nothing"),
         ("report.__class__ == 1", "__class__", "is private"),
         ("report._x == 1", "_x", "is private"),
         ("report.time > other.time", "other", "'report' and 'other' are two"),

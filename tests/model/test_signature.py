@@ -160,7 +160,7 @@ def test_a_decorated_function_keeps_its_signature():
 
 WRONG = [
     ("def untyped(item) -> int: ...", "untyped is no slet: the parameter 'item' has no type; write `item: T`"),
-    ("def f(item: int): ...", "it has no return annotation; annotate it, with `-> None` for a sink"),
+    ("def f(item: int): ...", "it says not what it returns; annotate it, with `-> None` for a sink"),
     (
         "def f(item: int, other: int) -> int: ...",
         "a function has one input, here are 2 (item, other); put `*, ` before the settings, or write a Slet class",
@@ -169,21 +169,18 @@ WRONG = [
     ("def f(*items: int) -> int: ...", "*items names no port; name every parameter"),
     ("def f(item: int, **more: int) -> int: ...", "**more names no port; name every parameter"),
     ("def f(item: int, a: Speeds, b: Other) -> int: ...", "it has two mementos, a and b; put both in one class"),
-    ("def f(a: Speeds, item: int) -> int: ...", "the memento 'a' comes before the input; write (item, a)"),
+    ("def f(a: Speeds, item: int) -> int: ...", "the memento 'a' stands before the input; write (item, a)"),
     ("def f(*, cars: int) -> int: ...", "a slet without a pushed input is a source; return an Iterator[T]"),
     ("def f() -> None: ...", "nothing enters and nothing leaves; give it an input, or yield items"),
     (
         "def f(item: Decimal) -> int: ...",
         "the annotation 'Decimal' cannot be resolved at run time; import it outside `if TYPE_CHECKING:`",
     ),
-    (
-        "def f(item: pa.RecordBatsh) -> int: ...",
-        "an annotation is not a type (module 'pyarrow' has no attribute 'Record",
-    ),
+    ("def f(item: pa.RecordBatsh) -> int: ...", "an annotation is no type (module 'pyarrow' has no attribute 'Record"),
     ("def f(item: Batch[int] | str) -> int: ...", "has no form: choose one of them; give each its own port"),
     (
         "def f(item: int) -> Iterator[int] | None: ...",
-        "an iterator is one of several results; return Iterator[T]: an empty one means the same",
+        "an iterator is one of several results; return Iterator[T]: one that is empty says the same",
     ),
     ("def f(item: int, *, out: int = 1) -> int: ...", "the name 'out' is taken by the output port of the results"),
     ("def f(item: int, *, on_error: str) -> int: ...", "the name 'on_error' is taken by the policy for items that fa"),

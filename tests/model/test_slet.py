@@ -244,7 +244,7 @@ WRONG = [
     ("@input_port\ndef item(self, item) -> None: ...", "the parameter 'item' has no type; write `item: T`"),
     (
         "@input_port\ndef item(self, item: int): ...",
-        "it has no return annotation; annotate it, with `-> None` for a sink",
+        "it says not what it returns; annotate it, with `-> None` for a sink",
     ),
     (
         "@input_port\ndef item(self, item: int, other: int) -> None: ...",
@@ -264,11 +264,11 @@ WRONG = [
         "def __iter__(self) -> Iterator[int]: ...\n@input_port\ndef item(self, item: int) -> None: ...",
         "it is iterated, and items are pushed into item: two drivers would meet in it; pull them",
     ),
-    ("def __iter__(self): yield 1", "it has no return annotation"),
+    ("def __iter__(self): yield 1", "it says not what it returns"),
     ("def __iter__(self) -> int: ...", "return an Iterator[T]"),
     (
         "(Slet, own_driver=True)\nout: OutputPort[int]\n@input_port\ndef item(self, item: int) -> int: ...",
-        "item must not return items; return None and push by an output port",
+        "item only hands over: what it returns goes nowhere; return None and push by an output port",
     ),
     (
         "(Slet, own_driver=True)\nout: OutputPort[int]\ndef __iter__(self) -> Iterator[int]: ...",

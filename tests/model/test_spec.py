@@ -103,7 +103,7 @@ def test_ports_come_from_settings_and_inputs():
 @pytest.mark.parametrize(
     ("outputs", "problem"),
     [
-        (["a b"], "'a b' is not a valid port name"),
+        (["a b"], "'a b' is no name for a port"),
         (["times"], "a port cannot be called 'times', which is a setting"),
         (["on_error"], "a port cannot be called 'on_error', which is a setting"),
         (["item"], "two ports are called 'item'"),

@@ -18,9 +18,9 @@ from exop.hooks import Plugins
 from exop.model.mesh import Mesh
 from exop.model.shadow import Shadow
 from exop.remoting import tasks
-from exop.remoting.planned import MOST_PLANS, Shelf
-from exop.remoting.plans import as_proof
+from exop.remoting.forms import as_proof
 from exop.remoting.platform import RemotePlatform
+from exop.remoting.served import MOST_PLANS, Shelf
 from exop.runtime.catalog import Catalog, in_use
 from exop.stock.slets import count_up, pass_on, show
 from exop.wiring.plan import Plan
@@ -198,7 +198,7 @@ def test_marks_travel(remote: RemotePlatform) -> None:
 def test_edits_are_checked_by_type(remote: RemotePlatform, request_: dict[str, object], said: str) -> None:
     """An edit of another form is refused before it is looked at."""
     with pytest.raises(RequestInvalid, match=said):
-        remote._client.call("edit", request_)
+        remote._client.call("plan_edits", request_)
 
 
 def test_points_in_the_stream_travel(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_points_in_the_stream_travel(tmp_path: Path) -> None:
             remote.plan_edits("pieces", [edit]).apply()
             eventually(lambda: remote.mesh("pieces").channels["cut"].settings == {"count": 4})
             assert remote.mesh("pieces").revision == 5
-            request = {"toml": mesh.to_toml(), "revision": None, "marks": {"pass": {"close_windows": True}}}
+            request = {"mesh": {"toml": mesh.to_toml(), "revision": None, "marks": {"pass": {"close_windows": True}}}}
             with pytest.raises(UnknownName, match="mark"):
                 remote._client.call("plan", request)
 
@@ -247,7 +247,7 @@ def test_edits_as_text(remote: RemotePlatform) -> None:
 
 def test_the_shelf_is_bounded() -> None:
     """What waits is given out once, and the oldest makes room."""
-    shelf = Shelf[int]("plan")
+    shelf = Shelf[int]("plan", MOST_PLANS)
     keys = [shelf.put(number) for number in range(MOST_PLANS + 1)]
     assert shelf.take(keys[-1]) == MOST_PLANS
     for gone in (keys[0], keys[-1], ""):

@@ -1,5 +1,8 @@
 """An operation is a small typed function; a mistake is told at the line that makes it."""
 
+from typing import Annotated
+
+import msgspec
 import pytest
 
 from exop.remoting import NoRequest, Page, PageRequest, operation, operations, page
@@ -39,33 +42,39 @@ def test_one_name_once() -> None:
         operations(Desk(), Desk())
 
 
-def test_request_must_be_declared() -> None:
-    """A parameter that is no Request, or one too many, is told at the decorator."""
-    with pytest.raises(TypeError, match="annotated with a sub-class of"):
+def test_parameters_are_the_fields_of_the_request() -> None:
+    """A request is made of the signature: types, bounds and defaults; a wrong or unknown field is refused."""
 
-        @operation
-        def loose(request: dict[str, object]) -> None: ...
+    @operation(role="observe")
+    def repeat(word: str, times: Annotated[int, msgspec.Meta(ge=1)] = 1) -> str:
+        return word * times
 
-    with pytest.raises(TypeError, match="is no operation"):
+    found = operations(repeat)["repeat"]
+    assert (found.role, found.reply, operations(Desk())["echo"].role) == ("observe", str, "admin")
+    assert found.handler(msgspec.convert({"word": "a", "times": 3}, found.request)) == "aaa"
+    assert found.handler(found.request(word="a")) == "a"
+    for wrong in ({}, {"word": 1}, {"word": "a", "times": 0}, {"word": "a", "more": 1}):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(wrong, found.request)
 
-        @operation
-        def many(request: Words, more: int) -> None: ...
 
-    with pytest.raises(TypeError, match="is no operation"):
+def test_an_overriding_method_is_the_operation() -> None:
+    """The signature of the base class, which is the interface, counts; the method of the object is called."""
+
+    class Other(Desk):
+        def ready(self) -> bool:
+            return False
+
+    assert operations(Other())["ready"].handler(NoRequest()) is False
+    assert operations(Other())["ready"].doc == "Say yes."
+
+
+def test_parameters_must_be_annotated() -> None:
+    """A parameter without a type is told at the line that makes the mistake."""
+    with pytest.raises(TypeError, match="is no operation: annotate its parameter 'request' with a type"):
 
         @operation
         def untyped(request) -> None: ...  # type: ignore[no-untyped-def]
-
-
-def test_method_mistake_is_told() -> None:
-    """The same mistake in a method is told when the operations are collected."""
-
-    class Wrong:
-        @operation
-        def loose(self, request: int) -> None: ...
-
-    with pytest.raises(TypeError, match=r"Wrong\.loose is no operation"):
-        operations(Wrong())
 
 
 def test_pages_meet() -> None:

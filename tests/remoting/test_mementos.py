@@ -9,10 +9,10 @@ from exop.errors import MeshError, MessageTooLarge, PlanError, RequestInvalid, S
 from exop.model.named import name_of
 from exop.model.stored import pack
 from exop.remoting import pieces as pieces_module
-from exop.remoting.changes import MOST_HEAVY
-from exop.remoting.mementos_client import as_memento
+from exop.remoting import served as served_module
 from exop.remoting.pieces import LARGEST, MOST, PIECE, TOGETHER, Pieces
-from exop.remoting.platform import RemotePlatform
+from exop.remoting.platform import RemotePlatform, as_memento
+from exop.remoting.served import MOST_HEAVY
 from exop.stock.slets import Position, Written, count_up
 
 
@@ -60,6 +60,8 @@ def test_bad_states_are_refused_there(remote: RemotePlatform) -> None:
 def test_in_pieces(remote: RemotePlatform, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is longer than a piece travels in several, in order."""
     monkeypatch.setattr(pieces_module, "PIECE", 7)
+    monkeypatch.setattr(pieces_module, "INLINE", 5)
+    monkeypatch.setattr(served_module, "INLINE", 5)
     found = remote.memento("numbers", "numbers")
     assert remote.restore("numbers", "numbers", found).revision == 2
 
@@ -80,7 +82,7 @@ def test_plans_that_hold_mementos_are_few(remote: RemotePlatform) -> None:
         ("read_piece", {"number": 1, "offset": 0}, "`str`"),
         ("send_piece", {"number": "", "data": bytes(PIECE + 1)}, "length <= 2097152"),
         ("send_piece", {"number": "", "data": "text", "more": 1}, "more|bytes|base64"),
-        ("import_memento", {"application": "numbers", "node": "numbers"}, "missing required field `number`"),
+        ("import_memento", {"application": "numbers", "node": "numbers"}, "missing required field `data`"),
     ],
 )
 def test_requests_are_checked(remote: RemotePlatform, operation: str, request_: dict[str, object], said: str) -> None:

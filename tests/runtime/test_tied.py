@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import field
 from typing import Any
@@ -14,7 +13,6 @@ from exop import Application, Committed, EndOfStream, Memento, Platform, Punctua
 from exop.errors import StoredStateError
 from exop.hooks import Plugins
 from exop.runtime.drivers.engine import EngineDriver
-from exop.runtime.log.files import File
 from exop.runtime.tied import DurableTie, EnginePlaces, LiveTie
 from exop.testing import feed
 from exop.testing.ports import CollectingOutput
@@ -140,28 +138,6 @@ def test_what_is_in_the_log_leaves_from_there_and_is_not_asked_for_twice(tied):
     assert again.settle(5)
     assert (out.items, fresh.items) == ([10, Punctuation(1), 20], [20, 30])
     assert [*again.events("number")] == []
-
-
-def test_a_power_failure_leaves_no_output_without_its_input(tied, monkeypatch):
-    """What the engine has committed is counted from the start of its input, which the disk has before."""
-    forced: dict[int, int] = {}
-
-    def sync(file: File) -> None:
-        forced[os.fstat(file.number).st_ino] = file.size()
-
-    monkeypatch.setattr(File, "sync", sync)
-    tie, out = tied()
-    held = tie.capture()
-    for number in (1, 2, 3):
-        tie.take("number", number)
-    assert tie.put_out(0, [(out, 10)], {"number": 2})
-    there, place = dict(forced), tie.place
-    assert place is not None
-    crashed(tie)
-    for path in place.rglob("*.log"):
-        os.truncate(path, there[path.stat().st_ino])
-    again, _ = tied(held)
-    assert [*again.events("number")] == [(2, 3)]
 
 
 def test_a_batch_without_results_counts_too(tied):

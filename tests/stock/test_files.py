@@ -38,5 +38,5 @@ def test_a_row_that_does_not_fit_is_an_error(tmp_path, line):
     """Too few or too many fields: nobody guesses which ones."""
     path = tmp_path / "in.csv"
     path.write_text(f"a,b\n0,0\n{line}\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="line 3: the number of fields differs"):
+    with pytest.raises(ValueError, match="line 3: it has not as many fields"):
         feed(read_csv, path=path)

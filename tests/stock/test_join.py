@@ -164,21 +164,6 @@ def test_a_side_that_comes_later_gives_no_result_older_than_a_punctuation():
         assert list(join.sides("tolls", Toll(1, 56))) == [joined(Car(1, 50), Toll(1, 56))]
 
 
-def test_a_side_that_returns_under_the_same_name_begins_anew():
-    """It had ended before it was disconnected: the punctuations wait for its new stream."""
-    kept = Kept()
-    settings: dict[str, Any] = {"kept": kept, "by": "vid", "time": "time", "within": 10}
-    with open_slet(Join, sides=["cars", "tolls"], **settings) as join:
-        assert list(join.sides("tolls", EndOfStream())) == []
-        assert list(join.sides("cars", Punctuation(50))) == [Punctuation(50)]
-    with open_slet(Join, sides=["cars"], **settings) as join:
-        assert list(join.sides("cars", Punctuation(60))) == [Punctuation(60)]
-    with open_slet(Join, sides=["cars", "tolls"], **settings) as join:
-        assert list(join.sides("cars", Car(1, 65))) == []
-        assert list(join.sides("cars", Punctuation(70))) == []
-        assert list(join.sides("tolls", Toll(1, 64))) == [joined(Car(1, 65), Toll(1, 64))]
-
-
 def test_what_is_kept_is_bounded():
     """Behind punctuations the memento has at most twice what may still be joined."""
     with open_slet(Join, sides=["cars", "tolls"], by="vid", time="time", within=50) as join:
@@ -212,7 +197,7 @@ def test_the_result_has_a_type():
     for wrong, text in (
         ({"by": "speed"}, r"the setting 'by' does not fit: Toll has no field 'speed'.*\(tolls\.out sends it\)"),
         ({"time": "at"}, r"the setting 'time' does not fit: Car has no field 'at'"),
-        ({"within": -1}, r"the setting 'within' does not fit: it is -1; give a finite number"),
+        ({"within": -1}, r"the setting 'within' does not fit: it is -1, and must be finite"),
         (
             {"sides": {"vid": sides["cars"]}},
             r"the setting 'by' does not fit: the side 'vid' has the name of a field",

@@ -84,15 +84,6 @@ def test_what_is_not_kept_any_more_is_an_error(log):
             reader.read(3, 1)
 
 
-def test_a_reader_that_is_ahead_of_the_log_is_an_error(log):
-    """The machine of the writer has lost its power, and the disk some rows: those that come now are other ones."""
-    log.append([1, 2, 3])
-    with LogReader(log.folder) as reader:
-        assert reader.read(3, 10) == []
-        with pytest.raises(MeshError, match="rows from 4 on were asked for; the log ends at 3"):
-            reader.read(4, 10)
-
-
 def test_what_no_checkpoint_counts_is_not_read_yet(log):
     """Rows behind the last checkpoint of a durable application may be taken back; `replay()` returns them."""
     log.append([1, 2, 3])

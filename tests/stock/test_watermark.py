@@ -120,7 +120,7 @@ def test_another_field_may_hold_the_time_from_now_on():
 @pytest.mark.parametrize("time", [float("nan"), float("inf"), "today", None, datetime(2026, 1, 1), 10**400])
 def test_a_watermark_refuses_an_item_without_a_time(time):
     """An endless time would make all that follows late. The error names the field and what is needed."""
-    with pytest.raises(ValueError, match="its field 't', is .*give a finite number"):
+    with pytest.raises(ValueError, match="its field 't', is .*a finite number is needed"):
         feed(Watermark, timed(time), time="t")
     with pytest.raises(LookupError, match="has no field 't'; it has time, place"):
         feed(Watermark, [{"time": 1, "place": 2}], time="t")
@@ -129,7 +129,7 @@ def test_a_watermark_refuses_an_item_without_a_time(time):
 @pytest.mark.parametrize("times", [[1, None], [1.0, float("nan")], [datetime(2026, 1, 1)]])
 def test_a_watermark_refuses_a_batch_without_times(times):
     """A timestamp has a unit, which the setting `delay` does not."""
-    told = "the column 't' has a time that is null or not a finite number"
+    told = "the column 't' has a time that is missing or no finite number"
     with opened(Watermark, time="t") as made, pytest.raises(ValueError, match=told):
         made.item(pa.record_batch({"t": times}))
 
@@ -140,9 +140,7 @@ def test_a_watermark_refuses_a_batch_without_times(times):
 def test_a_delay_that_cannot_be_is_refused_where_it_is_written(settings, named):
     """Below 0 every item would make the next one late. It is the same when the slet is configured."""
     app = Application("late")
-    with pytest.raises(
-        SettingError, match=f"watermark: the setting '{named}' does not fit: it is .*; give a finite number"
-    ):
+    with pytest.raises(SettingError, match=f"watermark: the setting '{named}' does not fit: it is .*, and must be"):
         app.add("watermark", "stock:watermark", item=app.add("numbers", "stock:count_up"), time="real", **settings)
     app = Application("late")
     app.add("watermark", "stock:watermark", item=app.add("numbers", "stock:count_up"), time="real")

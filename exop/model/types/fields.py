@@ -16,7 +16,7 @@ from types import BuiltinFunctionType
 from typing import Any, Final
 
 from exop.errors import StoredStateError
-from exop.model.types.description import OPEN, Field, Type, built, is_named_tuple, type_of
+from exop.model.types.description import OPEN, Field, Type, built, type_of
 
 
 def fields_of(kind: Any) -> dict[str, Field]:
@@ -113,13 +113,11 @@ def _of_arrow(arrow: Any) -> Type:
 
 
 def filled(kind: Any, fields: Mapping[str, Any], *, defaults: bool = True) -> Any:
-    """A dataclass or named tuple with these fields; those that are new in it have their *defaults*, or `None`.
+    """An instance of a dataclass with these fields; those that are new in the class have their *defaults*, or `None`.
 
     Raises:
         StoredStateError: a field that the class does not have, or a new one without a default.
     """
-    if is_named_tuple(kind):
-        return _filled_tuple(kind, fields)
     known = {field.name: field for field in dataclasses.fields(kind)}
     strange = [name for name in fields if name not in known]
     if strange:
@@ -149,7 +147,12 @@ def _default(kind: Any, field: dataclasses.Field[Any], factories: bool) -> Any:
     raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure="give the field a default")
 
 
-def _filled_tuple(kind: Any, fields: Mapping[str, Any]) -> Any:
+def filled_tuple(kind: Any, fields: Mapping[str, Any]) -> Any:
+    """A named tuple with these fields; those that are new in the class have their defaults.
+
+    Raises:
+        StoredStateError: a field that the class does not have, or a new one without a default.
+    """
     given = {**kind._field_defaults, **fields}
     if given.keys() != set(kind._fields):
         given = {**type_of(kind).nulls, **given}

@@ -16,8 +16,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
-from functools import partial
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
@@ -28,9 +27,8 @@ from exop.model.encoding import WRITERS, Tag
 from exop.model.items import Batch, Window
 from exop.model.memento import Memento, check_fields, refused
 from exop.model.named import Declared, class_named, factory_named, name_of
-from exop.model.types.convert import convert
 from exop.model.types.description import ANY, Type, is_named_tuple, type_of
-from exop.model.types.fields import filled
+from exop.model.types.fields import filled, filled_tuple
 
 _PLAIN: Final = (type(None), bool, int, str)
 #: A value that always has its tag.
@@ -232,22 +230,20 @@ class _Reader:
             return self._gathered(made, self._rows(given, wanted, path), path)
         return self._text(given, wanted, path) if isinstance(given, str) else given
 
-    def _text(self, given: str, wanted: Type, path: str, numbers: tuple[Any, ...] = ()) -> Any:
-        """Read a text that stands for a value, of those *numbers* too; any other text is itself."""
+    def _text(self, given: str, wanted: Type, path: str) -> Any:
         tag = _tag_of(wanted.cls)
-        if wanted.cls not in numbers and not _is_text(wanted.cls, tag):
+        if not _is_text(wanted.cls, tag):
             return given
         try:
-            return convert(given, Path if tag == "$path" else wanted.cls)
-        except ValueError:
+            return wanted.cls.__members__[given] if tag == "$enum" else _made(str(tag), given)
+        except (ValueError, KeyError, ArithmeticError):
             self._wrong(path, given, wanted.name)
 
     def _table(self, given: Any, wanted: Type, path: str) -> dict[Any, Any]:
         """Read a table, or the pairs of one whose keys are no text."""
         keys, values = wanted.entry
         if isinstance(given, dict):
-            read = partial(self._text, wanted=keys.sole, numbers=(bool, int, float))
-            named: Any = ((read(key, path=f"{path}: the key {key!r:.60}"), key, one) for key, one in given.items())
+            named: Any = ((self._key(key, keys.sole, path), key, one) for key, one in given.items())
         elif isinstance(given, list) and all(isinstance(one, list) and len(one) == 2 for one in given):
             named = ((self._value(key, keys, f"{path}: the key {key!r:.60}"), key, one) for key, one in given)
         else:
@@ -257,6 +253,17 @@ class _Reader:
         if len(found) != len(given):
             self._fail(f"{path} has two keys that are the same {keys.sole}")
         return found
+
+    def _key(self, given: str, wanted: Type, path: str) -> Any:
+        where = f"{path}: the key {given!r:.60}"
+        try:
+            if wanted.cls is bool:
+                return {"true": True, "false": False}[given]
+            if wanted.cls in (int, float):
+                return wanted.cls(given)
+        except (KeyError, ValueError):
+            self._wrong(where, given, wanted.name)
+        return self._text(given, wanted, where)
 
     def _rows(self, given: Any, wanted: Type, path: str) -> list[Any]:
         """Read the elements of a list."""
@@ -285,7 +292,7 @@ class _Reader:
         ]
         if missing:
             self._fail(f"{path} lacks {', '.join(missing)}")
-        return filled(kind, values)
+        return filled_tuple(kind, values)
 
     def _tagged(self, given: dict[str, Any], wanted: Type, path: str) -> Any:
         ((tag, content),) = given.items()

@@ -1,4 +1,4 @@
-"""`log`: passes items on and stores them under increasing offsets, on disk or in memory, to be read from any offset."""
+"""`log`: keeps what passes under increasing offsets, on disk where there is one; read again from any offset."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ class LogChannel(KeepingChannel):
     Attributes:
         origin: The position at which the application began.
         order: The ports that receive each payload, one after the other.
-        replays: Whether a port that connects to a running application first receives the content.
     """
 
     kind: ClassVar[str] = "log"
@@ -61,7 +60,7 @@ class LogChannel(KeepingChannel):
         items = KEPT if unbounded else keep if isinstance(keep, int) else None
         self._retention = Retention(items, seconds, size, segment, fsync)
         self._path = path
-        self.replays = replay
+        self._replays = replay
         # Memory has no size: it keeps as much as a log without bounds.
         self._kept = self._retention if (keep, seconds) != (None, None) else replace(self._retention, items=KEPT)
         self._log: EventLog = MemoryLog(0, self._kept)
@@ -87,8 +86,8 @@ class LogChannel(KeepingChannel):
             self._disk.close()
 
     def kept_for(self, port: str) -> list[Any]:
-        """Return the content if `replay` is set, without the end of the stream, which the wiring adds."""
-        if not self.replays:
+        """Return the content, if `replay` is set; the wiring knows itself whether the stream has ended."""
+        if not self._replays:
             return []
         return [one for one in flat(self.events(self.start)) if not isinstance(one, EndOfStream)]
 
@@ -113,11 +112,11 @@ class LogChannel(KeepingChannel):
         return self._recovery.next if self._recovery is not None else self._log.position
 
     def replay(self, start: int, end: int | None = None) -> list[Any]:
-        """Return the items from offset *start* up to *end*; raise `MeshError` if they are no longer kept."""
+        """Return the items from offset *start* up to *end*; a `MeshError` says that they are no longer kept."""
         return flat(self.pieces(start, self.end if end is None else end))
 
     def pieces(self, start: int, end: int) -> list[Any]:
-        """Return the same items as lists and record batches, as they arrived."""
+        """Return the same as lists and record batches, as they came."""
         return self._log.read(start, end)
 
     def events(self, start: int | Position, end: int | Position | None = None) -> list[Any]:
@@ -125,7 +124,7 @@ class LogChannel(KeepingChannel):
         return self._log.events(start, self.position if end is None else end)
 
     def trim(self, offset: int) -> None:
-        """Drop the rows before *offset* (on disk: whole segments; with checkpoints, after the next one)."""
+        """Drop the rows before *offset* (on disk: whole segments; with checkpoints, behind the next one)."""
         self._trimmed = max(self._trimmed, offset)
         if self._disk is None or self._disk.hold is None:
             self._log.trim(offset)
@@ -227,7 +226,7 @@ class LogChannel(KeepingChannel):
         self.trouble = None
 
     def _append_missing(self, recovery: Replay, payload: Any) -> None:
-        """Append the part that the log does not have yet; after an error, the whole payload is sent again."""
+        """Append what the log does not have yet; after an error the whole payload comes again."""
         before = recovery.next
         try:
             rest = recovery.missing(payload)
@@ -240,7 +239,7 @@ class LogChannel(KeepingChannel):
             raise
 
     def _wait(self, problem: StateError, work: Work) -> None:
-        """Let the producer wait at its safe point, and try again; raise *problem* if there is no driver."""
+        """Let the pusher wait at its safe point, and try again; raise *problem* where there is no driver."""
         driver = current_driver()
         if driver is None:
             raise problem

@@ -37,7 +37,7 @@ def time_reader(field: str) -> Callable[[Any], float]:
                 return time if isinstance(time, (int, float)) else float(time)
         except (TypeError, OverflowError):
             pass
-        needed = "give a finite number, such as the timestamp() of a datetime"
+        needed = "a finite number is needed; of a datetime that is its timestamp()"
         raise ValueError(f"the time of an item, its field {field!r}, is {shown(time)}: {needed}")
 
     return moment

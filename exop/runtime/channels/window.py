@@ -166,8 +166,7 @@ class WindowChannel(Channel):
         given = [option for option in ("count", "seconds", "evict") if sizes[option]]
         place = f"the window {self.name!r}" + (f" of {port}" if port else "")
         if len(given) != 1:
-            found = ", ".join(given) or "none that is positive"
-            raise MeshError(f"{place} needs one of count=, seconds= or evict=True; given: {found}")
+            raise MeshError(f"{place} needs one of count=, seconds= or evict=True; given: {', '.join(given) or 'none'}")
         if seconds and not time:
             raise MeshError(f"{place} is by time: name the field of the items that holds it, time='…'")
         size = float(count or seconds or 0)

@@ -97,8 +97,6 @@ def capture(
             held["queue", place] = dict(queue.capture())
     if deployment.merges:
         held |= {("merge", name): merge.capture() for name, merge in deployment.merges.items()}
-    if deployment.altered:
-        held["altered", ""] = sorted(deployment.altered)
     if deployment.inlets.waiting():
         held["inlets", ""] = _work(deployment)
     parts |= encode_each(held, lambda key: f"{' '.join(key)}: what waits there", levels=DEPTH + AROUND)
@@ -174,8 +172,6 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
             _restore_node(deployment.components[name], held)
         elif kind == "merge":
             deployment.merges.setdefault(name, ControlMerge()).restore(held)
-        elif kind == "altered":
-            deployment.altered.update(held)
         elif kind == "channel":
             deployment.channels[name].restore(held)
         elif kind == "queue":

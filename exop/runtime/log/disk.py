@@ -143,7 +143,7 @@ class DiskLog(EventLog):
             return end + rows
 
     def events(self, start: int | Position, end: int | Position) -> list[Any]:
-        """Return the events from *start* up to *end*, rows as slices of the batches that hold them."""
+        """Return what stands from *start* up to *end*, rows as slices of the batches that hold them."""
         start, end = Position.at(start), Position.at(end)
         found: list[Frame] = []
         with self._turn:
@@ -155,7 +155,8 @@ class DiskLog(EventLog):
                         found += segment.between(start, end)
                         if segment is not self._segments[-1]:
                             segment.close()
-        return contents(found, start.offset, end.offset)  # without the lock: appending threads do not wait
+        # Decoded without the lock: appending threads do not wait.
+        return contents(found, start.offset, end.offset)
 
     def trim(self, offset: int) -> None:
         """Drop the rows before *offset* (whole segments)."""
@@ -164,7 +165,7 @@ class DiskLog(EventLog):
                 self._drop_oldest()
 
     def cut(self, place: int | Position) -> None:
-        """Remove the events from *place* on, and their keys.
+        """Remove what stands from *place* on, and forget the keys.
 
         Raises:
             MeshError: *place* is not kept, or in a batch with a key.
@@ -208,7 +209,7 @@ class DiskLog(EventLog):
             self._syncing.release()
 
     def settle(self, place: int | Position | None, start: int = 0) -> None:
-        """Note, for other processes that read the log, that the events before *place* are final; `None`: all are.
+        """Note, for other processes that read the log, that what stands before *place* is final; `None`: all is.
 
         Rows from *place* on are kept whatever the retention is. If that is endless, so are those from *start* on, the
         end of the next `trim`: the log is refused if they are gone.
@@ -303,20 +304,16 @@ class DiskLog(EventLog):
                 self._segments[-1].remove()
             self._segments.pop()
         self._files.sync(self.folder)
-        try:
-            if rest:
-                head = holder.rest(0)[:position]
-                with self._syncing:
-                    holder.close()
-                with self._doing("cut"):  # a full disk leaves the file as it was: the cut may be tried again
-                    replace_file(self._files, holder.path, head + rest)
-            else:
-                holder.take_back(position, place)
-        finally:
-            if rest:
-                self._segments[-1] = Segment(self._files, holder.path)
-            self._segments[-1].sync()
-            self._last = self._segments[-1].find_end(None)
+        if rest:
+            head = holder.rest(0)[:position]
+            with self._syncing:
+                holder.close()
+            replace_file(self._files, holder.path, head + rest)
+            self._segments[-1] = Segment(self._files, holder.path)
+        else:
+            holder.take_back(position, place)
+        self._segments[-1].sync()
+        self._last = self._segments[-1].find_end(None)
 
     def _drop_oldest(self) -> None:
         with self._doing("made shorter"):

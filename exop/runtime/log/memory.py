@@ -97,7 +97,7 @@ class EventLog(ABC):
 
     @abstractmethod
     def events(self, start: int | Position, end: int | Position) -> list[Any]:
-        """Return the events from *start* up to *end*, rows as slices of the batches that hold them.
+        """Return what stands from *start* up to *end*, rows as slices of the batches that hold them.
 
         Raises:
             MeshError: it is no longer kept, or not yet appended.
@@ -109,7 +109,7 @@ class EventLog(ABC):
 
     @abstractmethod
     def trim(self, offset: int) -> None:
-        """Drop the events before *offset*, which all readers have acknowledged (whole batches, or segments)."""
+        """Drop what stands before *offset*, which all readers have acknowledged (whole batches, or segments)."""
 
 
 class MemoryLog(EventLog):
@@ -152,7 +152,7 @@ class MemoryLog(EventLog):
             return self._end
 
     def events(self, start: int | Position, end: int | Position) -> list[Any]:
-        """Return the events from *start* up to *end*, rows as slices of the batches that hold them."""
+        """Return what stands from *start* up to *end*, rows as slices of the batches that hold them."""
         start, end = Position.at(start), Position.at(end)
         with self._lock:
             check_range(start, end, self._start, Position(self._end, self._marks))
@@ -170,7 +170,7 @@ class MemoryLog(EventLog):
             return found
 
     def trim(self, offset: int) -> None:
-        """Drop the events before *offset* (whole batches)."""
+        """Drop what stands before *offset* (whole batches)."""
         with self._lock:
             self._trim(offset)
 

@@ -282,7 +282,7 @@ class Segment:
         rest = self.rest(self.size)
         if counted is None and (behind := _whole_frame_in(rest)) is not None and not self._continues():
             problem = f"damaged at byte {self.size}, row {self.end}; whole rows from {behind.first} on follow"
-            cure = f"{self._cure}, or discard the content after this position: truncate -s {self.size} {self.path}"
+            cure = f"{self._cure}, or give up what stands behind that place: truncate -s {self.size} {self.path}"
             raise self.damaged(problem, cure=cure)
         if counted is not None and self.position < counted:
             has = f"it ends at row {self.end}" + (f" with {self.marks} control items" if counted.marks else "")

@@ -169,7 +169,7 @@ def test_an_item_that_is_refused_leaves_no_trace(time):
     channel = WindowChannel("w", seconds=10, time="t")
     entry = joined(channel, log := Log())
     entry.push(At(1))
-    with pytest.raises(ValueError, match="its field 't', is .*give a finite number"):
+    with pytest.raises(ValueError, match="its field 't', is .*a finite number is needed"):
         entry.push(At(time))
     channel.reconfigure({"seconds": 5.0, "time": "t"}, close=False)
     entry.push(At(11))

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 from contextlib import closing
-from dataclasses import field, replace
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from exop import Application, Memento, Platform, hookimpl, slet
-from exop.errors import NotRebuildable, StateError, StoredStateError
+from exop.errors import StateError, StoredStateError
 from exop.hooks import Plugins
 from exop.model.decoding import decode
-from exop.model.mesh import ChannelSpec
 from exop.runtime.log.disk import DiskLog
 from exop.stock.log_reader import LogReader
 from tests.rig import eventually
@@ -142,21 +141,6 @@ def test_a_successor_is_rebuilt_also_after_a_restart(tmp_path, feed):
         state = running.deployment("logs").components["slet"].state
         assert isinstance(state, Numbers)
         assert state.seen == list(range(102))
-
-
-def test_a_slet_that_came_later_is_not_rebuilt_after_a_restart(tmp_path, feed):
-    """It has not taken the first items: the checkpoint says so."""
-    with platform(tmp_path) as running:
-        running.apply(application(feed, tmp_path).build())
-        feed.append(list(range(100)))
-        eventually(lambda: kept(running).end == 100)
-        mesh = running.mesh("logs")
-        node = replace(mesh.node("slet"), name="late", ports={"item": "kept", "out": "later"})
-        running.plan(mesh.add(node, ChannelSpec("later"))).apply()
-    with platform(tmp_path) as running:
-        mesh = running.mesh("logs").replace("late", running.slets()["logs:keep"], rebuild="log")
-        with pytest.raises(NotRebuildable, match="was connected to 'kept' after the application began"):
-            running.plan(mesh)
 
 
 def test_a_log_that_is_gone_keeps_the_application_from_going_on(tmp_path, feed):

@@ -241,25 +241,6 @@ def test_a_cut_that_is_killed_at_every_step(place):
             assert log.position >= place
 
 
-@pytest.mark.parametrize("more", [[], list(range(40))])
-def test_a_cut_for_which_the_disk_has_no_room_can_be_tried_again(more):
-    """A batch of which a part stays is written anew; nothing before the cut is lost meanwhile, nor counted twice."""
-    files = BreakingFiles()
-    log = opened(files)
-    log.append(["a", "b", "c"])
-    for number in more:
-        log.append([number])
-    files.room = 0
-    with pytest.raises(StateError, match="could not be cut: No space left on device"):
-        log.cut(2)
-    assert rows(log)[:3] == ["a", "b", "c"]
-    files.room = None
-    log.cut(2)
-    log.append(["d"])
-    log.close()
-    assert rows(opened(files)) == ["a", "b", "d"]
-
-
 @pytest.mark.parametrize("torn", [["b" * 100], Punctuation(7)])
 def test_a_torn_tail_is_cut_off_and_logged(capsys, torn):
     """Half a batch, or half a control item, at the end was never acknowledged."""
