@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import cache
 from typing import Any
 
 from exop.model.items import CONTROL
@@ -11,16 +12,19 @@ from exop.model.lines import Line
 from exop.model.mesh import Mesh
 from exop.model.partitions import ranges, ranges_text
 from exop.runtime.channel import Channel
-from exop.runtime.channels.queue import Buffered
+from exop.runtime.channels.queue import Buffered, QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.lines import Watch
-from exop.runtime.metrics import counts_of, quantiles, total
+from exop.runtime.metrics import READING, counts_of, quantiles, total, totals_of
 from exop.runtime.opening import progress
 from exop.shown import described, message, shown
 
 #: The counts of a component are read until they are the same twice, at most so often.
 GLANCES = 5
+#: The figures of a component that rest on samples.
+_NONE: dict[str, float] = {}
+SAMPLED = ["busy_s", "service_ms", "latency_ms"]
 
 
 def application_status(deployment: Deployment) -> dict[str, Any]:
@@ -131,25 +135,80 @@ def component_figures(component: Component) -> dict[str, Any]:
         if before == counts:
             break
     singles = sum(counts.get(("in", port.name), 0) for port in inputs if not port.pulled and port.type.form == "item")
-    times = sorted(metrics.singles) or [0.0]  # a copy: its driver adds to it meanwhile
+    with READING:
+        busy = metrics.busy_seconds(singles)
     figures = {
         "items_in": total(counts, "in"),
         "items_out": total(counts, "out"),
         "items": {port: items for (_, port), items in counts.items()},
-        "recovered": dict(zip(("items_in", "items_out"), metrics.recovered, strict=True)),
+        "recovered": dict(_recovered(metrics.recovered)),
         "batches": metrics.batches,
         "errors": metrics.errors,
         "skipped": metrics.skipped,
-        # Exact for batches; estimated by the median of the samples for single items.
-        "busy_s": round(metrics.busy + times[len(times) // 2] * singles, 6),
+        "busy_s": round(busy, 6),
         "service_ms": quantiles(metrics.times or metrics.singles),
         "latency_ms": quantiles(metrics.latencies),
-        "sampled": ["busy_s", "service_ms", "latency_ms"],
+        "sampled": SAMPLED,
     }
     if component.status in (State.CREATED, State.OPENING):  # nothing can be asked of it yet
         return figures
     own = plain(metrics.own.ask(component))
     return figures | ({"own": own} if own else {})
+
+
+def application_metrics(deployment: Deployment) -> dict[str, Any]:
+    """Return the figures that change with every item, without quantiles and the slets' own: cheap enough to be polled.
+
+    The shapes are those of `application_status`.
+    """
+    nodes: dict[str, dict[str, Any]] = {}
+    for name, one, items, came, gone, busy in totals_of(deployment.components):
+        metrics = one.metrics
+        nodes[name] = {
+            "state": one.status.value,
+            "items_in": came,
+            "items_out": gone,
+            "items": items,
+            "recovered": _recovered(metrics.recovered),
+            "batches": metrics.batches,
+            "errors": metrics.errors,
+            "skipped": metrics.skipped,
+            "busy_s": round(busy, 6),
+            "service_ms": _NONE,
+            "latency_ms": _NONE,
+            "sampled": SAMPLED,
+        }
+        if metrics.own.offered(one):
+            nodes[name] |= {"own": plain(metrics.own.ask(one))}
+    return {
+        "revision": deployment.mesh.revision,
+        "state": state_of(deployment),
+        "running_s": round(time.monotonic() - deployment.started, 3) if deployment.started else 0.0,
+        "nodes": nodes,
+        "channels": {name: _content(one) for name, one in deployment.channels.items()},
+        "inserted": {name: _content(one) for name, one in deployment.inserted.items()},
+    }
+
+
+@cache
+def _kind(kind: str) -> dict[str, Any]:
+    return {"kind": kind}
+
+
+@cache
+def _recovered(items: tuple[int, int]) -> dict[str, int]:
+    return dict(zip(("items_in", "items_out"), items, strict=True))
+
+
+def _content(channel: Channel) -> dict[str, Any]:
+    """The kind of a channel and its figures; a control item that waits in a queue counts as an item here."""
+    if type(channel).metrics is Channel.metrics:
+        return _kind(channel.kind)
+    if not isinstance(channel, QueueChannel) or type(channel).metrics is not QueueChannel.metrics:
+        return {"kind": channel.kind, **channel.metrics()}
+    depth, dropped = channel.depth, channel.dropped
+    figures = {"depth": depth, "capacity": channel.capacity, "items": channel.taken + dropped + depth}
+    return {"kind": channel.kind, **figures, "dropped": dropped}
 
 
 def channel_status(channel: Channel) -> dict[str, Any]:

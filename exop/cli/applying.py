@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from exop.cli.editing import DryRun, edit_node
-from exop.cli.edits import EDITS, NOW, PLAIN, UNBOUND, Bounds, How, Point, check_how
+from exop.cli.edits import AT_ONCE, NOW, PLAIN, UNBOUND, VERBS, Bounds, How, Point, Proof
 from exop.cli.options import HERE, Json, Load, Params, Where
 from exop.cli.peers import the_platform
-from exop.cli.proving import AT_ONCE, Proof
 from exop.cli.report import DONE, say
 from exop.cli.text import print_json
 from exop.errors import BuilderError, UnknownName, suggest
@@ -73,12 +72,11 @@ def plan(
         words: Behind a verb what the command of that name takes, APP.NODE first; behind an application its topology
             file; behind a builder its NAME=VALUE.
     """
-    if change in EDITS and not Path(change).exists():
+    if change in VERBS and not Path(change).exists():
         if not words:
             raise BuilderError(_NODE.format(verb=change))
         if params:
             raise BuilderError(f"--params is for the builder of an application; exop plan {change} takes NAME=VALUE")
-        check_how(change, how, point)
         return edit_node(change, words[0], words[1:], how, where, dry_run=True, json=json, point=point, proof=proof)
     asked = proof.as_data()
     with the_platform(where) as platform:

@@ -16,6 +16,7 @@ from exop.app import Application
 from exop.cli.loading import Builder, Target, text_of
 from exop.errors import BuilderError, ExopError, SettingError, UnknownName
 from exop.model.mesh import Mesh
+from exop.model.settings import parse
 from exop.model.signature import read_settings
 from exop.model.spec import configured
 from exop.runtime.catalog import Catalog, in_use
@@ -95,23 +96,6 @@ def _read(file: Path) -> dict[str, Any]:
         return read_toml(text_of(file))
     except ValueError as problem:
         raise BuilderError(f"{file} is no TOML file with parameters (NAME = VALUE, one a line): {problem}") from None
-
-
-def parse(parameters: Sequence[str]) -> dict[str, str]:
-    """Take `name=value` apart.
-
-    Raises:
-        BuilderError: one is not of that form, or given twice.
-    """
-    given: dict[str, str] = {}
-    for text in parameters:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise BuilderError(f"{text!r} is no parameter; write NAME=VALUE, without spaces around the =")
-        if name in given:
-            raise BuilderError(f"the parameter {name!r} is given twice, as {given[name]!r} and as {value!r}")
-        given[name] = value
-    return given
 
 
 def call(builder: Builder, given: Mapping[str, Given]) -> Mesh:

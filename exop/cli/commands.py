@@ -91,6 +91,12 @@ COMMANDS: Final = (
     ),
     Command("looking:mesh", ("mesh",), "look", "Print the mesh of an application as a picture or as a topology file."),
     Command(
+        "looking:history",
+        ("history",),
+        "look",
+        "List the operations on a running application: who, what, from which revision to which, its pause and outcome.",
+    ),
+    Command(
         "applying:plan",
         ("plan",),
         "change",

@@ -7,10 +7,9 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from cyclopts import Parameter
 
-from exop.cli.edits import NOW, PLAIN, UNBOUND, Bounds, How, Point, find_edit, pointed_edit
+from exop.cli.edits import AT_ONCE, NOW, PLAIN, UNBOUND, Bounds, How, Point, Proof, as_edit
 from exop.cli.options import HERE, Json, Where
 from exop.cli.peers import Found, find_application
-from exop.cli.proving import AT_ONCE, Proof
 from exop.cli.report import say
 from exop.errors import BuilderError, StaleMesh
 
@@ -112,7 +111,7 @@ def edit_node(
     proof: Proof = AT_ONCE,
 ) -> int:
     """Plan one edit of APP.NODE, show it, and make it."""
-    edit = find_edit(verb)(words, how) if point == NOW else pointed_edit(words, point)
+    edit = as_edit(verb, words, how, point)
     asked = proof.as_data()
     with find_application(target, where) as found:
         return edit_found(found, edit, dry_run=dry_run, json=json, bounds=how.bounds, proof=asked)

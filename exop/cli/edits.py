@@ -1,18 +1,18 @@
-"""Edits of a running mesh as they stand on a command line, and as they are sent; their names are understood there."""
+"""The options of changes, and edits as they stand on a command line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from exop.cli.building import parse
 from exop.cli.options import check_seconds
 from exop.cli.peers import is_local
-from exop.errors import BuilderError, suggest
+from exop.errors import BuilderError
+from exop.model.settings import parse
 
 Data = dict[str, Any]
 
@@ -80,82 +80,72 @@ class Point:
     cancel: Annotated[bool, Parameter(help="Nothing is to take effect any more; the settings stay.")] = False
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Proof:
+    """The options for the proof before a replacement, and for keeping the predecessor after it."""
+
+    shadow: Annotated[
+        str | None,
+        Parameter(
+            help="Let the successor run beside the old slet first, on the same items, and take over only if it does "
+            "the same: 30s, 1000items, or 1000items,30s."
+        ),
+    ] = None
+    divert: Annotated[
+        tuple[str, ...],
+        Parameter(
+            help="NAME=VALUE: a setting that the successor has meanwhile, so that what it does outside of the mesh "
+            "goes elsewhere; may be given several times."
+        ),
+    ] = ()
+    allow_no_output: Annotated[
+        bool,
+        Parameter(help="With --shadow: it may take over although neither slet has put out anything to compare."),
+    ] = False
+    keep: Annotated[
+        str | None,
+        Parameter(help="For so long the old slet runs on behind its successor, ready for `exop rollback`: 60s."),
+    ] = None
+
+    def as_data(self) -> Data | None:
+        """As it is sent.
+
+        Raises:
+            BuilderError, PlanError: it is no time, or no number of items.
+        """
+        from exop.model.shadow import Shadow
+        from exop.remoting.forms import as_proof
+
+        if self.divert and self.shadow is None:
+            raise BuilderError("--divert says where effects go while a successor is tried; it goes with --shadow")
+        if self.allow_no_output and self.shadow is None:
+            raise BuilderError("--allow-no-output says what a successor needs to be proven; it goes with --shadow")
+        more = {"divert": parse(self.divert), "allow_no_output": self.allow_no_output}
+        shadow = None if self.shadow is None else Shadow.parse(self.shadow, **more)
+        return as_proof(shadow, None if self.keep is None else _seconds(self.keep))
+
+
 PLAIN: Final = How()
 NOW: Final = Point()
-
-
-def replace_edit(words: Sequence[str], how: How = PLAIN) -> Data:
-    """SLET [NAME=VALUE …]: another slet in the node's place."""
-    slet, *settings = _first(words, "replace", "SLET", "the slet that takes its place, PLUGIN:NAME")
-    said = {"lose_state": how.lose_state, "rebuild": how.rebuild}
-    return {"edit": "replace", "slet": _identity(slet), "settings": parse(settings), **said}
-
-
-def configure_edit(words: Sequence[str], how: How = PLAIN) -> Data:
-    """NAME=VALUE …: other settings."""
-    _first(words, "configure", "NAME=VALUE", "at least one setting")
-    return {"edit": "configure", "settings": parse(words)}
-
-
-def pointed_edit(words: Sequence[str], point: Point) -> Data:
-    """[NAME=VALUE …]: other settings, with what is said of the point where they take effect.
-
-    Raises:
-        BuilderError: nothing would change, or it is said of nothing.
-    """
-    if point.cancel and (words or point.when or point.close_windows):
-        raise BuilderError("--cancel goes without settings and conditions: it takes away what is pending")
-    if not point.cancel and not point.close_windows:
-        _first(words, "configure", "NAME=VALUE", "at least one setting")
-    at = {"when": point.when, "close_windows": point.close_windows}
-    return {"edit": "configure", "settings": parse(words), **at}
-
-
-def rewire_edit(words: Sequence[str], how: How = PLAIN) -> Data:
-    """[NODE.]PORT=CHANNEL …: other channels, also for ports of further nodes; CHANNEL:KIND makes a new one."""
-    _first(words, "rewire", "PORT=CHANNEL", "at least one port")
-    ports: Data = {}
-    further: dict[str, Data] = {}
-    for place, to in parse(words).items():
-        node, _, port = place.rpartition(".")
-        (further.setdefault(node, {}) if node else ports)[port] = _channel(to)
-    return {"edit": "rewire", "ports": ports, "further": further}
-
-
-def add_edit(words: Sequence[str], how: How = PLAIN) -> Data:
-    """SLET [NAME=VALUE …]: one more node, with channels for its ports and values for its settings."""
-    slet, *given = _first(words, "add", "SLET", "the slet to add, PLUGIN:NAME")
-    return {"edit": "add", "slet": _identity(slet), "given": parse(given)}
-
-
-def plain_edit(verb: str) -> Callable[[Sequence[str], How], Data]:
-    """An edit that needs the name of the node alone."""
-
-    def made(words: Sequence[str], how: How = PLAIN) -> Data:
-        if words:
-            raise BuilderError(f"{verb} takes nothing but APP.NODE; what is {words[0]!r}?")
-        return {"edit": verb}
-
-    return made
-
-
-#: The functions that make the edits, by verb.
-EDITS: Final[dict[str, Callable[[Sequence[str], How], Data]]] = {
-    "replace": replace_edit,
-    "configure": configure_edit,
-    "rewire": rewire_edit,
-    "add": add_edit,
-    "suspend": plain_edit("suspend"),
-    "resume": plain_edit("resume"),
-    "remove": plain_edit("remove"),
+#: A replacement that is made at once.
+AT_ONCE: Final = Proof()
+#: The first word that an edit needs, and its meaning; an edit that is not listed takes none.
+NEEDED: Final = {
+    "replace": ("SLET", "the slet that takes its place, PLUGIN:NAME"),
+    "configure": ("NAME=VALUE", "at least one setting"),
+    "rewire": ("PORT=CHANNEL", "at least one port"),
+    "add": ("SLET", "the slet to add, PLUGIN:NAME"),
 }
+#: The edits (`exop.remoting.edits`).
+VERBS: Final = (*NEEDED, "suspend", "resume", "remove")
 
 
-def check_how(verb: str, how: How, point: Point) -> None:
-    """Refuse options of a replacement, or of new settings, for another verb.
+def as_edit(verb: str, words: Sequence[str], how: How = PLAIN, point: Point = NOW) -> Data:
+    """Return an edit as it is sent: the platform knows the slets, and reads the texts.
 
     Raises:
-        BuilderError: one was given.
+        BuilderError: a word is missing or too many, or an option belongs to another verb.
     """
     given = [name for name, value in vars(how).items() if value != getattr(PLAIN, name)]
     if verb != "replace" and given:
@@ -163,12 +153,32 @@ def check_how(verb: str, how: How, point: Point) -> None:
         raise BuilderError(f"--{option} says how a node is replaced; it does not go with {verb}")
     if verb != "configure" and point != NOW:
         raise BuilderError(f"--when, --close-windows and --cancel are for new settings; they do not go with {verb}")
-
-
-def _first(words: Sequence[str], verb: str, what: str, meaning: str) -> Sequence[str]:
-    if not words:
+    if point.cancel and (words or point.when or point.close_windows):
+        raise BuilderError("--cancel goes without settings and conditions: it takes away what is pending")
+    what, meaning = NEEDED.get(verb, ("", ""))
+    if words and not what:
+        raise BuilderError(f"{verb} takes nothing but APP.NODE; what is {words[0]!r}?")
+    if what and not words and not (point.cancel or point.close_windows):
         raise BuilderError(f"{what} is missing: exop {verb} APP.NODE {what} names {meaning}")
-    return words
+    edit: Data = {"edit": verb}
+    if verb == "replace":
+        edit |= {"slet": _identity(words[0]), "settings": parse(words[1:])}
+        return edit | {"lose_state": how.lose_state, "rebuild": how.rebuild}
+    if verb == "add":
+        return edit | {"slet": _identity(words[0]), "given": parse(words[1:])}
+    if verb == "configure":
+        return edit | {"settings": parse(words), "when": point.when, "close_windows": point.close_windows}
+    return edit | {"ports": parse(words)} if verb == "rewire" else edit
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text.removesuffix("s"))
+    except ValueError:
+        found = 0.0
+    if not 0 < found < float("inf"):
+        raise BuilderError(f"--keep {text} is no time; write 60s")
+    return found
 
 
 def _identity(slet: str) -> str:
@@ -193,23 +203,3 @@ def _identity(slet: str) -> str:
             f"(`exop serve --load FOLDER`; FOLDER:NAME names a slet of it), and name the slet as PLUGIN:NAME"
         )
     return f"{package.name}:{name}"
-
-
-def _channel(text: str) -> str | Data:
-    """CHANNEL, or CHANNEL:KIND[,NAME=VALUE…] for a new one."""
-    name, colon, rest = text.partition(":")
-    if not colon:
-        return text
-    kind, *settings = rest.split(",")
-    return {"name": name, "kind": kind, "settings": parse(settings)}
-
-
-def find_edit(verb: str) -> Callable[[Sequence[str], How], Data]:
-    """Return the function that makes the edit of a verb.
-
-    Raises:
-        BuilderError: there is no such edit.
-    """
-    if verb not in EDITS:
-        raise BuilderError(f"{verb!r} is no edit and no topology file; {suggest(verb, EDITS, 'edit')}")
-    return EDITS[verb]

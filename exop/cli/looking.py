@@ -1,4 +1,4 @@
-"""`exop ps`, `exop services`, `exop mesh`: what runs, read from running platforms."""
+"""`exop ps`, `exop services`, `exop mesh`, `exop history`: the state of running platforms, and how it came about."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from exop.cli.beside import beside_lines
 from exop.cli.options import HERE, Json, Load, Params, Picture, Where
 from exop.cli.peers import find_application, running, runs, the_platform
 from exop.cli.report import DONE
-from exop.cli.text import columns, number, print_json
+from exop.cli.text import columns, number, pause, print_json
 from exop.cli.troubles import (
     application_troubles,
     call_lines,
@@ -98,6 +98,53 @@ def mesh(
         print(drawn.draw(chosen), end="")
     else:
         print_json(drawn.as_data())
+    return DONE
+
+
+def history(
+    app: str,
+    /,
+    *,
+    reverse: Annotated[
+        int | None,
+        Parameter(
+            help="Show the plan by which the nodes and channels of the change with this number become what they were."
+        ),
+    ] = None,
+    make: Annotated[bool, Parameter(help="With --reverse: make the change as well.")] = False,
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
+    """List the operations on a running application: who, what, from which revision to which, its pause and outcome.
+
+    The last 1 000 are kept in the state directory; failed ones are among them.
+
+    Args:
+        app: The name of the application.
+    """
+    from exop.cli.outcome import show_and_make
+
+    with find_application(app, where) as found:
+        if reverse is not None:
+            plan = found.platform.plan_reverse(found.application, reverse)
+            return show_and_make(plan, dry_run=not make, json=json)
+        entries = found.platform.history(found.application)
+    if json:
+        print_json(entries)
+        return DONE
+    rows = [
+        (
+            one["number"],
+            one["at"],
+            one["who"],
+            f"{one['what']} {one.get('node', '')}".strip(),
+            f"{one['from']} → {one['to']}" if "to" in one else "-",
+            pause(one["paused_ms"]) if "paused_ms" in one else "-",
+            "; ".join([*one.get("steps", ()), one["outcome"].split("\n")[0]]),
+        )
+        for one in entries
+    ]
+    print(columns(("", "at", "by", "operation", "revision", "pause", "outcome"), rows))
     return DONE
 
 

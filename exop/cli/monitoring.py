@@ -8,12 +8,13 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from exop.cli.figures import HEAD, Figures
 from exop.cli.options import HERE, Json, Where
 from exop.cli.peers import find_application, the_platform
+from exop.cli.rates import RUN, Rates
 from exop.cli.report import DONE, FAILED
-from exop.cli.text import columns, print_json
+from exop.cli.text import print_json
 from exop.cli.troubles import state_text
+from exop.cli.view import plain
 from exop.errors import RemotingError
 from exop.shown import clean
 
@@ -88,7 +89,7 @@ def metrics(
     else:
         for name, status in statuses.items():
             print(f"{clean(name)}  {status['state']}")
-            print(columns(HEAD, Figures().rows(status), "  "))
+            print(plain(Rates().section(status), RUN))
     return DONE
 
 

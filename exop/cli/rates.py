@@ -1,14 +1,14 @@
-"""The figures that `exop top` shows: those of every node between two snapshots of its platform."""
+"""The figures of a running application: those of every node between two looks at it, as rows of a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from exop.cli.beside import beside_lines
-from exop.cli.figures import waiting
-from exop.cli.troubles import opening_lines, state_text
+from exop.cli.text import number, pause, seconds
+from exop.cli.troubles import opening_lines, pending_lines, state_text
 from exop.report import Totals
 
 Sort: TypeAlias = Literal["mesh", "node", "in", "out", "busy", "latency", "queued", "errors"]
@@ -22,6 +22,8 @@ class Row:
     node: str
     state: str
     slet: str
+    items_in: int | None
+    items_out: int | None
     in_per_s: float | None
     out_per_s: float | None
     busy: float | None
@@ -85,7 +87,7 @@ class Rates:
         made = Section(
             application=name,
             state=state_text(status),
-            revision=status["revision"],
+            revision=status.get("revision", 0),
             running_s=now,
             items=totals.items,
             items_per_s=_per(totals.items - self.items.get(name, totals.recovered), span),
@@ -112,6 +114,8 @@ class Rates:
             node=name,
             state=node["state"],
             slet=node["slet"],
+            items_in=None if source else figures["items_in"],
+            items_out=None if sink else figures["items_out"],
             in_per_s=None if source else came,
             out_per_s=None if sink else went,
             # What a source does between two items is its own affair, and not measured.
@@ -128,6 +132,81 @@ def _per(count: float, span: float) -> float:
     return max(0.0, count) / span if span > 0 else 0.0
 
 
+#: The columns of a run, with the counts since its beginning, and of `exop top`; those of words stand to the left.
+RUN: Final = ("node", "state", "in", "out", "rate/s", "busy", "queued", "p50 ms", "p99 ms")
+TOP: Final = ("node", "state", "in/s", "out/s", "busy", "p50 ms", "p99 ms", "queued", "errors", "dead", "slet")
+WORDS: Final = ("node", "state", "slet")
+
+
+def cells(row: Row, columns: Sequence[str]) -> list[str]:
+    """The cells of one node, under *columns*; times rest on samples, and are marked `~`."""
+    rate = row.out_per_s if row.in_per_s is None else row.in_per_s
+    found = {
+        "node": row.node,
+        "state": row.state,
+        "slet": row.slet,
+        "in": _cell(row.items_in),
+        "out": _cell(row.items_out),
+        "in/s": _cell(row.in_per_s),
+        "out/s": _cell(row.out_per_s),
+        "rate/s": _cell(rate),
+        "busy": "" if row.busy is None else f"~{row.busy:.0%}",
+        "p50 ms": "" if row.p50_ms is None else f"~{row.p50_ms:.3g}",
+        "p99 ms": "" if row.p99_ms is None else f"~{row.p99_ms:.3g}",
+        "queued": number(row.queued),
+        "errors": number(row.errors),
+        "dead": number(row.dead_letters),
+    }
+    return [found[name] for name in columns]
+
+
+def title(section: Section) -> str:
+    """One line on an application."""
+    change = section.last_change
+    return (
+        f"{section.application}  {section.state}  {seconds(section.running_s)}"
+        + (f"  revision {section.revision}" if section.revision else "")
+        + f"  {number(section.items)} items  {number(round(section.items_per_s))}/s  {number(section.queued)} queued"
+        + (f"  errors: {section.errors}" if section.errors else "")
+        + (f"  last change stood still for {pause(change['paused_ms'])}" if change else "")
+    )
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else number(round(value))
+
+
+def waiting(status: Mapping[str, Any], name: str) -> int:
+    """Return the number of items that wait in the queues in front of a node."""
+    node = status["nodes"][name]
+    found = 0
+    for port in node["inputs"]:
+        channel = node["ports"].get(port)
+        found += _depth(status["channels"].get(channel, {}))
+        found += _depth(status["inserted"].get(f"{channel} -> {name}.{port}", {}))
+        found += _depth(status["inserted"].get(f"-> {channel}", {}))
+    return found
+
+
+def own_figures(status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the slets' own metrics, by node."""
+    return {name: node["metrics"]["own"] for name, node in status["nodes"].items() if node["metrics"].get("own")}
+
+
+def own_lines(status: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The same, a line each; figures called `group/name` stand on the line of their group."""
+    lines: dict[str, dict[str, Any]] = {}
+    for node, figures in own_figures(status).items():
+        for name, value in figures.items():
+            group, slash, rest = name.partition("/")
+            lines.setdefault(f"{node} {group}" if slash else node, {})[rest if slash else name] = value
+    return list(lines.items())
+
+
+def _depth(channel: Mapping[str, Any]) -> int:
+    return int(channel.get("depth", 0))
+
+
 def _notes(status: Status) -> Iterator[str]:
     """List what waits for the operator, and what is pending."""
     yield from opening_lines(status)
@@ -142,11 +221,8 @@ def _notes(status: Status) -> Iterator[str]:
         dead = node.get("dead_letters", {}).get("count", 0)
         if dead:
             yield f"{place}: {dead} dead letters, see `exop item list {place}`"
-        yield from (f"{place}: pending: {line}" for line in node.get("pending", ()))
-        if "pending_problem" in node:
-            yield f"{place}: {node['pending_problem']}"
+    yield from pending_lines(status)
     for name, channel in {**status["channels"], **status["inserted"]}.items():
-        yield from (f"{status['name']}: {name}: pending: {line}" for line in channel.get("pending", ()))
         if channel.get("trouble"):
             yield f"{status['name']}: {name}: {channel['trouble']}"
     yield from (f"{status['name']}: a driver has crashed: {one}: {error}" for one, error in status["crashed"].items())

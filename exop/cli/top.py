@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -17,14 +17,16 @@ from exop.cli.rates import Rates, Section, Sort
 from exop.cli.report import DONE, say
 from exop.cli.stopping import Stopping
 from exop.cli.text import print_json
-from exop.cli.topview import Screen, as_text
-from exop.errors import BuilderError, CallTimeout, PeerUnreachable
+from exop.cli.view import Live, as_text
+from exop.errors import BuilderError, CallTimeout, ExopError, PeerUnreachable, UnknownName
 
 if TYPE_CHECKING:
     from exop.remoting.platform import RemotePlatform
 
 #: How often it is looked whether it should end, in seconds.
 TICK: Final = 0.05
+#: Of so many looks one asks for the whole status, with quantiles; the others ask for the figures alone.
+WHOLE: Final = 10
 
 
 def top(
@@ -88,25 +90,49 @@ class Look:
     trouble: str = ""
     sections: list[Section] = field(default_factory=list)
     _rates: Rates = field(default_factory=Rates)
+    _known: dict[str, Any] = field(default_factory=dict)
+    _looks: int = 0
 
     def again(self) -> bool:
         """Look; `False` if there is nothing more to be seen."""
         try:
-            status = self.platform.status()
+            running = self._statuses()
         except CallTimeout as late:
             self.trouble = str(late)
             return True
+        except UnknownName:
+            self.farewell = f"{self.application} was removed"
+            return False
         except PeerUnreachable as problem:
             self.farewell = f"{self.name} (process {self.pid}) has ended: {problem}"
             return False
-        running = status["applications"]
-        if self.application is not None and self.application not in running:
-            self.farewell = f"{self.application} was removed"
-            return False
-        chosen = [self.application] if self.application is not None else sorted(running)
-        self.sections = [self._rates.section(running[name], self.sort) for name in chosen]
-        self.name, self.pid, self.trouble = status["platform"], status["pid"], ""
+        self.sections = [self._rates.section(running[name], self.sort) for name in sorted(running)]
+        self.trouble = ""
         return True
+
+    def _statuses(self) -> dict[str, Any]:
+        """The status of each application: a whole one now and then and where something has changed, else new figures.
+
+        Raises:
+            UnknownName: the one application that is looked at does not run any more.
+        """
+        names = None if self.application is None else [self.application]
+        self._looks -= 1
+        if self._looks > 0 and self._known:
+            try:
+                there = names or self.platform.applications()
+                for name in there:
+                    refresh(self._known[name], self.platform.metrics(name))
+                self._looks = self._looks if names or len(there) == len(self._known) else 0
+            except (KeyError, ExopError):
+                self._looks = 0
+        if self._looks <= 0:
+            status = self.platform.status()
+            self.name, self.pid, self._looks = status["platform"], status["pid"], WHOLE
+            self._known = status["applications"]
+        if names is not None and names[0] not in self._known:
+            raise UnknownName(place=self.name, kind="application", name=names[0], known=self._known)
+        return {name: self._known[name] for name in names or self._known}
 
     def pause(self) -> bool:
         """Wait for the next look; `False` when the user has had enough."""
@@ -125,8 +151,28 @@ class Look:
         return f"{self.name} (process {self.pid})" + (f"  {self.trouble}" if self.trouble else "")
 
 
+def refresh(status: dict[str, Any], metrics: Mapping[str, Any]) -> None:
+    """Put new figures into a status; the quantiles of before stay.
+
+    Raises:
+        KeyError: they are of another revision or state: the status is outdated.
+    """
+    changed = [key for key in ("revision", "state") if status[key] != metrics[key]]
+    for name, node in metrics["nodes"].items():
+        known = status["nodes"][name]
+        if known["state"] != node["state"] or known["metrics"]["errors"] != node["errors"]:
+            changed.append(name)
+        known["metrics"] |= {key: value for key, value in node.items() if value != {}}
+    if changed:
+        raise KeyError(changed[0])
+    status["running_s"] = metrics["running_s"]
+    for part in ("channels", "inserted"):
+        for name, channel in metrics[part].items():
+            status[part][name] |= channel
+
+
 def _live(look: Look) -> int:
-    screen = Screen()
+    screen = Live(screen=True)
     try:
         while look.again():
             screen.show(f"{look.head}  every {look.every:g} s, Ctrl-C ends", look.sections)

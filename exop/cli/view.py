@@ -1,12 +1,12 @@
-"""The display of a running application: a live table on a terminal, a line now and then elsewhere, or nothing."""
+"""The display of running applications: a live table on a terminal, a line now and then elsewhere, or nothing."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from exop.cli.figures import HEAD, Figures, own_figures, own_lines
+from exop.cli.rates import RUN, TOP, WORDS, Rates, Section, cells, own_figures, own_lines, title
 from exop.cli.report import say
 from exop.cli.text import columns, number, pairs, seconds
 from exop.cli.troubles import error_lines
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 #: How often a live table is drawn anew, and how often a log gets a line, in seconds.
 LIVE_EVERY: Final = 1.0
 LOG_EVERY: Final = 5.0
+NOTHING: Final = "no application runs"
 
 
 class View(Protocol):
@@ -60,7 +61,7 @@ class Log:
     every = LOG_EVERY
 
     def __init__(self) -> None:
-        self._figures = Figures()
+        self._rates = Rates()
 
     def opening(self, application: str, facts: Mapping[str, Any]) -> None:
         """Log one line with the slets that are open, and those that are not."""
@@ -68,18 +69,16 @@ class Log:
 
     def running(self, status: Mapping[str, Any]) -> None:
         """Log one line with the totals and the slets' own metrics."""
-        totals = Totals.of(status)
-        rate = round(self._figures.rate(status))
-        self._figures.seen(status)
+        section = self._rates.section(status)
         own = {f"{node}.{name}": value for node, own in self._own(status).items() for name, value in own.items()}
         self._info(
             status["state"],
-            application=status["name"],
-            seconds=round(status["running_s"], 1),
-            items=totals.items,
-            rate=rate,
-            queued=totals.queued,
-            errors=totals.errors,
+            application=section.application,
+            seconds=round(section.running_s, 1),
+            items=section.items,
+            rate=round(section.items_per_s),
+            queued=section.queued,
+            errors=section.errors,
             **own,
         )
 
@@ -99,20 +98,23 @@ class Log:
 
 
 class Live:
-    """A table that is drawn anew every second, below what slets and logs print."""
+    """A table that is drawn anew, below what slets and logs print, or on a whole *screen* of a terminal.
+
+    What was on the screen before comes back at the end.
+    """
 
     every = LIVE_EVERY
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, *, screen: bool = False) -> None:
         # rich costs 40 ms: only a live table needs it.
         from rich.console import Console
         from rich.live import Live as Display
 
-        self._figures = Figures()
-        self._console = console or Console(stderr=True)
+        self._rates = Rates()
         # What slets print on a terminal goes above the table; into a file or pipe it goes untouched.
+        below = {"transient": True, "redirect_stdout": sys.stdout.isatty()}
         self._display = Display(
-            console=self._console, auto_refresh=False, transient=True, redirect_stdout=sys.stdout.isatty()
+            console=console or Console(stderr=not screen), auto_refresh=False, **({"screen": True} if screen else below)
         )
         self._display.start()
 
@@ -122,41 +124,60 @@ class Live:
 
         told = opening_facts(facts)
         tail = f": waiting for {told['waiting']}" if "waiting" in told else ""
-        self._show(Text(f"{application}: opening, {told['ready']} slets are ready{tail}"))
+        self._display.update(Text(f"{application}: opening, {told['ready']} slets are ready{tail}"), refresh=True)
 
     def running(self, status: Mapping[str, Any]) -> None:
-        """The table of now."""
-        self._show(self.table(status))
+        """The table of now, with the slets' own metrics below it."""
+        self._display.update(self.table(status), refresh=True)
 
     def table(self, status: Mapping[str, Any]) -> Any:
         """Return the table with the slets' own metrics below it."""
         from rich.console import Group
-        from rich.table import Table
         from rich.text import Text
 
-        totals, rate = Totals.of(status), self._figures.rate(status)
-        rows = self._figures.rows(status)
-        self._figures.seen(status)
-        title = Text.assemble(
-            (status["name"], "bold"),
-            f"  {status['state']}  {seconds(status['running_s'])}  {number(totals.items)} items"
-            f"  {number(round(rate))}/s  {number(totals.queued)} queued",
-            (f"  errors: {totals.errors}" if totals.errors else "", "bold red"),
-        )
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for index, name in enumerate(HEAD):
-            table.add_column(name, justify="left" if index < 2 else "right", no_wrap=True)
-        for row in rows:
-            table.add_row(*row, style="bold red" if row[1] in ("failed", "suspended") else None)
         own = [Text(f"{line}  {pairs(figures)}", style="dim") for line, figures in own_lines(status)]
-        return Group(title, table, *own)
+        return Group(*_drawn(self._rates.section(status), RUN), *own)
+
+    def show(self, head: str, sections: Sequence[Section]) -> None:
+        """Draw a look at several applications."""
+        from rich.console import Group
+        from rich.text import Text
+
+        parts: list[Any] = [Text(head, style="dim")]
+        for section in sections:
+            notes = [Text(note, style="bold red") for note in section.notes]
+            parts += [Text(""), *_drawn(section, TOP), *notes]
+        self._display.update(Group(*(parts if sections else [*parts, Text(NOTHING)])), refresh=True)
 
     def close(self) -> None:
-        """Remove the table: the summary comes last."""
+        """Remove the table, and give the terminal back."""
         self._display.stop()
 
-    def _show(self, content: Any) -> None:
-        self._display.update(content, refresh=True)
+
+def _drawn(section: Section, columns: Sequence[str]) -> list[Any]:
+    """The title and the table of an application."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in columns:
+        table.add_column(name, justify="left" if name in WORDS else "right", no_wrap=True)
+    for row in section.nodes:
+        table.add_row(*cells(row, columns), style="bold red" if row.state in ("failed", "suspended") else None)
+    return [Text(title(section), style="bold"), table]
+
+
+def plain(section: Section, head: Sequence[str]) -> str:
+    """The table of an application as plain text."""
+    return columns(head, [cells(row, head) for row in section.nodes], indent="  ")
+
+
+def as_text(head: str, sections: Sequence[Section]) -> str:
+    """A look at several applications as plain text."""
+    parts = [head]
+    for section in sections:
+        parts += ["", title(section), plain(section, TOP), *(f"  {note}" for note in section.notes)]
+    return "\n".join(parts if sections else [*parts, f"  {NOTHING}"])
 
 
 def opening_facts(facts: Mapping[str, Any]) -> dict[str, str]:
@@ -194,7 +215,7 @@ def print_summary(report: Mapping[str, Any]) -> None:
         say(title, application=status["name"], outcome=report["outcome"], seconds=span, **vars(totals), **own)
         return
     say(title)
-    say(columns(HEAD, Figures().rows(status), indent="  "))
+    say(plain(Rates().section(status), RUN))
     for line in error_lines(status):
         say(f"  {line}")
     for line, figures in own_lines(status):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from exop.errors import SettingError, UnknownName
+from exop.errors import BuilderError, SettingError, UnknownName
 from exop.model.types.convert import convert
 from exop.model.types.description import type_name
 
@@ -87,3 +87,20 @@ def configured(
         else:
             values[setting.name] = setting.fresh()
     return values
+
+
+def parse(words: Sequence[str]) -> dict[str, str]:
+    """Take `name=value` apart.
+
+    Raises:
+        BuilderError: one is not of that form, or given twice.
+    """
+    given: dict[str, str] = {}
+    for text in words:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise BuilderError(f"{text!r} is no parameter; write NAME=VALUE, without spaces around the =")
+        if name in given:
+            raise BuilderError(f"the parameter {name!r} is given twice, as {given[name]!r} and as {value!r}")
+        given[name] = value
+    return given

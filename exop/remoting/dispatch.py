@@ -13,13 +13,14 @@ from exop.errors import (
     ExopError,
     MessageTooLarge,
     OperationFailed,
+    PeerRefused,
     PlatformBusy,
     RequestInvalid,
     UnknownOperation,
 )
 from exop.remoting import faults
 from exop.remoting.codec import BadMessage, Request, pack, unpack
-from exop.remoting.declare import Operation
+from exop.remoting.declare import ROLES, Operation, Role
 from exop.remoting.limits import Limits
 from exop.shown import RAISED
 
@@ -38,10 +39,14 @@ class Outcome:
 
 
 class Dispatcher:
-    """Run the operation that a message names, at most `Limits.in_flight` at a time, and pack what comes of it."""
+    """Run the operation that a message names, if the peer's role allows it, and pack its result.
 
-    def __init__(self, operations: Mapping[str, Operation], limits: Limits) -> None:
+    At most `Limits.in_flight` run at a time.
+    """
+
+    def __init__(self, operations: Mapping[str, Operation], limits: Limits, role: Role = "admin") -> None:
         self._operations = dict(operations)
+        self._role = role
         self._limits = limits
         self._slots = threading.BoundedSemaphore(limits.in_flight)
 
@@ -88,6 +93,10 @@ class Dispatcher:
         found = self._operations.get(name)
         if found is None:
             raise UnknownOperation(operation=name, known=sorted(self._operations))
+        if ROLES.index(found.role) > ROLES.index(self._role):
+            raise PeerRefused(
+                f"{name!r} needs the role {found.role}, and peers of this connection may {self._role} only"
+            )
         return found
 
     def _request(self, operation: Operation, payload: bytes) -> Request:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -13,6 +13,7 @@ from exop.model.diff import MARKS
 from exop.model.lines import own_channels
 from exop.model.mesh import ChannelSpec, Mesh, Node
 from exop.model.ports import node_at
+from exop.model.settings import parse
 from exop.model.spec import DEAD, SletSpec
 from exop.runtime.catalog import Catalog
 from exop.runtime.channel import channel_settings
@@ -33,7 +34,8 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="e
         Raises:
             MeshError: an unknown name, a setting that does not fit, ports that cannot be joined.
         """
-        raise NotImplementedError
+        edit: Callable[[str], Mesh] = getattr(mesh, str(self.__struct_config__.tag))
+        return edit(self.node)
 
 
 class Replace(Edit, frozen=True, tag="replace"):
@@ -78,86 +80,57 @@ class Configure(Edit, frozen=True, tag="configure"):
 class Suspend(Edit, frozen=True, tag="suspend"):
     """Hold items in front of the node."""
 
-    def on(self, mesh: Mesh, known: Catalog) -> Mesh:
-        """The mesh with the node suspended."""
-        return mesh.suspend(self.node)
-
 
 class Resume(Edit, frozen=True, tag="resume"):
     """Let items into the node again."""
-
-    def on(self, mesh: Mesh, known: Catalog) -> Mesh:
-        """The mesh with the node working."""
-        return mesh.resume(self.node)
 
 
 class Remove(Edit, frozen=True, tag="remove"):
     """Take the node away."""
 
-    def on(self, mesh: Mesh, known: Catalog) -> Mesh:
-        """The mesh without the node."""
-        return mesh.remove(self.node)
-
-
-class NewChannel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A channel that comes with an edit."""
-
-    name: str
-    kind: str
-    settings: Texts = {}
-
-    def spec(self, known: Catalog) -> ChannelSpec:
-        """Return the spec of the channel, with its settings converted.
-
-        Raises:
-            MeshError: no such kind, a setting that does not fit.
-        """
-        asked = ChannelSpec(self.name, self.kind, self.settings)
-        make_channel(known.kinds, asked)
-        complete = channel_settings(known.kinds[self.kind], asked)
-        return ChannelSpec(self.name, self.kind, {name: complete[name] for name in self.settings})
-
-
-#: Channels for ports, by the name of the port.
-Channels = Annotated[dict[str, str | NewChannel], msgspec.Meta(max_length=200)]
-
 
 class Rewire(Edit, frozen=True, tag="rewire"):
-    """Connect ports of the node, and of further ones, to other channels: those of the mesh by name, or new ones."""
+    """Connect ports of the node to other channels; `NODE.PORT` is a port of another node.
 
-    ports: Channels
-    further: Annotated[dict[str, Channels], msgspec.Meta(max_length=200)] = {}
+    A channel is one of the mesh by its name, or a new one: `CHANNEL:KIND[,NAME=VALUE…]`.
+    """
+
+    ports: Texts
 
     def on(self, mesh: Mesh, known: Catalog) -> Mesh:
         """The mesh with the ports connected elsewhere; an empty name disconnects one."""
         mesh.node(self.node)
-        asked = {self.node: dict(self.ports)}
-        for place, to in ((f"{node}.{port}", to) for node, ports in self.further.items() for port, to in ports.items()):
-            node, port = node_at(place, mesh.nodes)
+        fresh = self._fresh(known)
+        asked: dict[str, dict[str, str | ChannelSpec | None]] = {}
+        for place, to in self.ports.items():
+            node, port = node_at(place, mesh.nodes) if "." in place else (self.node, place)
             if node not in mesh.nodes and any(family.of(place) for family in mesh.node(self.node).slet.families):
                 node, port = self.node, place
-            asked.setdefault(node, {})[port] = to
-        fresh = self._fresh(known)
-        for node, ports in asked.items():
+            channel = to.partition(":")[0]
             # A new channel is defined once; the other ports refer to it by name, also those that come before.
-            named = {port: to if isinstance(to, str) else to.name for port, to in ports.items()}
-            mesh = mesh.rewire(node, **{port: fresh.get(name, name) or None for port, name in named.items()})
+            asked.setdefault(node, {})[port] = fresh.get(channel, channel) or None
+        for node, ports in asked.items():
+            mesh = mesh.rewire(node, **ports)
         return mesh
 
     def _fresh(self, known: Catalog) -> dict[str, ChannelSpec]:
-        """The new channels by name.
+        """The new channels by name, with their settings converted.
 
         Raises:
             MeshError: one is defined twice, differently; no such kind, a setting that does not fit.
         """
         found: dict[str, ChannelSpec] = {}
-        for ports in (self.ports, *self.further.values()):
-            for new in ports.values():
-                if isinstance(new, str):
-                    continue
-                spec = new.spec(known)
-                if found.setdefault(spec.name, spec) != spec:
-                    raise MeshError(f"the new channel {spec.name!r} is described twice, differently; describe it once")
+        for to in self.ports.values():
+            name, colon, rest = to.partition(":")
+            if not colon:
+                continue
+            kind, *words = rest.split(",")
+            asked = ChannelSpec(name, kind, parse(words))
+            make_channel(known.kinds, asked)
+            complete = channel_settings(known.kinds[kind], asked)
+            spec = ChannelSpec(name, kind, {name: complete[name] for name in asked.settings})
+            if found.setdefault(name, spec) != spec:
+                raise MeshError(f"the new channel {name!r} is described twice, differently; describe it once")
         return found
 
 

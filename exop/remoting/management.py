@@ -16,6 +16,7 @@ from exop.model.memento import Memento, memento_of
 from exop.model.mesh import Mesh
 from exop.remoting.declare import operation
 from exop.remoting.limits import MIB
+from exop.runtime.history import recorded
 
 # Imported lazily, inside the methods, is what carries an operation out: a client needs the signatures alone.
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ class Management(Generic[AnyPlan]):
         raise NotImplementedError
 
     @operation(role="observe")
-    def metrics(self, application: str) -> dict[str, Any]:
-        """The figures of an application's components and channels."""
+    def metrics(self, application: str, *, quantiles: bool = False) -> dict[str, Any]:
+        """The figures of an application's components and channels; cheap, unless *quantiles* of times are wanted."""
         raise NotImplementedError
 
     @operation(role="observe")
@@ -179,6 +180,12 @@ class Management(Generic[AnyPlan]):
 
         return failed_item(self.deployment(application).component(node), dead_letter).to_bytes()
 
+    @operation(role="observe")
+    def history(self, application: str) -> list[dict[str, Any]]:
+        """The operations on an application, the oldest first: who, what, revisions, proof, pause, outcome."""
+        self.deployment(application)
+        return self._applications.history.of(application)
+
     def wait(self, application: str, timeout: float | None = None) -> bool:
         """Wait until an application has finished; `False` when *timeout* seconds were not enough.
 
@@ -234,6 +241,15 @@ class Management(Generic[AnyPlan]):
         memento = imported(data, memento_of(place, mesh.node(node).slet), place)
         return self._planned(mesh.restore(node, memento))
 
+    @operation(role="operate", patience=LONG)
+    def plan_reverse(self, application: str, number: int) -> AnyPlan:
+        """Plan to take back the change with this number in the history: its nodes and channels become what they were.
+
+        Raises:
+            PlanError: there is no such entry, or it has changed nothing that was kept.
+        """
+        return self.plan_topology(self._applications.history.reverse(self.mesh(application), number))
+
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY, long=True)
     def apply(
         self, mesh: Mesh, *, timeout: float | None = None, pause: float | None = None, stall: bool = False
@@ -272,6 +288,7 @@ class Management(Generic[AnyPlan]):
         return self.apply(self.mesh(application).restore(node, memento))
 
     @operation(role="operate", patience=LONG, long=True)
+    @recorded
     def rollback(self, application: str, node: str) -> Mesh:
         """Let the predecessor of a node, kept by `plan.apply(keep=…)`, take over again with its own, current state.
 
@@ -281,12 +298,14 @@ class Management(Generic[AnyPlan]):
         return _uninterrupted(self._applications.changes.rollback, application, node, self._applications.plan)
 
     @operation(role="operate")
+    @recorded
     def abandon_proof(self, application: str) -> bool:
         """Give up the proof of a change: the old slets stay; `False` if none is under way."""
         self.deployment(application)
         return _uninterrupted(self._applications.changes.shadows.abandon, application, "it was given up")
 
     @operation(role="operate")
+    @recorded
     def resume(self, application: str, node: str) -> None:
         """Let items into a suspended or failed node again; the item that it is suspended on is tried first.
 
@@ -306,6 +325,7 @@ class Management(Generic[AnyPlan]):
         raise NotImplementedError
 
     @operation(role="operate", patience=STOP)
+    @recorded
     def retry_dead_letters(self, application: str, node: str) -> int:
         """Have all dead letters of a node tried again, in order, behind the items under way; return their number.
 
@@ -317,6 +337,7 @@ class Management(Generic[AnyPlan]):
         return _uninterrupted(retry_dead_letters, self.deployment(application), node)
 
     @operation(role="operate", patience=STOP)
+    @recorded
     def checkpoint(self, application: str) -> None:
         """Take a checkpoint of a durable application now; it is written when this returns.
 
@@ -327,11 +348,13 @@ class Management(Generic[AnyPlan]):
         _uninterrupted(self._applications.checkpoints.take, self._applications.get(application))
 
     @operation(role="operate")
+    @recorded
     def end(self, application: str) -> None:
         """Ask the sources of an application to end; the items under way are still processed."""
         self.deployment(application).end_sources()
 
     @operation(role="operate", patience=STOP)
+    @recorded
     def remove(self, application: str, timeout: float = 5.0) -> bool:
         """Stop an application at its safe points and undeploy it; returns whether all its threads have left in time."""
         _check_seconds("remove", timeout, -TIMEOUT_MAX)

@@ -20,7 +20,7 @@ from exop.remoting.seats import Seats
 from exop.remoting.sockets import Listener, peer_of
 
 if TYPE_CHECKING:
-    from exop.remoting.declare import Operation
+    from exop.remoting.declare import Operation, Role
     from exop.remoting.seat import Seat
     from exop.remoting.session import Host
 
@@ -33,7 +33,8 @@ _RETRY_AFTER = 0.1
 class ControlServer:
     """Serve *operations* at *address*: a socket path, or None for a name of its own in the run directory.
 
-    The operations may be given as a function: it is called when the first peer comes. *name* is what a peer is shown.
+    The operations may be given as a function: it is called when the first peer comes. *name* is what a peer is shown,
+    *role* what it may do: on a Unix socket it is the owner.
 
     >>> from pathlib import Path
     >>> from tempfile import mkdtemp
@@ -54,7 +55,9 @@ class ControlServer:
         *,
         name: str = "",
         limits: Limits = DEFAULT_LIMITS,
+        role: Role = "admin",
     ) -> None:
+        self._role: Role = role
         self._operations = operations
         self._wanted = None if address is None else socket_path(address)
         self._name = name
@@ -178,5 +181,5 @@ class ControlServer:
                 from exop.remoting.session import Host
 
                 table = self._operations() if callable(self._operations) else self._operations
-                self._host = Host(table, self._name, self._limits)
+                self._host = Host(table, self._name, self._limits, self._role)
             return self._host

@@ -11,27 +11,30 @@ from exop.remoting import handshake
 from exop.remoting.budget import Budget
 from exop.remoting.codec import pack
 from exop.remoting.connection import HardConnection
-from exop.remoting.declare import Operation
+from exop.remoting.declare import Operation, Role
 from exop.remoting.dispatch import Dispatcher, Outcome
 from exop.remoting.envelope import REQUEST
 from exop.remoting.frames import BoundedChannel, DeadlineStream, FrameRefused, TooLate
 from exop.remoting.limits import Limits
 from exop.remoting.seat import Phase, Seat
+from exop.remoting.sockets import peer_of
+from exop.runtime.history import CALLER
 
 
 class Host:
     """What all connections of a server share: the operations, the budgets, the answer to a hello."""
 
-    def __init__(self, operations: Mapping[str, Operation], name: str, limits: Limits) -> None:
+    def __init__(self, operations: Mapping[str, Operation], name: str, limits: Limits, role: Role) -> None:
         self._limits = limits
-        self._dispatcher = Dispatcher(operations, limits)
+        self._dispatcher = Dispatcher(operations, limits, role)
         self._welcome = handshake.Welcome(name=name, pid=os.getpid())
         self._incoming = Budget(limits.bytes_in, limits.small_frame)
         self._outgoing = Budget(limits.bytes_out, limits.small_frame)
 
     def serve(self, sock: socket.socket, seat: Seat) -> str:
         """Serve one peer until it goes or breaks a bound; returns why it ended, in one word."""
-        channel = self._channel(sock)
+        channel, peer = self._channel(sock), peer_of(sock)
+        CALLER.set(f"user {peer.uid} (process {peer.pid})")
         try:
             handshake.receive(channel, self._welcome, time.monotonic() + self._limits.greeting_time)
             return self._serve(channel, seat)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import secrets
 import threading
 from collections.abc import Callable
@@ -42,7 +43,8 @@ class Tasks(Generic[T]):
             for key in ended[: max(0, len(ended) - ENDED + 1)]:
                 del self._held[key]
             self._held[number] = future
-        threading.Thread(target=_run, args=(work, future), name=f"exop {self._name}", daemon=True).start()
+        context = contextvars.copy_context()
+        threading.Thread(target=context.run, args=(_run, work, future), name=f"exop {self._name}", daemon=True).start()
         return number
 
     def result(self, number: str, patience: float | None = None) -> T | None:

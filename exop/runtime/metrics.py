@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -144,7 +144,8 @@ class ComponentMetrics:
         self.recovered = (0, 0)
         self.batches = self.errors = self.skipped = 0
         self.last_error = ""
-        self.busy = 0.0
+        self.busy = self._estimated = 0.0
+        self._seen = 0
         self._inherited: Counts = {}
 
     def succeed(self, component: Component, predecessor: Component) -> None:
@@ -176,6 +177,16 @@ class ComponentMetrics:
 
         return call_timed
 
+    def busy_seconds(self, singles: int) -> float:
+        """The seconds in calls: exact for batches, estimated for *singles*, the calls with single items so far.
+
+        The calls since the last look count with the median of the last samples; it is called under `READING`.
+        """
+        if (fresh := singles - self._seen) and "singles" in vars(self) and (last := self.singles):
+            self._seen, some = singles, sorted([last[-1 - n] for n in range(min(5, len(last)))])
+            self._estimated += fresh * some[len(some) // 2]
+        return self.busy + self._estimated
+
     def restore(self, held: Mapping[str, Any]) -> None:
         """Go on from the `figures_of` a checkpoint; one of an earlier release has none."""
         self.before = {(direction, port): count for direction, port, count in held.get("items", ())}
@@ -188,6 +199,54 @@ def counts_of(component: Component) -> Counts:
     with READING:
         before = component.metrics.before
         return before | {key: before.get(key, 0) + items for key, items in counted_by(component).items()}
+
+
+def totals_of(components: Mapping[str, Component]) -> Iterator[tuple[str, Component, dict[str, int], int, int, float]]:
+    """Yield every component with the items of each port, those in and out of all ports, and its busy seconds.
+
+    The flows of a chain are derived from each other: in this one pass each is read once.
+    """
+    entered: dict[Flow, int] = {}
+    with READING:
+        for name, component in list(components.items()):
+            metrics, spec, driver, items = component.metrics, component.spec, component.driver, {}
+            sent = singles = 0
+            for port, tally in list(metrics.tallies.items()):
+                found = entered.get(tally)
+                if found is None:
+                    found = _entered(tally, entered)
+                items[port] = found - tally.returned
+                sent += tally.sent + (found - tally.stopped if tally.chained else 0)
+                if spec.ports[port].type.form == "item":
+                    singles += items[port]
+            for port, pulled in component.pulled.items():
+                items[port] = pulled.rows
+            came = sum(items.values())
+            for port, output in component.outputs.items():
+                items[port] = output.rows
+            if driver is not None and spec.iterated:
+                items[OUT] = driver.count + driver.rows
+            elif OUT in spec.ports and OUT not in component.outputs:
+                items[OUT] = sent
+            for (direction, port), before in metrics.before.items():
+                items[port] = items.get(port, 0) + before
+                came += before if direction == "in" else 0
+                singles += before if direction == "in" and spec.ports[port].type.form == "item" else 0
+            yield name, component, items, came, sum(items.values()) - came, metrics.busy_seconds(singles)
+
+
+def _entered(tally: Tally, known: dict[Flow, int]) -> int:
+    """The items that have entered, as `Tally.entered`; of the flows in between each is read once."""
+    found = tally.received + tally.earlier
+    for source in tally.sources:
+        if isinstance(source, Tally):
+            before = known.get(source)
+            found += (_entered(source, known) if before is None else before) - source.stopped
+        else:
+            found += source.passed
+        found -= source._connected_at
+    known[tally] = found
+    return found
 
 
 def figures_of(components: Mapping[str, Component]) -> dict[str, dict[str, Any]]:
@@ -241,10 +300,15 @@ class OwnFigures:
         self._asking: UserCall[None] | None = None
         self._turn = threading.Lock()
 
+    def offered(self, component: Component) -> bool:
+        """Whether the slet defines `metrics()`, and can be asked."""
+        instance = component.instance
+        return instance is not None and getattr(type(instance), "metrics", None) is not Slet.metrics
+
     def ask(self, component: Component) -> dict[str, Any]:
         """Return the latest answer; it says so if the call raises, or does not return."""
         instance = component.instance
-        if instance is None or getattr(type(instance), "metrics", None) is Slet.metrics:
+        if not self.offered(component):
             return {}
         with self._turn:
             if self._asking is None or self._asking.over:

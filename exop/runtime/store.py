@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import stat
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from exop.errors import StateError
 from exop.logs import logger
@@ -149,6 +151,15 @@ class Store:
             found[name] = StoredApplication(name, revision, topology, bool(active))
         found |= {name: StoredApplication(name, 0, "", active=True) for name in self.database.damaged}
         return [found[name] for name in sorted(found)]
+
+    def record(self, application: str, entry: Mapping[str, Any], most: int) -> None:
+        """Append an entry to the history of an application; the *most* newest are kept."""
+        self.database.append(application, json.dumps(entry), most)
+
+    def history(self, application: str) -> dict[int, dict[str, Any]]:
+        """The history of an application, by number, the oldest first; it stays when the application is removed."""
+        query = "SELECT number, content FROM history WHERE application = ? ORDER BY number"
+        return {number: json.loads(content) for number, content in self.database.rows(query, application)}
 
     def close(self) -> None:
         """Close the database and unlock the directory; a last attempt is made for changes that are not written."""

@@ -16,6 +16,7 @@ from exop.model.mesh import Mesh
 from exop.model.resolve import resolved
 from exop.runtime.catalog import Catalog
 from exop.runtime.deployment import Deployment
+from exop.runtime.history import History
 from exop.runtime.manager import ComponentManager
 from exop.runtime.opening import progress
 from exop.wiring.changes import Changes, finished
@@ -44,6 +45,7 @@ class Applications:
         self.lost: dict[str, ExopError] = {}
         self.store: Store | None = None
         self.checkpoints = Durability(wiring)
+        self.history = History()
         self.changes = Changes(manager, wiring, self)
         self._host = host
         self._catalog = catalog
@@ -56,7 +58,7 @@ class Applications:
 
     def keep_in(self, store: Store | None) -> None:
         """Keep the applications, their checkpoints, channels and engines there from now on; `None`: nowhere."""
-        self.store = self.checkpoints.store = store
+        self.store = self.checkpoints.store = self.history.store = store
         if store is not None:
             self._manager.home, self._manager.engines = store.directory / "channels", store.engines
 
@@ -118,7 +120,7 @@ class Applications:
         """Deploy a new application, or change the one that runs; return the mesh with its revision."""
         if self._runs(mesh.name):
             return self.plan(mesh).apply(timeout=timeout, pause=pause, stall=stall)
-        with self.changes.turn(mesh.name):
+        with self.history.recorded(mesh.name, "deploy"), self.changes.turn(mesh.name):
             known = self.deployed.get(mesh.name)
             if self._runs(mesh.name):
                 return self.plan(mesh).apply(timeout=timeout, pause=pause, stall=stall)
@@ -144,6 +146,7 @@ class Applications:
                 self._set_inactive(mesh.name)
                 raise
             self.checkpoints.start(deployment)
+            self.history.changed(Mesh(mesh.name), mesh)
             return mesh
 
     def _runs(self, application: str) -> bool:

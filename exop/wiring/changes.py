@@ -7,7 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
@@ -60,8 +60,11 @@ class Changes:
 
     def carry_out(self, plan: Plan) -> Mesh:
         """Make a change; `Plan.apply` tells the errors."""
-        name = plan.after.name
-        with self.followed([plan]) as runs, ExitStack() as turn:
+        name, history = plan.after.name, self._running.history
+        shadow = plan.shadow
+        proof = {} if shadow is None else {"proof": {"items": shadow.items, "seconds": shadow.seconds}}
+        record = history.recorded(name, "change", **proof) if plan else nullcontext()
+        with record, self.followed([plan]) as runs, ExitStack() as turn:
             turn.enter_context(self.turns_of(name, runs=runs))
             return self._make(name, self.change(plan, runs.get(name)), turn, runs)
 
@@ -222,7 +225,11 @@ class Changes:
         running.last_change = running.mesh.revision, change.pause.seconds
         failpoint("change-made")
         self.shadows.made(running, change.plan, change.beside)
-        return self._running.changed(running)
+        unstored = self._running.changed(running)
+        steps = [f"{step.verb} {step.node}" for step in change.plan.steps]
+        paused = round(change.pause.seconds * 1e3, 3)
+        self._running.history.changed(change.plan.before, change.plan.after, steps=steps, paused_ms=paused)
+        return unstored
 
     def close(self, change: Change) -> None:
         """Close what a change that is made has replaced, and take a checkpoint of it; others may follow meanwhile."""

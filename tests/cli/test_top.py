@@ -14,8 +14,9 @@ import pytest
 from rich.console import Console
 
 from exop.cli import main
-from exop.cli.rates import Rates
-from exop.cli.topview import HEAD, Screen, as_text, title
+from exop.cli.rates import TOP, Rates, title
+from exop.cli.top import refresh
+from exop.cli.view import Live, as_text
 from tests.cli.shell import COMMAND, applications, eventually, facts, running
 from tests.cli.test_editing import told
 
@@ -72,6 +73,19 @@ def test_what_begins_anew_begins_at_nothing() -> None:
     assert rates.section(status(3.0, 50)).items_per_s == 0.0
 
 
+def test_new_figures_are_put_into_a_status() -> None:
+    """Between two whole looks only figures are asked for; another state or revision asks for a whole one."""
+    known, fresh = status(1.0, 5), status(2.0, 9)
+    metrics = fresh | {"nodes": {name: {"state": "active"} | one["metrics"] for name, one in fresh["nodes"].items()}}
+    metrics["channels"] = {"q": {"kind": "queue", "depth": 3}}
+    refresh(known, metrics)
+    section = Rates().section(known)
+    assert (section.items, section.queued, section.running_s, section.nodes[0].p50_ms) == (9, 3, 2.0, 0.1)
+    for changed in ({"state": "suspended"}, {"revision": 4}, {"nodes": {"c": {}}}):
+        with pytest.raises(KeyError):
+            refresh(known, metrics | changed)
+
+
 @pytest.mark.parametrize(
     ("sort", "first"), [("mesh", "a"), ("node", "a"), ("in", "b"), ("out", "a"), ("errors", "b"), ("latency", "a")]
 )
@@ -115,11 +129,11 @@ def test_both_views_show_the_same() -> None:
     """The live screen and the plain text hold the title, every node, and the notes."""
     section = Rates().section(status(1.0, 5, error="ValueError: no", state="failed"))
     output = io.StringIO()
-    screen = Screen(Console(file=output, force_terminal=True, width=200, height=30))
+    screen = Live(Console(file=output, force_terminal=True, width=200, height=30), screen=True)
     screen.show("here", [section])
     screen.close()
     for text in (as_text("here", [section]), output.getvalue()):
-        for part in ("here", "app  running", "revision 3", "7 queued", "0.25 ms", "ValueError: no", *HEAD):
+        for part in ("here", "app  running", "revision 3", "7 queued", "0.25 ms", "ValueError: no", *TOP):
             assert part in text
     assert "~0.1" in as_text("here", [section])
     assert "errors: " not in title(section)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from exop.cli.figures import Figures, own_lines, waiting
+from exop.cli.rates import RUN, Rates, cells, own_lines, waiting
 from exop.cli.text import columns, number, pause, seconds
 from exop.cli.view import Live, Log, choose_view, print_summary
 from exop.logs import set_up
@@ -61,21 +61,9 @@ def status(at: float, items: int, **more: Any) -> dict[str, Any]:
     }
 
 
-def test_rates_are_those_since_the_last_look() -> None:
-    """Rates and busy shares are over the time since the look before; the first look covers the whole run."""
-    figures = Figures()
-    first = figures.rows(status(2.0, 1000))
-    figures.seen(status(2.0, 1000))
-    second = figures.rows(status(4.0, 9000))
-    assert [row[4] for row in first] == ["500", "500", "500"]
-    assert [row[4] for row in second] == ["4,000", "4,000", "4,000"]
-    assert second[1][5] == "~25%"
-    assert figures.rate(status(4.0, 9000)) == 4000
-
-
 def test_times_are_marked() -> None:
     """Times rest on samples, and have a ~; counts have none; what there is none of stays empty."""
-    source, half, sink = Figures().rows(status(1.0, 1234567))
+    source, half, sink = (cells(row, RUN) for row in Rates().section(status(1.0, 1234567)).nodes)
     assert source == ["source", "active", "", "1,234,567", "1,234,567", "", "0", "", ""]
     assert half == ["half", "active", *["1,234,567"] * 3, "~25%", "7", "~0.25", "~2.5"]
     assert sink[2:4] == ["1,234,567", ""]

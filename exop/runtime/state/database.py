@@ -34,6 +34,8 @@ _NAMES: Final = (
 )
 _NEXT: Final = "(SELECT coalesce(max(number), 0) + 1 FROM checkpoints WHERE application = ?)"
 
+_LAST_ENTRY: Final = "SELECT coalesce(max(number), 0) FROM history WHERE application = ?"
+
 
 class Database:
     """The connection of a running platform; it locks the database.
@@ -59,6 +61,7 @@ class Database:
             try:
                 for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL"):
                     self.connection.execute(f"PRAGMA {pragma}")
+                self.connection.execute(tables.HISTORY)
                 self._noted.write(found.generation._replace(committed=True))
                 if found.version == tables.SECOND:
                     names = [name for (name,) in self.rows("SELECT name FROM applications") if name not in self.damaged]
@@ -111,6 +114,22 @@ class Database:
                 logger("exop.runtime").error("the generation file was not written", path=path, error=str(error))
             for application in applications:
                 self.damaged.pop(application, None)
+
+    def append(self, application: str, content: str, most: int) -> None:
+        """Append a row to the history of an application, of which the *most* newest stay.
+
+        No digest covers the history: no start depends on it.
+        """
+        try:
+            with self._turn, self.connection as database:
+                database.execute("BEGIN IMMEDIATE")
+                ((number,),) = database.execute(_LAST_ENTRY, (application,)).fetchall()
+                database.execute("INSERT INTO history VALUES (?, ?, ?)", (application, number + 1, content))
+                database.execute(
+                    "DELETE FROM history WHERE application = ? AND number <= ?", (application, number + 1 - most)
+                )
+        except sqlite3.Error as problem:
+            raise StateError(f"{self.path} could not be written: {problem}") from problem
 
     def close(self) -> None:
         """Close the connection."""

@@ -52,6 +52,10 @@ CREATE TABLE checkpoints (
 CREATE TABLE parts (
     application TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, sum INTEGER NOT NULL, content BLOB NOT NULL,
     PRIMARY KEY (application, kind, name));"""
+#: Made where it is missing: a release that does not know it leaves it alone.
+HISTORY: Final = """
+CREATE TABLE IF NOT EXISTS history (
+    application TEXT NOT NULL, number INTEGER NOT NULL, content TEXT NOT NULL, PRIMARY KEY (application, number));"""
 #: The rows of version 1, but for its applications; a removed application may have left a checkpoint.
 _ROWS_OF_FORMER: Final = """
 INSERT INTO plugins SELECT name, folder FROM former.plugins;
