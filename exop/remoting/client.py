@@ -18,8 +18,7 @@ from exop.remoting.sockets import dial, peer_of
 
 if TYPE_CHECKING:
     from exop.remoting.codec import Request
-    from exop.remoting.connection import HardConnection
-    from exop.remoting.frames import BoundedChannel
+    from exop.remoting.frames import BoundedChannel, Message
     from exop.remoting.handshake import Welcome
     from exop.remoting.paging import PageRequest
 
@@ -130,14 +129,12 @@ class ControlClient:
         self.close()
 
     def _exchange(self, operation: str, payload: bytes, deadline: float, seconds: float) -> bytes:
-        from exop.remoting.connection import Refusal
         from exop.remoting.faults import rebuild
+        from exop.remoting.frames import FAULT
 
         link = self._connected(deadline)
         try:
-            return link.ask(operation, payload, deadline)
-        except Refusal as refusal:
-            raise rebuild(refusal.payload, self._limits.fault) from None
+            answer = link.ask(operation, payload, deadline)
         except BaseException as problem:
             self._drop()
             late = isinstance(problem, TimeoutError) or (isinstance(problem, EOFError) and time.monotonic() >= deadline)
@@ -146,6 +143,9 @@ class ControlClient:
             if isinstance(problem, EOFError):
                 raise ConnectionLost(address=str(self._path), operation=operation, problem=str(problem)) from None
             raise
+        if answer.kind == FAULT:
+            raise rebuild(answer.payload, self._limits.fault)
+        return answer.payload
 
     def _decoded(self, operation: str, answer: bytes, reply: Any) -> Any:
         from exop.remoting.codec import BadMessage, unpack
@@ -174,24 +174,22 @@ class ControlClient:
     def _drop(self) -> None:
         link, self._link = self._link, None
         if link is not None:
-            link.connection.close()
+            link.channel.close()
 
 
 class _Link:
     """One connection to a platform, after the handshake."""
 
-    def __init__(self, channel: BoundedChannel, connection: HardConnection, welcome: Welcome) -> None:
-        self._channel = channel
-        self.connection = connection
+    def __init__(self, channel: BoundedChannel, welcome: Welcome) -> None:
+        self.channel = channel
         self.welcome = welcome
+        self._number = 0
 
     @classmethod
     def to(cls, path: Path, limits: Limits, deadline: float) -> _Link:
         """Connect, check the peer's identity, and shake hands."""
         # rpyc costs 30 ms: only who calls another process pays it.
-        from exop.remoting.connection import HardConnection
-        from exop.remoting.envelope import FAULT, REPLY
-        from exop.remoting.frames import BoundedChannel, DeadlineStream
+        from exop.remoting.frames import FAULT, REPLY, BoundedChannel, DeadlineStream
         from exop.remoting.handshake import greet
 
         deadline = min(deadline, time.monotonic() + limits.greeting_time)
@@ -206,19 +204,32 @@ class _Link:
             peer = peer_of(sock)
             if not peer.trusted and os.geteuid() != 0:
                 raise PeerRefused(address=str(path), problem=f"it belongs to user {peer.uid}, not to you")
-            return cls(channel, HardConnection(channel), greet(channel, str(path), deadline))
+            return cls(channel, greet(channel, str(path), deadline))
         except BaseException:
             channel.close()
             raise
 
     def stale(self) -> bool:
         """Whether the platform has closed the connection, or has sent something unasked."""
-        return bool(self._channel.stream.readable())
+        return bool(self.channel.stream.readable())
 
-    def ask(self, operation: str, payload: bytes, deadline: float) -> bytes:
-        """Send one request and wait for its answer."""
-        self._channel.call_deadline = deadline
+    def ask(self, operation: str, payload: bytes, deadline: float) -> Message:
+        """Send one request and wait for its answer.
+
+        Raises:
+            TimeoutError: it did not come in time.
+            EOFError: the connection ended, or a message broke the profile.
+        """
+        from exop.remoting.frames import REQUEST, Message
+
+        channel, number = self.channel, self._number
+        self._number, channel.call_deadline = number + 1, deadline
         try:
-            return self.connection.request(operation, payload, max(0.0, deadline - time.monotonic()))
+            channel.transmit(Message(REQUEST, number, payload, operation))
+            while True:
+                if not channel.stream.readable(max(0.0, deadline - time.monotonic())):
+                    raise TimeoutError("no answer in time")
+                if (answer := channel.receive()).number == number:
+                    return answer
         finally:
-            self._channel.settle()
+            channel.settle()

@@ -1,6 +1,14 @@
-"""rpyc's stream and channel with deadlines and a largest frame; nothing is unpacked here.
+"""The messages of the control connection: rpyc's stream, channel and format, with deadlines and bounds.
 
-As rpyc brings them they read a frame of any length, unzip it, and wait for its end for ever.
+As rpyc brings them, stream and channel read a frame of any length, unzip it, and wait for its end for ever; and its
+loader builds whatever a peer describes: three bytes make a frozenset of 216 bytes, so that a frame of 4 MiB takes
+300 MB. Here a frame is one of three messages, read byte by byte, or the connection ends:
+
+    request    1  (number, (OPERATION, (1, (text, bytes))))
+    reply      2  (number, (1, bytes))
+    fault      3  (number, bytes)
+
+rpyc's connection, with its objects, references, attributes and exceptions, is not used.
 """
 
 from __future__ import annotations
@@ -8,25 +16,126 @@ from __future__ import annotations
 import select
 import socket
 import time
+from typing import Final, NamedTuple
 
 import rpyc  # noqa: F401 (first: threads that import different modules of it would wait for each other)
+from rpyc.core import brine
 from rpyc.core.channel import Channel
 from rpyc.core.stream import SocketStream
-from rpyc.lib import Timeout
 
-from exop.remoting import envelope
 from exop.remoting.budget import Budget
 from exop.remoting.limits import Limits
 
-_CHUNK = 256 * 1024
+REQUEST, REPLY, FAULT = 1, 2, 3
+OPERATION: Final = 100
+"""The one handler number; rpyc's own are 1 to 20."""
+BY_VALUE: Final = 1
+_CHUNK: Final = 256 * 1024
+_PAIR: Final = 0x11
+_EMPTY, _ONE, _FOUR = 0x01, 0x0A, 0x0D
+_SHORT, _LONG = 0x0E, 0x0F
+_TEXT: Final = 0x08
+_DIGITS: Final = 0x16
+_SMALL_FIRST, _SMALL_LAST, _SMALL_ZERO = 0x20, 0xEF, 0x50
+_NAME_LENGTH: Final = 100
+_MOST_DIGITS: Final = 19
 
 
 class FrameRefused(EOFError):
-    """A frame that breaks the profile; an `EOFError`, because for rpyc the connection ends with it."""
+    """A frame that breaks the profile; the connection ends with it."""
 
 
 class TooLate(EOFError):
     """A message was begun and not ended in time, or could not be written in time."""
+
+
+class Message(NamedTuple):
+    """One of the three messages; only a request names an operation."""
+
+    kind: int
+    number: int
+    payload: bytes
+    operation: str = ""
+
+    def packed(self) -> bytes:
+        """The bytes of the message, in rpyc's format."""
+        content: object = self.payload
+        if self.kind == REQUEST:
+            content = OPERATION, (BY_VALUE, (self.operation, self.payload))
+        elif self.kind == REPLY:
+            content = BY_VALUE, self.payload
+        data: bytes = bytes([self.kind]) + brine.dump((self.number, content))
+        return data
+
+
+def parse(frame: bytes | bytearray | memoryview, accepted: frozenset[int]) -> Message:
+    """Read *frame* if it is one of the *accepted* messages.
+
+    Raises:
+        FrameRefused: it is anything else.
+    """
+    reader = _Reader(frame)
+    try:
+        kind = frame[0]
+        if kind not in accepted:
+            raise FrameRefused(f"message kind {kind} is not accepted here")
+        reader.expect(_PAIR)
+        number, operation = reader.number(), ""
+        if kind == REQUEST:
+            reader.expect(_PAIR, _SMALL_ZERO + OPERATION, _PAIR, _SMALL_ZERO + BY_VALUE, _PAIR, _TEXT)
+            operation = reader.data(_NAME_LENGTH).decode()
+        elif kind == REPLY:
+            reader.expect(_PAIR, _SMALL_ZERO + BY_VALUE)
+        payload = reader.data(len(frame))
+    except (IndexError, UnicodeDecodeError, ValueError) as problem:
+        raise FrameRefused(f"the message is no message of the profile ({problem})") from None
+    if reader.at != len(frame):
+        raise FrameRefused("the message has another length than it says")
+    return Message(kind, number, payload, operation)
+
+
+class _Reader:
+    """Reads values of rpyc's format from a frame."""
+
+    def __init__(self, frame: bytes | bytearray | memoryview) -> None:
+        self._frame = frame
+        self.at = 1
+
+    def expect(self, *tags: int) -> None:
+        """Read these bytes and no others."""
+        for tag in tags:
+            if self._frame[self.at] != tag:
+                raise FrameRefused(f"unexpected {self._frame[self.at]:#x} at byte {self.at}")
+            self.at += 1
+
+    def number(self) -> int:
+        """Read a number that is not negative."""
+        tag = self._frame[self.at]
+        self.at += 1
+        if _SMALL_FIRST <= tag <= _SMALL_LAST:
+            return tag - _SMALL_ZERO
+        length = self._frame[self.at]
+        self.at += 1 + length
+        digits = bytes(self._frame[self.at - length : self.at])
+        if tag != _DIGITS or not 0 < length <= _MOST_DIGITS or not digits.isdigit():
+            raise FrameRefused(f"no number before byte {self.at}")
+        return int(digits)
+
+    def data(self, most: int) -> bytes:
+        """Read a byte string of at most so many bytes, in whichever of its forms."""
+        tag, head, length = self._frame[self.at], 1, 0
+        if _ONE <= tag <= _FOUR:
+            length = 1 + tag - _ONE
+        elif tag == _SHORT:
+            head, length = 2, self._frame[self.at + 1]
+        elif tag == _LONG:
+            head, length = 5, int.from_bytes(self._frame[self.at + 1 : self.at + 5], "big")
+        elif tag != _EMPTY:
+            raise FrameRefused(f"no byte string at byte {self.at}")
+        begin, self.at = self.at + head, self.at + head + length
+        if length > most or self.at > len(self._frame):
+            raise FrameRefused(f"a byte string of {length} bytes at byte {begin} is too long")
+        return bytes(self._frame[begin : self.at])
 
 
 class DeadlineStream(SocketStream):  # type: ignore[misc]
@@ -38,18 +147,9 @@ class DeadlineStream(SocketStream):  # type: ignore[misc]
         sock.setblocking(False)
         super().__init__(sock)
 
-    def poll(self, timeout: Timeout) -> bool:
-        """Wait until something can be read, or the peer has closed; False when the time is over."""
-        left = timeout.timeleft()
-        poll = select.poll()
-        poll.register(self.sock, select.POLLIN)
-        return bool(poll.poll(None if left is None else left * 1000))
-
-    def readable(self) -> bool:
-        """Whether something has come, or the peer has closed; without waiting."""
-        poll = select.poll()
-        poll.register(self.sock, select.POLLIN)
-        return bool(poll.poll(0))
+    def readable(self, seconds: float = 0.0) -> bool:
+        """Wait until something can be read, or the peer has closed; `False` when the time is over."""
+        return self._polled(select.POLLIN, seconds)
 
     def read_until(self, count: int, deadline: float) -> memoryview:
         """Read exactly *count* bytes, or raise EOFError when the peer ends or *deadline* passes before."""
@@ -80,14 +180,17 @@ class DeadlineStream(SocketStream):  # type: ignore[misc]
                 raise EOFError(str(problem)) from problem
 
     def _wait(self, event: int, deadline: float) -> None:
+        if not self._polled(event, max(0.0, deadline - time.monotonic())):
+            raise TooLate("a message was begun and not ended in time")
+
+    def _polled(self, event: int, seconds: float) -> bool:
         poll = select.poll()
         poll.register(self.sock, event)
-        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            raise TooLate("a message was begun and not ended in time")
+        return bool(poll.poll(seconds * 1000))
 
 
 class BoundedChannel(Channel):  # type: ignore[misc]
-    """Frames of a bounded size in a bounded time, checked by shape, never compressed."""
+    """Messages of a bounded size in a bounded time, never compressed."""
 
     __slots__ = ("_accepted", "_budget", "_held", "_limits", "call_deadline")
 
@@ -100,18 +203,13 @@ class BoundedChannel(Channel):  # type: ignore[misc]
         self.call_deadline: float | None = None
         """When the call under way ends: a client does not wait longer for half a reply."""
 
-    def recv(self) -> memoryview:
+    def receive(self) -> Message:
         """Read one message of the profile."""
-        # A view: rpyc takes slices of what it gets, and each would copy a large message once more.
-        frame = self._receive(self._limits.frame, self._deadline())
-        try:
-            envelope.check(frame, self._accepted)
-        except envelope.EnvelopeError as problem:
-            raise FrameRefused(str(problem)) from None
-        return frame
+        return parse(self._receive(self._limits.frame, self._deadline()), self._accepted)
 
-    def send(self, data: bytes) -> None:
-        """Write one message; the size was checked by who made it."""
+    def transmit(self, message: Message) -> None:
+        """Write one message."""
+        data = message.packed()
         if len(data) > self._limits.frame:
             raise ValueError(f"a message of {len(data)} bytes is over the bound of {self._limits.frame}")
         deadline = self._deadline()

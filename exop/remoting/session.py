@@ -10,11 +10,18 @@ from collections.abc import Mapping
 from exop.remoting import handshake
 from exop.remoting.budget import Budget
 from exop.remoting.codec import pack
-from exop.remoting.connection import HardConnection
 from exop.remoting.declare import Operation, Role
-from exop.remoting.dispatch import Dispatcher, Outcome
-from exop.remoting.envelope import REQUEST
-from exop.remoting.frames import BoundedChannel, DeadlineStream, FrameRefused, TooLate
+from exop.remoting.dispatch import Dispatcher
+from exop.remoting.frames import (
+    FAULT,
+    REPLY,
+    REQUEST,
+    BoundedChannel,
+    DeadlineStream,
+    FrameRefused,
+    Message,
+    TooLate,
+)
 from exop.remoting.limits import Limits
 from exop.remoting.seat import Phase, Seat
 from exop.remoting.sockets import peer_of
@@ -60,34 +67,28 @@ class Host:
             channel.close()
 
     def _serve(self, channel: BoundedChannel, seat: Seat) -> str:
-        reply = 0
+        while True:
+            seat.enter(Phase.IDLE)
+            if not channel.stream.readable(self._limits.idle_time):
+                return "idle"
+            self._exchange(channel, seat)
+            channel.settle()
 
-        def answer(operation: str, payload: bytes) -> Outcome:
-            nonlocal reply
-            seat.enter(Phase.RUNNING, operation)
-            try:
-                outcome = self._dispatcher.answer(operation, payload)
-                try:
-                    # Not waited for: what waits would hold the reply all the same.
-                    reply = self._outgoing.take(len(outcome.payload), time.monotonic())
-                except TimeoutError:
-                    outcome = self._dispatcher.busy(operation)
-                return outcome
-            finally:
-                seat.enter(Phase.REPLYING, operation)
-
-        connection = HardConnection(channel, answer)
+    def _exchange(self, channel: BoundedChannel, seat: Seat) -> None:
+        """Receive a request and answer it. A function of its own, so that a connection at rest holds no message."""
+        request, reply = channel.receive(), 0
+        seat.enter(Phase.RUNNING, request.operation)
         try:
-            while True:
-                seat.enter(Phase.IDLE)
-                if not connection.serve(self._limits.idle_time):
-                    return "idle"
-                channel.settle()
-                self._outgoing.give(reply)
-                reply = 0
+            outcome = self._dispatcher.answer(request.operation, request.payload)
+            try:
+                # Not waited for: what waits would hold the reply all the same.
+                reply = self._outgoing.take(len(outcome.payload), time.monotonic())
+            except TimeoutError:
+                outcome = self._dispatcher.busy(request.operation)
+            seat.enter(Phase.REPLYING, request.operation)
+            channel.transmit(Message(REPLY if outcome.ok else FAULT, request.number, outcome.payload))
         finally:
             self._outgoing.give(reply)
-            connection.close()
 
     def _channel(self, sock: socket.socket) -> BoundedChannel:
         return BoundedChannel(DeadlineStream(sock), self._limits, frozenset({REQUEST}), self._incoming)

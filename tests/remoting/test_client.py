@@ -183,16 +183,14 @@ def test_server_of_another_user(server: ControlServer, monkeypatch: pytest.Monke
 
 def test_interrupted_call(server: ControlServer, desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """After Ctrl-C in a call the client is usable, and no late answer is mistaken for another's."""
-    from exop.remoting.connection import HardConnection
-
     client = ControlClient(server.address)
     assert client.call("ready") is True
 
-    def interrupt(self: HardConnection, operation: str, payload: bytes, timeout: float) -> bytes:
+    def interrupt(self: object, operation: str, payload: bytes, deadline: float) -> bytes:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(HardConnection, "request", interrupt)
+        patch.setattr(client_module._Link, "ask", interrupt)
         with pytest.raises(KeyboardInterrupt):
             client.call("wait")
     assert client.call("ready") is True

@@ -1,40 +1,32 @@
-"""The profile stands on sub-classing: what it overrides must be there to override."""
+"""Of rpyc only the stream, the channel and the format of messages are used, and of these what is there to use."""
 
-import pytest
+import ast
+from pathlib import Path
+
+from rpyc.core import brine
 from rpyc.core.channel import Channel
-from rpyc.core.protocol import Connection
 from rpyc.core.stream import SocketStream
 
-from exop.remoting.connection import HardConnection
+import exop
 from exop.remoting.frames import BoundedChannel, DeadlineStream
 
-OWN = {
-    HardConnection: {"request", "_handle_operation"},
-    BoundedChannel: {"receive_greeting", "send_greeting", "settle", "_receive", "_deadline"},
-    DeadlineStream: {"readable", "read_until", "write_until", "_wait"},
-}
+PARTS = {"rpyc", "rpyc.core.brine", "rpyc.core.channel.Channel", "rpyc.core.stream.SocketStream"}
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"), [(HardConnection, Connection), (BoundedChannel, Channel), (DeadlineStream, SocketStream)]
-)
-def test_overrides_exist(ours: type, theirs: type) -> None:
-    """A release of rpyc that renames what we override is noticed here, not by an attacker."""
-    methods = {name for name, value in vars(ours).items() if callable(value) or isinstance(value, classmethod)}
-    overrides = {name for name in methods - OWN[ours] if not name.startswith("__")}
-    assert overrides
-    assert {name for name in overrides if not hasattr(theirs, name)} == set()
+def test_nothing_else_of_rpyc_is_used() -> None:
+    """No connection, reference, attribute, exception or service of it: the names that any module imports."""
+    found = set()
+    for path in Path(exop.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names if alias.name.startswith("rpyc")}
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rpyc"):
+                found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    assert found == PARTS
 
 
-def test_boxes_bytes_only() -> None:
-    """Nothing but the one form is ever packed, so that no reference to an object can leave."""
-    connection = HardConnection.__new__(HardConnection)
-    connection._closed = True
-    assert connection._box(b"x") == (1, b"x")
-    assert connection._box(("name", b"x")) == (1, ("name", b"x"))
-    for other in (object(), "text", 1, None, [b"x"], ("name",), ("name", "x"), (b"name", b"x"), bytearray(b"x")):
-        with pytest.raises(TypeError):
-            connection._box(other)
-    for package in ((4, ("builtins.bytes", 1, 2)), (3, ("x", 1, 2)), (2, ())):
-        with pytest.raises(ValueError, match="only values"):
-            connection._unbox(package)
+def test_no_method_of_rpyc_is_overridden() -> None:
+    """A release of rpyc that renames what it calls itself changes nothing here; the names that are used are there."""
+    for ours, theirs in ((BoundedChannel, Channel), (DeadlineStream, SocketStream)):
+        assert {name for name in vars(ours) if not name.startswith("__") and hasattr(theirs, name)} == set()
+    assert (Channel.FRAME_HEADER.format, Channel.FLUSHER, callable(brine.dump)) == ("!LB", b"\n", True)
