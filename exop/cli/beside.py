@@ -39,11 +39,7 @@ def rollback(
     with find_application(node, where) as found:
         if abandon:
             return _abandoned(found, json=json)
-        if not found.node:
-            name = found.application
-            raise BuilderError(
-                f"{name!r} names an application; write {name}.NODE, as `exop describe {name}` lists them"
-            )
+        found.check_node()
         if found.node not in found.platform.status(found.application).get("kept", {}):
             changed = found.platform.roll_back(found.application, found.node)  # it says why there is none
         else:

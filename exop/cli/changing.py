@@ -13,7 +13,7 @@ from exop.cli.options import HERE, Json, Where
 from exop.cli.peers import Found, find_application
 from exop.cli.report import DONE, Failure
 from exop.cli.text import print_json
-from exop.errors import BuilderError, ComponentFailed, PeerUnreachable, UnknownName
+from exop.errors import ComponentFailed, PeerUnreachable, UnknownName
 
 #: For how long a slet that was resumed is watched at most, and how often it is looked at, in seconds.
 SETTLING: Final = 1.0
@@ -33,7 +33,7 @@ def end(
         app: The name of the application.
     """
     with find_application(app, where) as found:
-        _whole(found.node, app)
+        found.check_whole(app)
         found.platform.end(found.application)
         print(f"{found.application}: {_waited(found) if wait else 'its sources end, what is under way is processed'}")
     return DONE
@@ -84,10 +84,7 @@ def resume(node: str, /, *, where: Where = HERE) -> int:
             found.platform.restart(found.application)
             print(f"{found.application}: started again")
             return DONE
-        if not found.node:
-            raise BuilderError(
-                f"{node!r} names an application that runs; write {node}.NODE, as `exop describe {node}` lists them"
-            )
+        found.check_node()
         place = f"{found.application}.{found.node}"
         before = _facts(found)
         if before["state"] == "active":
@@ -128,11 +125,6 @@ def _failed_again(found: Found, before: Mapping[str, Any]) -> str | None:
             return None  # it is past that item
         time.sleep(GLANCE)
     return None
-
-
-def _whole(node: str, given: str) -> None:
-    if node:
-        raise BuilderError(f"{given!r} names a node; this command takes a whole application")
 
 
 def _forgotten(app: str, where: Where) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
@@ -49,144 +50,79 @@ FAMILIES: Final = {
     "state": "State directories: look for damage, accept what is there.",
 }
 
-COMMANDS: Final = (
-    Command("running:run", ("run",), "run", "Run an application until its sources end, showing its progress."),
-    Command("running:serve", ("serve",), "run", "Start a platform that waits for applications: see `exop apply`."),
-    Command(
-        "developing:dev",
-        ("dev",),
-        "run",
-        "Run the application of a folder, and apply every edit to it when it is saved, while the stream runs.",
-    ),
-    Command("looking:ps", ("ps",), "look", "List the running platforms of this user and their applications."),
-    Command(
-        "top:top",
-        ("top",),
-        "look",
-        "Show what runs on a platform, live: rates, busy shares, latencies, queues, errors, what waits for a repair.",
-    ),
-    Command(
-        "describing:describe",
-        ("describe",),
-        "look",
-        "Describe a running application or node, a slet, or what a folder or file offers.",
-    ),
-    Command(
-        "looking:services",
-        ("services",),
-        "look",
-        "List the services of a platform: its components, ports and channels, with their properties.",
-    ),
-    Command(
-        "monitoring:metrics",
-        ("metrics",),
-        "look",
-        "Print the figures of running applications: items, errors, times of each node, and what its channels hold.",
-    ),
-    Command(
-        "monitoring:health",
-        ("health",),
-        "look",
-        "Tell whether a running platform is alive, or ready: exit code 0 or 1, and a line that says why.",
-    ),
-    Command("looking:mesh", ("mesh",), "look", "Print the mesh of an application as a picture or as a topology file."),
-    Command(
-        "looking:history",
-        ("history",),
-        "look",
-        "List the operations on a running application: who, what, from which revision to which, its pause and outcome.",
-    ),
-    Command(
-        "applying:plan",
-        ("plan",),
-        "change",
-        "Show what a change would do to a running application, node by node; nothing happens.",
-    ),
-    Command(
-        "applying:apply",
-        ("apply",),
-        "change",
-        "Deploy an application on a running platform (`exop serve`), or make one that runs what the file says now.",
-    ),
-    Command(
-        "editing:replace",
-        ("replace",),
-        "change",
-        "Put another slet in a node's place while the stream runs: no item is lost, doubled or reordered.",
-    ),
-    Command(
-        "beside:rollback",
-        ("rollback",),
-        "change",
-        "Let the predecessor of a node take over again with its current state: see `exop replace … --keep 60s`.",
-    ),
-    Command(
-        "editing:configure",
-        ("configure",),
-        "change",
-        "Change settings of a running node or a window channel: now, between two items, or at a point in the stream.",
-    ),
-    Command(
-        "editing:rewire",
-        ("rewire",),
-        "change",
-        "Connect ports of a running node, and of further nodes of its application, to other channels: in one plan.",
-    ),
-    Command(
-        "editing:add",
-        ("add",),
-        "change",
-        "Add a node to a running application; it is open before the stream reaches it.",
-    ),
-    Command(
-        "editing:suspend",
-        ("suspend",),
-        "change",
-        "Hold items in front of a node, until `exop resume`; what is upstream waits when its queues are full.",
-    ),
-    Command(
-        "changing:resume",
-        ("resume",),
-        "change",
-        "Let items into a suspended slet again; the item that it is suspended on is tried first.",
-    ),
-    Command("mementos:show_memento", ("memento show",), "look"),
-    Command("mementos:export_memento", ("memento export",), "change"),
-    Command("mementos:import_memento", ("memento import",), "change"),
-    Command(
-        "changing:end",
-        ("end",),
-        "change",
-        "End the sources of a running application; what is under way is still processed.",
-    ),
-    Command(
-        "changing:remove",
-        ("remove", "stop"),
-        "change",
-        "Stop an application at once, between two items, and forget it; or take one node out of it.",
-    ),
-    Command("bundling:new_bundle", ("bundle new",), "bundle"),
-    Command("bundling:install_bundle", ("bundle install",), "bundle"),
-    Command("bundling:start_bundle", ("bundle start",), "bundle"),
-    Command("bundling:update_bundle", ("bundle update",), "bundle"),
-    Command("bundling:stop_bundle", ("bundle stop",), "bundle"),
-    Command("bundling:uninstall_bundle", ("bundle uninstall",), "bundle"),
-    Command("bundling:list_bundles", ("bundle list",), "bundle"),
-    Command("items:list_items", ("item list",), "change"),
-    Command("items:export_item", ("item export",), "change"),
-    Command("items:retry_items", ("item retry",), "change"),
-    Command(
-        "checking:check",
-        ("check",),
-        "check",
-        "Build an application and check it without running it: slets, types, wiring, plugins.",
-    ),
-    Command(
-        "checking:doctor",
-        ("doctor",),
-        "check",
-        "Look at the installation: Python, packages, Java, plugins, platforms; each thing missing with its cure.",
-    ),
-    Command("state:check_state", ("state check",), "check"),
-    Command("state:accept_state", ("state accept",), "check"),
-)
+#: The group, the function and the names of each command; below it, unless it belongs to a family, its summary.
+_TABLE: Final = """
+run    running:run                 run
+    Run an application until its sources end, showing its progress.
+run    running:serve               serve
+    Start a platform that waits for applications: see `exop apply`.
+run    developing:dev              dev
+    Run the application of a folder, and apply every edit to it when it is saved, while the stream runs.
+look   looking:ps                  ps
+    List the running platforms of this user and their applications.
+look   top:top                     top
+    Show what runs on a platform, live: rates, busy shares, latencies, queues, errors, what waits for a repair.
+look   describing:describe         describe
+    Describe a running application or node, a slet, or what a folder or file offers.
+look   looking:services            services
+    List the services of a platform: its components, ports and channels, with their properties.
+look   monitoring:metrics          metrics
+    Print the figures of running applications: items, errors, times of each node, and what its channels hold.
+look   monitoring:health           health
+    Tell whether a running platform is alive, or ready: exit code 0 or 1, and a line that says why.
+look   looking:mesh                mesh
+    Print the mesh of an application as a picture or as a topology file.
+look   looking:history             history
+    List the operations on a running application: who, what, from which revision to which, its pause and outcome.
+change applying:plan               plan
+    Show what a change would do to a running application, node by node; nothing happens.
+change applying:apply              apply
+    Deploy an application on a running platform (`exop serve`), or make one that runs what the file says now.
+change editing:replace             replace
+    Put another slet in a node's place while the stream runs: no item is lost, doubled or reordered.
+change beside:rollback             rollback
+    Let the predecessor of a node take over again with its current state: see `exop replace … --keep 60s`.
+change editing:configure           configure
+    Change settings of a running node or a window channel: now, between two items, or at a point in the stream.
+change editing:rewire              rewire
+    Connect ports of a running node, and of further nodes of its application, to other channels: in one plan.
+change editing:add                 add
+    Add a node to a running application; it is open before the stream reaches it.
+change editing:suspend             suspend
+    Hold items in front of a node, until `exop resume`; what is upstream waits when its queues are full.
+change changing:resume             resume
+    Let items into a suspended slet again; the item that it is suspended on is tried first.
+look   mementos:show_memento       memento show
+change mementos:export_memento     memento export
+change mementos:import_memento     memento import
+change changing:end                end
+    End the sources of a running application; what is under way is still processed.
+change changing:remove             remove, stop
+    Stop an application at once, between two items, and forget it; or take one node out of it.
+bundle bundling:new_bundle         bundle new
+bundle bundling:install_bundle     bundle install
+bundle bundling:start_bundle       bundle start
+bundle bundling:update_bundle      bundle update
+bundle bundling:stop_bundle        bundle stop
+bundle bundling:uninstall_bundle   bundle uninstall
+bundle bundling:list_bundles       bundle list
+change items:list_items            item list
+change items:export_item           item export
+change items:retry_items           item retry
+check  checking:check              check
+    Build an application and check it without running it: slets, types, wiring, plugins.
+check  checking:doctor             doctor
+    Look at the installation: Python, packages, Java, plugins, platforms; each thing missing with its cure.
+check  state:check_state           state check
+check  state:accept_state          state accept
+"""
+
+
+def _commands() -> Iterator[Command]:
+    for entry in re.split(r"\n(?=\S)", _TABLE.strip()):
+        line, _, summary = entry.partition("\n")
+        group, path, names = line.split(maxsplit=2)
+        yield Command(path, tuple(names.split(", ")), group, summary.strip())
+
+
+COMMANDS: Final = tuple(_commands())

@@ -11,7 +11,7 @@ from exop.cli.edits import AT_ONCE, NOW, PLAIN, UNBOUND, Bounds, How, Point, Pro
 from exop.cli.options import HERE, Json, Where
 from exop.cli.peers import Found, find_application
 from exop.cli.report import say
-from exop.errors import BuilderError, StaleMesh
+from exop.errors import StaleMesh
 
 DryRun: TypeAlias = Annotated[bool, Parameter(name="--dry-run", help="Show the plan, and change nothing.")]
 #: How often an edit is planned when another one was made between its plan and its making: it may still be valid.
@@ -129,9 +129,7 @@ def edit_found(
     """Plan one edit of the node that was found, show it, and make it."""
     from exop.cli.outcome import code_is_there, show_and_make
 
-    if not found.node:
-        name = found.application
-        raise BuilderError(f"{name!r} names an application; write {name}.NODE, as `exop describe {name}` lists them")
+    found.check_node()
     for left in reversed(range(TRIES)):
         with code_is_there():
             plan = found.platform.plan_edits(found.application, [{"node": found.node, **edit}], proof=proof)

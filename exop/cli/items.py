@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from exop.cli.options import HERE, Json, Where
-from exop.cli.peers import Found, find_application
+from exop.cli.peers import find_application
 from exop.cli.report import DONE
 from exop.cli.text import columns, print_json
 from exop.errors import BuilderError
@@ -26,7 +26,7 @@ def list_items(node: str, /, *, where: Where = HERE, json: Json = False) -> int:
         node: APP.NODE.
     """
     with find_application(node, where) as found:
-        _one_node(found, node)
+        found.check_node()
         facts = found.platform.failed_items(found.application, found.node)
     if json:
         print_json(facts)
@@ -70,7 +70,7 @@ def export_item(
         file: Where to; it must not be there yet.
     """
     with find_application(node, where) as found:
-        _one_node(found, node)
+        found.check_node()
         content = found.platform.export_item(found.application, found.node, dead_letter)
     try:
         with file.open("xb") as opened:
@@ -90,15 +90,10 @@ def retry_items(node: str, /, *, where: Where = HERE) -> int:
         node: APP.NODE.
     """
     with find_application(node, where) as found:
-        _one_node(found, node)
+        found.check_node()
         number = found.platform.retry_dead_letters(found.application, found.node)
     print(f"{found.application}.{found.node}: {number} dead letters are tried again")
     return DONE
-
-
-def _one_node(found: Found, given: str) -> None:
-    if not found.node:
-        raise BuilderError(f"{given!r} names an application; write {given}.NODE, as `exop describe {given}` lists them")
 
 
 def _clock(at: float) -> str:

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from exop.cli.beside import beside_lines
 from exop.cli.options import HERE, Json, Load, Params, Picture, Where
-from exop.cli.peers import find_application, running, runs, the_platform
+from exop.cli.peers import each_platform, find_application, running, runs, the_platform
 from exop.cli.report import DONE
 from exop.cli.text import columns, number, pause, print_json
 from exop.cli.troubles import (
@@ -175,22 +175,12 @@ def _not_running(app: str, parameters: tuple[str, ...], params: Params, load: Lo
 
 
 def _platforms() -> list[dict[str, Any]]:
-    from exop.errors import RemotingError
-    from exop.remoting import find_platforms
-    from exop.remoting.platform import RemotePlatform
-
-    found = []
-    for one in find_platforms():
-        known: dict[str, Any] = {"pid": one.pid, "platform": one.name, "address": str(one.address)}
-        problem = one.problem
-        if not problem:
-            try:
-                with RemotePlatform(one.address) as platform:
-                    known |= platform.status()
-            except RemotingError as error:
-                problem = str(error)
-        found.append(known | ({"problem": problem} if problem else {}))
-    return found
+    return [
+        {"pid": one.pid, "platform": one.name, "address": str(one.address)}
+        | (status or {})
+        | ({"problem": problem} if problem else {})
+        for one, status, problem in each_platform(lambda platform: platform.status())
+    ]
 
 
 def _rows(platform: dict[str, Any]) -> list[list[str]]:

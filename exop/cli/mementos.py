@@ -99,10 +99,6 @@ def _content(file: Path | None) -> bytes:
 @contextmanager
 def _node(target: str, where: Where) -> Iterator[Found]:
     with find_application(target, where) as found:
-        if not found.node:
-            name = found.application
-            raise BuilderError(
-                f"{name!r} names an application; write {name}.NODE, as `exop describe {name}` lists them"
-            )
+        found.check_node()
         check_no_channel(found, found.platform.status(found.application))
         yield found

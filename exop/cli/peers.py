@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from exop.cli.options import Where
-from exop.errors import PeerUnreachable, RemotingError, UnknownName
+from exop.errors import BuilderError, PeerUnreachable, RemotingError, UnknownName
 
 if TYPE_CHECKING:
+    from exop.remoting import RunningPlatform
     from exop.remoting.platform import RemotePlatform
 
+T = TypeVar("T")
 # rpyc and msgspec are imported inside the functions: only commands that ask a running platform pay for them.
 
 
@@ -23,6 +25,19 @@ class Found:
     platform: RemotePlatform
     application: str
     node: str = ""
+
+    def check_node(self) -> None:
+        """Raise `BuilderError` if the application as a whole is named."""
+        if not self.node:
+            name = self.application
+            raise BuilderError(
+                f"{name!r} names an application; write {name}.NODE, as `exop describe {name}` lists them"
+            )
+
+    def check_whole(self, given: str) -> None:
+        """Raise `BuilderError` if one of its nodes is named."""
+        if self.node:
+            raise BuilderError(f"{given!r} names a node; this command takes an application, {self.application!r}")
 
 
 @contextmanager
@@ -101,16 +116,20 @@ def _address_of(text: str) -> str | None:
 
 def _applications() -> dict[str, list[str]]:
     """The applications of every platform that answers, by its address."""
+    return {str(one.address): known for one, known, _ in each_platform(_known) if known is not None}
+
+
+def each_platform(ask: Callable[[RemotePlatform], T]) -> Iterator[tuple[RunningPlatform, T | None, str]]:
+    """Ask every running platform; those that do not answer come with the problem, also if they end meanwhile."""
     from exop.remoting import find_platforms
     from exop.remoting.platform import RemotePlatform
 
-    found: dict[str, list[str]] = {}
     for one in find_platforms():
-        if one.problem:
-            continue
-        try:
-            with RemotePlatform(one.address) as platform:
-                found[str(one.address)] = _known(platform)
-        except RemotingError:
-            continue  # it has ended between the two looks
-    return found
+        found, problem = None, one.problem
+        if not problem:
+            try:
+                with RemotePlatform(one.address) as platform:
+                    found = ask(platform)
+            except RemotingError as error:
+                problem = str(error)
+        yield one, found, problem

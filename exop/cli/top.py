@@ -65,8 +65,7 @@ def _meant(app: str | None, where: Where) -> Iterator[tuple[RemotePlatform, str 
             yield platform, None
         return
     with find_application(app, where) as found:
-        if found.node:
-            raise BuilderError(f"{app!r} names a node; this command takes an application, {found.application!r}")
+        found.check_whole(app)
         yield found.platform, found.application
 
 
