@@ -147,7 +147,7 @@ def _deployed(platform: RemotePlatform, topology: str, name: str) -> str:
             views[0].opening(name, status["opening"])
 
     try:
-        return platform.apply_topology(topology, told=show)
+        return str(platform.ask("apply_topology", show, toml=topology))
     except KeyboardInterrupt:
         say(f"exop: {name}: the platform goes on opening it; `exop ps` shows how far it is")
         raise

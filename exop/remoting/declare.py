@@ -19,6 +19,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: `observe` reads; `operate` changes applications; `admin` changes the platform and the code on it.
 Role: TypeAlias = Literal["observe", "operate", "admin"]
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
+#: Seconds that a client waits where slets are opened, or code is imported.
+LONG: Final = 120.0
 _MARK: Final = "__exop_operation__"
 
 

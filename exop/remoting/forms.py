@@ -244,6 +244,8 @@ class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         return value
 
 
+#: A proof as it is given: as a value, or as plain data.
+ProofLike: TypeAlias = Proof | Mapping[str, Any]
 _SHADOW: Final = ("items", "seconds", "slower", "copy", "allow_no_output")
 
 
@@ -264,7 +266,7 @@ def as_proof(shadow: Shadow | None, keep: float | None) -> dict[str, Any] | None
     return {**found, "divert": divert, "keep": keep, "folder": os.getcwd()}
 
 
-def proven(plan: T, proof: Proof | Mapping[str, Any] | None) -> T:
+def proven(plan: T, proof: ProofLike | None) -> T:
     """The plan, with a proof if one is asked for."""
     if proof is None:
         return plan
@@ -276,6 +278,6 @@ WIRE: Final[dict[str, Any]] = {
     "AnyPlan": Planned,
     "Edits": Annotated[list[AnyEdit], msgspec.Meta(min_length=1, max_length=100)],
     "Mesh": Topology,
-    "Proof": Proof,
+    "ProofLike": Proof,
     "bytes": Blob,
 }

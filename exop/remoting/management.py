@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeV
 from exop.errors import PlanError
 from exop.model.memento import Memento, memento_of
 from exop.model.mesh import Mesh
-from exop.remoting.declare import operation
+from exop.remoting.bundles import BundleManagement
+from exop.remoting.declare import LONG, operation
 from exop.remoting.limits import MIB
 from exop.runtime.history import recorded
 
@@ -22,7 +23,7 @@ from exop.runtime.history import recorded
 if TYPE_CHECKING:
     from exop.registry import ServiceRegistry
     from exop.remoting.edits import Edits
-    from exop.remoting.forms import Proof
+    from exop.remoting.forms import ProofLike
     from exop.runtime.catalog import Catalog
     from exop.runtime.deployment import Deployment
     from exop.runtime.trouble import FailedItem
@@ -33,14 +34,13 @@ T = TypeVar("T")
 AnyPlan = TypeVar("AnyPlan")
 #: The number of dead letters that are listed.
 LISTED: Final = 100
-#: Seconds that a client waits where slets are opened and drivers come to their safe points, or applications stop.
-LONG: Final = 120.0
+#: Seconds that a client waits where drivers come to their safe points.
 STOP: Final = 60.0
-#: Bytes of a request with a topology, and of one with edits.
+#: Bytes of a request with a topology.
 TOPOLOGY: Final = MIB
 
 
-class Management(Generic[AnyPlan]):
+class Management(BundleManagement, Generic[AnyPlan]):
     """The operations on a platform.
 
     Each method raises `UnknownName` if the platform does not run the application, or the mesh has no such node.
@@ -59,13 +59,6 @@ class Management(Generic[AnyPlan]):
     def _planned(self, mesh: Mesh) -> AnyPlan:
         """Plan that *mesh* runs."""
         raise NotImplementedError
-
-    @property
-    def bundles(self) -> Any:
-        """The bundles: installed, started, updated, stopped and uninstalled while the platform runs."""
-        raise NotImplementedError
-
-    # Observe.
 
     @operation(role="observe")
     def status(self, application: str | None = None) -> dict[str, Any]:
@@ -195,8 +188,6 @@ class Management(Generic[AnyPlan]):
         _check_seconds("wait", timeout, -TIMEOUT_MAX)  # what is left of a time may be less than nothing
         return self._applications.wait(application, timeout)
 
-    # Change applications.
-
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY)
     def plan(self, mesh: Mesh) -> AnyPlan:
         """Plan `apply` for a running application; print the plan, or `apply()` it. Nothing happens yet.
@@ -210,14 +201,16 @@ class Management(Generic[AnyPlan]):
         return self._planned(mesh)
 
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY)
-    def plan_topology(self, toml: str, *, proof: Proof | None = None, folder: str = "") -> AnyPlan:
+    def plan_topology(self, toml: str, *, proof: ProofLike | None = None, folder: str = "") -> AnyPlan:
         """Plan the change of a running application to a topology file; relative paths are meant from *folder*."""
         from exop.remoting.forms import Topology, proven
 
         return proven(self._planned(Topology(toml, None, folder=folder).read(self)), proof)
 
     @operation(role="operate", patience=LONG)
-    def plan_edits(self, application: str, edits: Edits, *, proof: Proof | None = None, folder: str = "") -> AnyPlan:
+    def plan_edits(
+        self, application: str, edits: Edits, *, proof: ProofLike | None = None, folder: str = ""
+    ) -> AnyPlan:
         """Plan edits that are written as text (`exop.remoting.edits`); relative paths are meant from *folder*."""
         from exop.model.resolve import with_full_paths
         from exop.remoting.edits import edited
@@ -359,46 +352,6 @@ class Management(Generic[AnyPlan]):
         """Stop an application at its safe points and undeploy it; returns whether all its threads have left in time."""
         _check_seconds("remove", timeout, -TIMEOUT_MAX)
         return _uninterrupted(self._applications.remove, application, timeout)
-
-    # Change the platform. Bundles are reached by `bundles`; these are its operations.
-
-    @operation(patience=LONG)
-    def install_bundle(self, archive: bytes, name: str) -> dict[str, Any]:
-        """Keep a bundle; its code is not touched yet. *name* is named in errors."""
-        return dict(self.bundles.install_archive(archive, name))
-
-    @operation(patience=LONG)
-    def start_bundle(self, bundle: str) -> dict[str, Any]:
-        """Import a bundle, and offer its slets and channels."""
-        return dict(self.bundles.start(bundle))
-
-    @operation(patience=LONG)
-    def update_bundle(
-        self,
-        archive: bytes,
-        name: str,
-        *,
-        timeout: float | None = None,
-        pause: float | None = None,
-        stall: bool = False,
-    ) -> dict[str, Any]:
-        """Let a new version take the place of those that are started, in all applications or in none."""
-        return dict(self.bundles.update_archive(archive, name, timeout=timeout, pause=pause, stall=stall))
-
-    @operation
-    def stop_bundle(self, bundle: str) -> dict[str, Any]:
-        """Withdraw what a bundle offers."""
-        return dict(self.bundles.stop(bundle))
-
-    @operation
-    def uninstall_bundle(self, bundle: str) -> dict[str, Any]:
-        """Stop a bundle and remove it."""
-        return dict(self.bundles.uninstall(bundle))
-
-    @operation(role="observe")
-    def list_bundles(self) -> list[dict[str, Any]]:
-        """Return the installed bundles."""
-        return list(self.bundles.list())
 
 
 def _uninterrupted(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:

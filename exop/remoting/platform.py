@@ -16,11 +16,11 @@ from exop.model.diff import without_marks
 from exop.model.memento import Memento
 from exop.model.mesh import Mesh
 from exop.pictures.notebook import Figures
+from exop.remoting.bundles import RemoteBundles
 from exop.remoting.client import ControlClient
 from exop.remoting.declare import Operation, described, marked
 from exop.remoting.finding import find_platforms
 from exop.remoting.management import Management
-from exop.remoting.parcel import pack
 from exop.remoting.plans import RemotePlan
 from exop.remoting.service import ControlServer
 from exop.runtime.catalog import Catalog
@@ -76,11 +76,16 @@ class RemotePlatform(Management[RemotePlan]):
         self._client.close()
 
     def ask(self, operation: str, /, told: Callable[[], object] | None = None, **given: Any) -> Any:
-        """Ask an operation, and wait for its end; *told* is called meanwhile, if it takes long."""
+        """Ask an operation, and wait for its end; *told* is called meanwhile, if it takes long.
+
+        Relative paths are meant from the working directory here, if no `folder` is given.
+        """
         from exop.remoting.forms import Begun
 
         asked, call = _described(operation), self._client.call
         sent = {name: self._closed(value) for name, value in given.items()}
+        if "folder" in asked.request.__struct_fields__:
+            sent["folder"] = sent.get("folder") or os.getcwd()
         if not asked.long:
             return self._opened(call(operation, sent, asked.reply, timeout=asked.patience))
         kind = Begun[asked.reply]  # type: ignore[name-defined]
@@ -161,24 +166,9 @@ class RemotePlatform(Management[RemotePlan]):
         """Plan `apply`, as `Platform.plan`; the slets are found there by their identity, code does not travel."""
         return RemotePlan(self.ask("plan", mesh=mesh).planned, self, mesh)
 
-    def plan_topology(self, toml: str, *, proof: Any = None, folder: str = "") -> RemotePlan:
-        """Plan the change to a topology file; relative paths are meant from the working directory here."""
-        return self.ask("plan_topology", toml=toml, proof=proof, folder=folder or os.getcwd())  # type: ignore[no-any-return]
-
-    def plan_edits(self, application: str, edits: Any, *, proof: Any = None, folder: str = "") -> RemotePlan:
-        """Plan edits that are written as text; relative paths are meant from the working directory here."""
-        given = {"application": application, "edits": list(edits), "proof": proof, "folder": folder or os.getcwd()}
-        return self.ask("plan_edits", **given)  # type: ignore[no-any-return]
-
     def apply(self, mesh: Mesh, **bounds: Any) -> Mesh:
         """Make *mesh* what runs there, as `Platform.apply`; code does not travel."""
         return without_marks(mesh).at(self.ask("apply", mesh=mesh, **bounds).revision)
-
-    def apply_topology(
-        self, toml: str, revision: int = 0, *, folder: str = "", told: Callable[[], object] | None = None
-    ) -> str:
-        """Make a topology file what runs there, and return the name; *told* is called now and then until it ends."""
-        return str(self.ask("apply_topology", told, toml=toml, revision=revision, folder=folder or os.getcwd()))
 
     def carry_out(
         self, plan: str, timeout: float | None = None, *, told: Callable[[], object] | None = None, **bounds: Any
@@ -256,37 +246,6 @@ def _described(name: str) -> Operation:
 
     own = getattr(Served, name, None)
     return described(own) if own is not None else described(getattr(Management, name), WIRE)
-
-
-class RemoteBundles:
-    """`connect().bundles`: what is installed, started, updated, stopped and uninstalled, as by `Platform.bundles`."""
-
-    def __init__(self, platform: RemotePlatform) -> None:
-        self._platform = platform
-
-    def install(self, path: str | os.PathLike[str]) -> dict[str, Any]:
-        """Send the bundle of a folder, or of a zip archive, to be kept there. Returns its facts."""
-        return self._platform.install_bundle(pack(Path(path)), str(path))
-
-    def start(self, name: str) -> dict[str, Any]:
-        """Import a bundle and offer its slets and channels; bundles that it requires are started before it."""
-        return self._platform.start_bundle(name)
-
-    def update(self, path: str | os.PathLike[str], **bounds: Any) -> dict[str, Any]:
-        """Send a new version of a bundle, which takes the place of those that are started there; these are stopped."""
-        return self._platform.update_bundle(pack(Path(path)), str(path), **bounds)
-
-    def stop(self, name: str) -> dict[str, Any]:
-        """Withdraw what a bundle offers, and its code; it stays installed."""
-        return self._platform.stop_bundle(name)
-
-    def uninstall(self, name: str) -> dict[str, Any]:
-        """Stop a bundle, if it is started, and remove it."""
-        return self._platform.uninstall_bundle(name)
-
-    def list(self) -> list[dict[str, Any]]:
-        """List the installed bundles by name and version."""
-        return self._platform.list_bundles()
 
 
 def as_memento(data: bytes, place: str) -> Memento:

@@ -11,9 +11,9 @@ import msgspec
 
 from exop.errors import PlanError
 from exop.model.mesh import Mesh
-from exop.remoting.declare import Operation, operation, operations
+from exop.remoting.declare import LONG, Operation, operation, operations
 from exop.remoting.forms import WIRE, Begun, Changed, Kept, Planned, Proof, Topology, proven
-from exop.remoting.management import LONG, Management
+from exop.remoting.management import Management
 from exop.remoting.paging import Page, PageRequest, page
 from exop.remoting.pieces import INLINE, LARGEST_REQUEST, PIECE, Pieces
 from exop.remoting.tasks import Tasks
