@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from exop.remoting.declare import LONG, operation
-from exop.remoting.parcel import pack
 
 
 class BundleManagement:
@@ -65,7 +64,7 @@ class RemoteBundles:
 
     def install(self, path: str | os.PathLike[str]) -> dict[str, Any]:
         """Send the bundle of a folder, or of a zip archive, to be kept there. Returns its facts."""
-        return self._platform.install_bundle(pack(Path(path)), str(path))
+        return self._platform.install_bundle(_packed(path), str(path))
 
     def start(self, name: str) -> dict[str, Any]:
         """Import a bundle and offer its slets and channels; bundles that it requires are started before it."""
@@ -73,7 +72,7 @@ class RemoteBundles:
 
     def update(self, path: str | os.PathLike[str], **bounds: Any) -> dict[str, Any]:
         """Send a new version of a bundle, which takes the place of those that are started there; these are stopped."""
-        return self._platform.update_bundle(pack(Path(path)), str(path), **bounds)
+        return self._platform.update_bundle(_packed(path), str(path), **bounds)
 
     def stop(self, name: str) -> dict[str, Any]:
         """Withdraw what a bundle offers, and its code; it stays installed."""
@@ -86,3 +85,10 @@ class RemoteBundles:
     def list(self) -> list[dict[str, Any]]:
         """List the installed bundles by name and version."""
         return self._platform.list_bundles()
+
+
+def _packed(path: str | os.PathLike[str]) -> bytes:
+    # Imported lazily: only senders of bundles make archives.
+    from exop.remoting.parcel import pack
+
+    return pack(Path(path))

@@ -30,10 +30,14 @@ _PARTS: Final = ("channels", "nodes")
 
 
 class History:
-    """The operations on the applications of a platform: in memory, and in the state directory if it has one."""
+    """The operations on the applications of a platform: in the state directory if it has one, else in memory.
 
-    def __init__(self) -> None:
+    Operations on applications that the platform does not know (*knows*) are not recorded: a peer may name any.
+    """
+
+    def __init__(self, knows: Callable[[str], bool]) -> None:
         self.store: Store | None = None
+        self._knows = knows
         self._kept: defaultdict[str, deque[dict[str, Any]]] = defaultdict(lambda: deque(maxlen=MOST))
 
     @contextmanager
@@ -42,7 +46,7 @@ class History:
 
         An error of the user's code, or an interrupt, is an outcome like any other.
         """
-        if _ENTRY.get() is not None:
+        if _ENTRY.get() is not None or not self._knows(application):
             yield
             return
         entry = {"application": application, "what": what, **_caller(), **facts}
@@ -75,6 +79,10 @@ class History:
         else:
             self._keep({"application": after.name, "what": "change", **_caller(), **found, "outcome": "done"})
 
+    def forget(self, application: str) -> None:
+        """Forget what is in memory of an application that was removed; what is stored stays."""
+        self._kept.pop(application, None)
+
     def of(self, application: str) -> list[dict[str, Any]]:
         """The entries of an application, the oldest first, each with its `number`; `undo` is left out."""
         rows = self._rows(application)
@@ -99,12 +107,14 @@ class History:
         return "\n".join(text for text in (texts | entry["undo"]).values() if text)
 
     def _keep(self, entry: dict[str, Any]) -> None:
-        self._kept[entry["application"]].append(entry)
-        if self.store is not None:
-            try:
-                self.store.record(entry["application"], entry, MOST)
-            except ExopError as problem:
-                logger("exop.runtime").error("an entry of the history was not stored", error=str(problem))
+        if self.store is None:
+            if self._knows(entry["application"]):  # it was not removed meanwhile
+                self._kept[entry["application"]].append(entry)
+            return
+        try:
+            self.store.record(entry["application"], entry, MOST)
+        except ExopError as problem:
+            logger("exop.runtime").error("an entry of the history was not stored", error=str(problem))
 
     def _rows(self, application: str) -> Mapping[int, dict[str, Any]]:
         if self.store is not None:

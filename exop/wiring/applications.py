@@ -45,7 +45,7 @@ class Applications:
         self.lost: dict[str, ExopError] = {}
         self.store: Store | None = None
         self.checkpoints = Durability(wiring)
-        self.history = History()
+        self.history = History(lambda name: name in self.deployed or name in self.lost)
         self.changes = Changes(manager, wiring, self)
         self._host = host
         self._catalog = catalog
@@ -120,7 +120,7 @@ class Applications:
         """Deploy a new application, or change the one that runs; return the mesh with its revision."""
         if self._runs(mesh.name):
             return self.plan(mesh).apply(timeout=timeout, pause=pause, stall=stall)
-        with self.history.recorded(mesh.name, "deploy"), self.changes.turn(mesh.name):
+        with self.changes.turn(mesh.name):
             known = self.deployed.get(mesh.name)
             if self._runs(mesh.name):
                 return self.plan(mesh).apply(timeout=timeout, pause=pause, stall=stall)
@@ -146,7 +146,7 @@ class Applications:
                 self._set_inactive(mesh.name)
                 raise
             self.checkpoints.start(deployment)
-            self.history.changed(Mesh(mesh.name), mesh)
+            self.history.changed(Mesh(mesh.name), mesh, what="deploy")
             return mesh
 
     def _runs(self, application: str) -> bool:
@@ -224,6 +224,7 @@ class Applications:
             if self.deployed.get(application) is not deployment:  # another thread removes it, too
                 return deployment.wait(timeout)
             del self.deployed[application]
+            self.history.forget(application)
             try:
                 if self.store is not None:
                     self.store.forget(application)

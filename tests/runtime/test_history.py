@@ -100,3 +100,18 @@ def test_a_peer_needs_the_role_of_an_operation(tmp_path: Path) -> None:
         assert client.call("look") == 1
         with pytest.raises(PeerRefused, match="'load' needs the role admin"):
             client.call("load")
+
+
+def test_names_that_a_peer_makes_up_leave_nothing() -> None:
+    """Operations on unknown applications, and on removed ones, hold no memory of the platform."""
+    app = Application("numbers")
+    app.add("pass", pass_on, item=app.add("numbers", count_up))
+    with Platform() as platform:
+        platform.apply(app.build())
+        platform.end("numbers")
+        assert told(platform, "what", "outcome") == [("deploy", "done"), ("end", "done")]
+        for name in ("nobody", "x" * 100):
+            with pytest.raises(ExopError):
+                platform.remove(name)
+        platform.remove("numbers")
+        assert platform._applications.history._kept == {}

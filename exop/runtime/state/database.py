@@ -34,6 +34,11 @@ _NAMES: Final = (
 )
 _NEXT: Final = "(SELECT coalesce(max(number), 0) + 1 FROM checkpoints WHERE application = ?)"
 
+#: Rows of the history over all applications, those included that were removed.
+_MOST_ENTRIES: Final = 100_000
+_OLD_ENTRIES: Final = (
+    "DELETE FROM history WHERE (application = ? AND number <= ?) OR rowid <= (SELECT max(rowid) FROM history) - ?"
+)
 _LAST_ENTRY: Final = "SELECT coalesce(max(number), 0) FROM history WHERE application = ?"
 
 
@@ -125,9 +130,7 @@ class Database:
                 database.execute("BEGIN IMMEDIATE")
                 ((number,),) = database.execute(_LAST_ENTRY, (application,)).fetchall()
                 database.execute("INSERT INTO history VALUES (?, ?, ?)", (application, number + 1, content))
-                database.execute(
-                    "DELETE FROM history WHERE application = ? AND number <= ?", (application, number + 1 - most)
-                )
+                database.execute(_OLD_ENTRIES, (application, number + 1 - most, _MOST_ENTRIES))
         except sqlite3.Error as problem:
             raise StateError(f"{self.path} could not be written: {problem}") from problem
 
