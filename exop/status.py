@@ -136,7 +136,7 @@ def component_figures(component: Component) -> dict[str, Any]:
             break
     singles = sum(counts.get(("in", port.name), 0) for port in inputs if not port.pulled and port.type.form == "item")
     with READING:
-        busy = metrics.busy_seconds(singles)
+        busy = metrics.busy_seconds(singles, 512)
     figures = {
         "items_in": total(counts, "in"),
         "items_out": total(counts, "out"),

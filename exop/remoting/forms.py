@@ -277,6 +277,7 @@ def proven(plan: T, proof: ProofLike | None) -> T:
 WIRE: Final[dict[str, Any]] = {
     "AnyPlan": Planned,
     "Edits": Annotated[list[AnyEdit], msgspec.Meta(min_length=1, max_length=100)],
+    "Made": Changed,
     "Mesh": Topology,
     "ProofLike": Proof,
     "bytes": Blob,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import TIMEOUT_MAX
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar
 
 from exop.errors import PlanError
 from exop.model.memento import Memento, memento_of
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 AnyPlan = TypeVar("AnyPlan")
+#: The mesh that runs after a change: of it only the revision and the pause cross.
+Made: TypeAlias = Mesh
 #: The number of dead letters that are listed.
 LISTED: Final = 100
 #: Seconds that a client waits where drivers come to their safe points.
@@ -246,7 +248,7 @@ class Management(BundleManagement, Generic[AnyPlan]):
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY, long=True)
     def apply(
         self, mesh: Mesh, *, timeout: float | None = None, pause: float | None = None, stall: bool = False
-    ) -> Mesh:
+    ) -> Made:
         """Deploy *mesh* as a new application, or change the running one to it; return it with its revision.
 
         A change is given up when the drivers need longer than *timeout* seconds (10 by default) to come to their safe
@@ -282,7 +284,7 @@ class Management(BundleManagement, Generic[AnyPlan]):
 
     @operation(role="operate", patience=LONG, long=True)
     @recorded
-    def rollback(self, application: str, node: str) -> Mesh:
+    def rollback(self, application: str, node: str) -> Made:
         """Let the predecessor of a node, kept by `plan.apply(keep=…)`, take over again with its own, current state.
 
         Raises:

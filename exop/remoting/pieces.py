@@ -15,8 +15,9 @@ LARGEST: Final = 64 * MIB
 TOGETHER: Final = 128 * MIB
 #: How many wholes a platform keeps, be they empty.
 MOST: Final = 256
-#: Bytes that go inside of a message.
+#: Bytes that go inside of a message, and of each memento beside others.
 INLINE: Final = 32 * KIB
+FEW: Final = KIB
 #: A piece, and room for what stands beside it.
 LARGEST_REQUEST: Final = PIECE + 10_000
 

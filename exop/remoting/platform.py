@@ -99,10 +99,11 @@ class RemotePlatform(Management[RemotePlan]):
     def _closed(self, value: Any) -> Any:
         """A value as it crosses."""
         from exop.remoting.forms import Topology
+        from exop.remoting.pieces import FEW, INLINE
 
         if isinstance(value, Mesh):
-            return Topology.sent(value, self._closed)
-        return self._sent(value) if isinstance(value, bytes) else value
+            return Topology.sent(value, lambda memento: self._sent(memento, FEW))
+        return self._sent(value, INLINE) if isinstance(value, bytes) else value
 
     def _opened(self, value: Any) -> Any:
         """A value that has crossed."""
@@ -118,14 +119,14 @@ class RemotePlatform(Management[RemotePlan]):
             return RemotePlan(value, self)
         return Figures(value) if type(value) is dict else value
 
-    def _sent(self, data: bytes) -> Any:
-        """Carry bytes to the platform, unless they fit into a message."""
+    def _sent(self, data: bytes, inline: int) -> Any:
+        """Carry bytes to the platform; a few go inside of the message."""
         from exop.remoting.forms import Kept
-        from exop.remoting.pieces import INLINE, PIECE, check_size
+        from exop.remoting.pieces import PIECE, check_size
 
         check_size(len(data))
         number = ""
-        if len(data) <= INLINE:
+        if len(data) <= inline:
             return data
         for offset in range(0, len(data), PIECE):
             piece = {"number": number, "data": data[offset : offset + PIECE]}
@@ -177,13 +178,15 @@ class RemotePlatform(Management[RemotePlan]):
         found: Changed = self.ask("carry_out", told, plan=plan, timeout=timeout, **bounds)
         return found
 
-    def roll_back(self, application: str, node: str) -> Changed:
-        """Roll back as `rollback`, and return the change that was made."""
-        from exop.remoting.forms import Changed
+    def rollback(self, application: str, node: str) -> Mesh:
+        """Let the predecessor of a node, kept by `plan.apply(keep=…)`, take over again, as `Platform.rollback`."""
+        self.roll_back(application, node)
+        return self.mesh(application)
 
-        revision = self.rollback(application, node).revision
-        last = self.status(application)["last_change"]
-        return Changed(application, revision, last["paused_ms"] if last and last["revision"] == revision else None)
+    def roll_back(self, application: str, node: str) -> Changed:
+        """Roll back as `rollback`, and return the change that was made; the slets need not be known here."""
+        found: Changed = self.ask("rollback", application=application, node=node)
+        return found
 
     def memento(self, application: str, node: str) -> Memento:
         """A copy of a node's state as it is now; its class must be known here too, by an installed plugin.

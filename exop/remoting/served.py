@@ -52,7 +52,7 @@ class Served:
     def _answer(self, operation: Operation, function: Callable[..., Any], given: dict[str, Any]) -> object:
         """Call an operation of the platform with values that have crossed, and return what can cross."""
         opened = {name: self._opened(value) for name, value in given.items()}
-        return self._called(operation, lambda: self._closed(function(**opened)), {})
+        return self._called(operation, lambda: self._closed(function(**opened), operation.reply), {})
 
     def _called(self, operation: Operation, function: Callable[..., Any], given: dict[str, Any]) -> object:
         """Call a function, or begin to: what may take long is asked for by `outcome`."""
@@ -63,7 +63,7 @@ class Served:
             return self._pieces.take(value.number)
         return value.read(self._platform, self._opened) if isinstance(value, Topology) else value
 
-    def _closed(self, value: Any) -> Any:
+    def _closed(self, value: Any, kind: Any = None) -> Any:
         from exop.wiring.plan import Plan
 
         if isinstance(value, bytes) and len(value) > INLINE:
@@ -73,7 +73,14 @@ class Served:
         if isinstance(value, Plan):
             heavy = any(node.memento is not None for node in value.after.nodes.values())
             return Planned.of((self._heavy if heavy else self._plans).put(value), value)
-        return Topology.of(value) if isinstance(value, Mesh) else value
+        if isinstance(value, Mesh):
+            return self._changed(value) if kind is Changed else Topology.of(value)
+        return value
+
+    def _changed(self, made: Mesh) -> Changed:
+        last = self._platform.status(made.name)["last_change"]
+        paused = last["paused_ms"] if last is not None and last["revision"] == made.revision else None
+        return Changed(made.name, made.revision, paused)
 
     @operation(role="operate", patience=LONG, long=True)
     def carry_out(
@@ -86,10 +93,7 @@ class Served:
     ) -> Changed:
         """Make a change that was planned."""
         shelf = self._heavy if plan in self._heavy else self._plans
-        made: Mesh = proven(shelf.take(plan), proof).apply(timeout=timeout, pause=pause, stall=stall)
-        last = self._platform.status(made.name)["last_change"]
-        paused = last["paused_ms"] if last is not None and last["revision"] == made.revision else None
-        return Changed(made.name, made.revision, paused)
+        return self._changed(proven(shelf.take(plan), proof).apply(timeout=timeout, pause=pause, stall=stall))
 
     @operation(role="operate")
     def outcome(self, number: str) -> Begun[Any]:

@@ -30,6 +30,8 @@ Counts: TypeAlias = dict[tuple[Direction, str], int]
 READING: Final = threading.RLock()
 #: Of `ComponentMetrics`: what is counted beside the items of each port.
 _COUNTED: Final = ("batches", "errors", "skipped")
+#: The number of samples that a look without quantiles takes into account.
+_FEW: Final = 5
 #: Seconds to wait for the answer of one slet's `metrics()`.
 PATIENCE: Final = 0.1
 #: Bounds of what one slet adds to the status of its platform: figures, characters of each, levels of nesting.
@@ -177,15 +179,16 @@ class ComponentMetrics:
 
         return call_timed
 
-    def busy_seconds(self, singles: int) -> float:
+    def busy_seconds(self, singles: int, most: int) -> float:
         """The seconds in calls: exact for batches, estimated for *singles*, the calls with single items so far.
 
-        The calls since the last look count with the median of the last samples; it is called under `READING`.
+        The calls since the last look count with the median of the last samples, of *most* of them; it is called under
+        `READING`.
         """
         if (fresh := singles - self._seen) and "singles" in vars(self) and (last := self.singles):
-            self._seen, some = singles, sorted([last[-1 - n] for n in range(min(5, len(last)))])
+            self._seen, some = singles, sorted([last[-1 - n] for n in range(min(most, len(last)))])
             self._estimated += fresh * some[len(some) // 2]
-        return self.busy + self._estimated
+        return max(0.0, self.busy + self._estimated)
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Go on from the `figures_of` a checkpoint; one of an earlier release has none."""
@@ -232,7 +235,7 @@ def totals_of(components: Mapping[str, Component]) -> Iterator[tuple[str, Compon
                 items[port] = items.get(port, 0) + before
                 came += before if direction == "in" else 0
                 singles += before if direction == "in" and spec.ports[port].type.form == "item" else 0
-            yield name, component, items, came, sum(items.values()) - came, metrics.busy_seconds(singles)
+            yield name, component, items, came, sum(items.values()) - came, metrics.busy_seconds(singles, _FEW)
 
 
 def _entered(tally: Tally, known: dict[Flow, int]) -> int:
