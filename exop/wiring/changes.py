@@ -226,9 +226,10 @@ class Changes:
         failpoint("change-made")
         self.shadows.made(running, change.plan, change.beside)
         unstored = self._running.changed(running)
-        steps = [f"{step.verb} {step.node}" for step in change.plan.steps]
-        paused = round(change.pause.seconds * 1e3, 3)
-        self._running.history.changed(change.plan.before, change.plan.after, steps=steps, paused_ms=paused)
+        plan, paused = change.plan, round(change.pause.seconds * 1e3, 3)
+        facts = {} if plan.shadow is None else {"proof": self.shadows.status(plan.after.name).get("shadow")}
+        steps = [f"{step.verb} {step.node}" for step in plan.steps]
+        self._running.history.changed(plan.before, plan.after, steps=steps, paused_ms=paused, **facts)
         return unstored
 
     def close(self, change: Change) -> None:

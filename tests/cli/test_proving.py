@@ -38,6 +38,10 @@ def test_prove_keep_and_roll_back(line: Path) -> None:
     none = exop("rollback", "line.tag")
     assert none.returncode == 2
     assert "replace it back instead" in none.stderr
+    _, refused, proven, rolled_back, too_late = facts("history", "line")
+    assert (refused["proof"]["items"], "tag was not replaced" in refused["outcome"]) == (50, True)
+    assert (proven["proof"]["tag"]["items"] >= 20, proven["from"], proven["to"]) == (True, 1, 2)
+    assert (rolled_back["what"], rolled_back["to"], too_late["outcome"][:9]) == ("rollback", 3, "PlanError")
     before = len(lines(line))
     eventually(lambda: len(lines(line)) > before + 5)
     counted(line)
