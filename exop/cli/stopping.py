@@ -29,7 +29,7 @@ class Stopping:
 
     @property
     def exit_code(self) -> int:
-        """What a shell expects of a process that this signal has ended."""
+        """The exit code that a shell expects of a process that this signal has ended."""
         return 128 + self.last
 
     def __enter__(self) -> Self:

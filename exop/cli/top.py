@@ -146,7 +146,7 @@ class Look:
 
     @property
     def head(self) -> str:
-        """Which platform it is."""
+        """The line above the tables: the platform, and any trouble in reaching it."""
         return f"{self.name} (process {self.pid})" + (f"  {self.trouble}" if self.trouble else "")
 
 

@@ -119,7 +119,7 @@ class Live:
         self._display.start()
 
     def opening(self, application: str, facts: Mapping[str, Any]) -> None:
-        """Which slets are not ready yet."""
+        """Show the slets that are not ready yet."""
         from rich.text import Text
 
         told = opening_facts(facts)

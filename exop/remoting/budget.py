@@ -20,7 +20,7 @@ class Budget:
 
     @property
     def left(self) -> int:
-        """Bytes that nobody holds at the moment."""
+        """Bytes that are free at the moment."""
         return self._left
 
     def take(self, size: int, deadline: float) -> int:

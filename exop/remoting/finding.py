@@ -1,4 +1,4 @@
-"""Which platforms of this user run: every entry of the run directory is asked for its name."""
+"""The running platforms of this user: every entry of the run directory is asked for its name."""
 
 from __future__ import annotations
 

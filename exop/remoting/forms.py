@@ -198,7 +198,7 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class Begun(msgspec.Struct, Generic[T], frozen=True):
-    """What was begun under a number, and its result when it has come to its end."""
+    """Work that was begun under a number, and its result when it has come to its end."""
 
     number: str
     result: T | None = None

@@ -10,9 +10,9 @@ MIB = 1024 * KIB
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a peer may take of this process. Every bound of docs/explanation/control.md is a field here.
+    """The bounds on what a peer may take of this process. Every bound of docs/explanation/control.md is a field here.
 
-    Tests make their own with short times; everybody else takes the defaults.
+    Tests make their own with short times; all other code takes the defaults.
     """
 
     frame: int = 4 * MIB

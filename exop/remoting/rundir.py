@@ -80,7 +80,7 @@ def state_directory(path: Path) -> Path:
     """Make *path* for its owner only, or accept what is there: it may be a directory that the user has shared.
 
     Raises:
-        AddressUnusable: everybody could put another socket in the place of ours.
+        AddressUnusable: every user could put another socket in the place of ours.
     """
     _make(path)
     if path.stat().st_mode & stat.S_IWOTH:

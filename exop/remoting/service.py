@@ -21,7 +21,7 @@ from exop.remoting.sockets import Listener, peer_of
 
 if TYPE_CHECKING:
     from exop.remoting.declare import Operation, Role
-    from exop.remoting.seat import Seat
+    from exop.remoting.seats import Seat
     from exop.remoting.session import Host
 
     Operations = Mapping[str, Operation] | Callable[[], Mapping[str, Operation]]

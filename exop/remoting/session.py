@@ -23,13 +23,13 @@ from exop.remoting.frames import (
     TooLate,
 )
 from exop.remoting.limits import Limits
-from exop.remoting.seat import Phase, Seat
+from exop.remoting.seats import Phase, Seat
 from exop.remoting.sockets import peer_of
 from exop.runtime.history import CALLER
 
 
 class Host:
-    """What all connections of a server share: the operations, the budgets, the answer to a hello."""
+    """The parts that all connections of a server share: the operations, the budgets, the answer to a hello."""
 
     def __init__(self, operations: Mapping[str, Operation], name: str, limits: Limits, role: Role) -> None:
         self._limits = limits

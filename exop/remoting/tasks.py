@@ -1,4 +1,4 @@
-"""What takes long is begun by one call and asked for by others: no thread of a connection waits for it."""
+"""Work that takes long: one call begins it, others ask for its outcome, and no thread of a connection waits for it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Tasks(Generic[T]):
         return number
 
     def result(self, number: str, patience: float | None = None) -> T | None:
-        """What came of it, once; `None` while it is under way.
+        """Return its result, once; `None` while it is under way.
 
         Raises:
             PlanError: there is nothing of this number (any more).
