@@ -93,9 +93,19 @@ class Management(BundleManagement, Generic[AnyPlan]):
 
     @operation(role="observe")
     def described(self, application: str) -> dict[str, Any]:
-        """The descriptions of the slets of a running application, by identity."""
-        slets = {node.slet.identity: node.slet for node in self.mesh(application).nodes.values()}
-        return {identity: slet.described() for identity, slet in slets.items()}
+        """The descriptions of the slets of a running application, by identity.
+
+        Where the ports depend on settings, a description has those of all nodes.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        for slet in (node.slet for node in self.mesh(application).nodes.values()):
+            if slet.identity not in found:
+                found[slet.identity] = slet.described()
+            elif slet.specialises:
+                ports = found[slet.identity]["ports"]
+                known = {port["port"] for port in ports}
+                ports += [port for port in slet.described()["ports"] if port["port"] not in known]
+        return found
 
     def services(self, query: str = "") -> Iterable[dict[str, Any]]:
         """The services that a filter fits: `id`, `interfaces`, `properties`."""
