@@ -67,7 +67,8 @@ class History:
         if self.store is not None and before.revision:
             from exop.model.topology import section_text
 
-            undo = {"application/": section_text(before, "application", "")}
+            keeps = before.durable == after.durable
+            undo = {} if keeps else {"application/": section_text(before, "application", "")}
             for kind in _PARTS:
                 old, new = getattr(before, kind), getattr(after, kind)
                 for name in (*touched(old, new), *missing(old, new)):
