@@ -202,6 +202,8 @@ def _recovered(items: tuple[int, int]) -> dict[str, int]:
 
 def _content(channel: Channel) -> dict[str, Any]:
     """The kind of a channel and its figures; a control item that waits in a queue counts as an item here."""
+    if channel.trouble:
+        return channel_status(channel)
     if type(channel).metrics is Channel.metrics:
         return _kind(channel.kind)
     if not isinstance(channel, QueueChannel) or type(channel).metrics is not QueueChannel.metrics:

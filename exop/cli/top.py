@@ -162,12 +162,14 @@ def refresh(status: dict[str, Any], metrics: Mapping[str, Any]) -> None:
         if known["state"] != node["state"] or known["metrics"]["errors"] != node["errors"]:
             changed.append(name)
         known["metrics"] |= {key: value for key, value in node.items() if value != {}}
+    for part in ("channels", "inserted"):
+        for name, channel in metrics[part].items():
+            known = status[part][name]
+            changed += [name] if known.get("trouble") != channel.get("trouble") else []
+            known |= channel
     if changed:
         raise KeyError(changed[0])
     status["running_s"] = metrics["running_s"]
-    for part in ("channels", "inserted"):
-        for name, channel in metrics[part].items():
-            status[part][name] |= channel
 
 
 def _live(look: Look) -> int:

@@ -81,7 +81,8 @@ def test_new_figures_are_put_into_a_status() -> None:
     refresh(known, metrics)
     section = Rates().section(known)
     assert (section.items, section.queued, section.running_s, section.nodes[0].p50_ms) == (9, 3, 2.0, 0.1)
-    for changed in ({"state": "suspended"}, {"revision": 4}, {"nodes": {"c": {}}}):
+    trouble = {"channels": {"q": {"kind": "queue", "depth": 3, "trouble": "disk full"}}}
+    for changed in ({"state": "suspended"}, {"revision": 4}, {"nodes": {"c": {}}}, trouble):
         with pytest.raises(KeyError):
             refresh(known, metrics | changed)
 
