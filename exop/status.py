@@ -173,7 +173,7 @@ def application_metrics(deployment: Deployment) -> dict[str, Any]:
             "batches": metrics.batches,
             "errors": metrics.errors,
             "skipped": metrics.skipped,
-            "busy_s": round(busy, 6),
+            "busy_s": busy,
             "service_ms": _NONE,
             "latency_ms": _NONE,
             "sampled": SAMPLED,
