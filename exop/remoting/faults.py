@@ -9,6 +9,7 @@ import msgspec
 from exop import errors
 from exop.errors import ExopError, RemotingError
 from exop.remoting.codec import BadMessage, pack, unpack
+from exop.shown import notes_of
 
 _LONGEST_TEXT = 8_000
 _LONGEST_VALUE = 1_000
@@ -30,7 +31,7 @@ class Fault(msgspec.Struct, frozen=True):
 def describe(error: ExopError, largest: int) -> bytes:
     """Pack *error*; facts that would make it larger than *largest* bytes stay behind."""
     facts = {name: _plain(value) for name, value in error.facts.items() if name != "text"}
-    notes = [str(note)[:_LONGEST_VALUE] for note in getattr(error, "__notes__", ())][:_MOST_NOTES]
+    notes = [note[:_LONGEST_VALUE] for note in notes_of(error)][:_MOST_NOTES]
     fault = Fault(_code(error), str(error)[:_LONGEST_TEXT], facts, notes)
     packed = pack(fault)
     return packed if len(packed) <= largest else pack(Fault(fault.code, fault.text))
@@ -49,7 +50,8 @@ def rebuild(payload: bytes, largest: int) -> ExopError:
     if not (isinstance(known, type) and issubclass(known, ExopError)):
         known = RemotingError
     try:
-        error = known(text=text, **fault.facts)
+        # Facts become attributes: none of a peer stands for one that Python itself uses.
+        error = known(text=text, **{name: value for name, value in fault.facts.items() if not name.startswith("__")})
     except (TypeError, KeyError, ValueError):
         # Another release gives this class other facts; the text says the same.
         error = RemotingError(text)

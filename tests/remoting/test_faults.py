@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from exop import errors
@@ -43,6 +43,8 @@ facts = st.recursive(
 
 
 @given(st.dictionaries(st.text(), facts, max_size=5), st.text())
+@example({"__notes__": None}, "")
+@example({"__notes__": {0: None}}, "")
 def test_any_facts(carried: dict[str, object], text: str) -> None:
     """Whatever facts an error carries, describing and rebuilding it never fails."""
     error = UnknownName("no such thing")
