@@ -305,9 +305,12 @@ class PeerRefused(RemotingError):
 
 
 class ProtocolMismatch(RemotingError):
-    """The other side uses another version of the protocol: `address`, `ours`, `theirs`."""
+    """The other side uses another protocol: `address`, `ours`, `theirs`, `release` (theirs), `our_release`."""
 
-    template = "the platform at {address} uses protocol {theirs}, this one {ours}; use the same release on both sides"
+    template = (
+        "the platform at {address} uses protocol {theirs} ({release}), this one {ours} ({our_release}); "
+        "use the same release on both sides"
+    )
 
 
 class ConnectionLost(PeerUnreachable):

@@ -166,8 +166,11 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
     ),
     "PeerRefused": ({"address": "/run/a", "problem": "not yours"}, "the platform at /run/a refused: not yours"),
     "ProtocolMismatch": (
-        {"address": "/run/a", "ours": 1, "theirs": 2},
-        "the platform at /run/a uses protocol 2, this one 1; use the same release on both sides",
+        {"address": "/run/a", "ours": 1, "theirs": 2, "release": "exop 0.2.0", "our_release": "exop 0.1.0"},
+        (
+            "the platform at /run/a uses protocol 2 (exop 0.2.0), this one 1 (exop 0.1.0); "
+            "use the same release on both sides"
+        ),
     ),
     "AddressInUse": (
         {"address": "/run/a", "pid": 5},

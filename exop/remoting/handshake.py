@@ -1,12 +1,14 @@
 """The first exchange on a connection: both sides compare their versions, before any other message.
 
     peer       Hello(protocol, exop)
-    platform   Welcome(protocol, exop, name, pid)  or  Declined(problem, protocol)
+    platform   Welcome(protocol, exop, name, pid)  or  Declined(problem, protocol, exop)
 
 The protocol number changes when an older side could misread a message; new operations and new fields do not change it.
 """
 
 from __future__ import annotations
+
+import logging
 
 import msgspec
 
@@ -14,9 +16,12 @@ from exop import __version__
 from exop.errors import ConnectionLost, PeerRefused, PeerUnreachable, ProtocolMismatch
 from exop.remoting.codec import BadMessage, pack, unpack
 from exop.remoting.frames import BoundedChannel, FrameRefused, TooLate
+from exop.shown import clean
 
-PROTOCOL = 1
-_OTHER = "something else"
+PROTOCOL = 2
+_SHOWN = 40
+"""Characters of the other side's release that are shown."""
+_log = logging.getLogger("exop.remoting")
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
@@ -40,6 +45,7 @@ class Declined(msgspec.Struct, frozen=True, tag="declined"):
 
     problem: str
     protocol: int = PROTOCOL
+    exop: str = ""
 
 
 class Silent(Exception):
@@ -58,7 +64,11 @@ def receive(channel: BoundedChannel, welcome: Welcome, deadline: float) -> None:
     except BadMessage:
         raise Silent("no hello") from None
     if hello.protocol != PROTOCOL:
-        channel.send_greeting(pack(Declined("another protocol")), deadline)
+        channel.send_greeting(pack(Declined("another protocol", exop=__version__)), deadline)
+        _log.warning(
+            "a client of exop %s with protocol %d was declined; this platform is exop %s with protocol %d",
+            *(clean(hello.exop[:_SHOWN]), hello.protocol, __version__, PROTOCOL),
+        )
         raise Silent(f"protocol {hello.protocol}")
     channel.send_greeting(pack(welcome), deadline)
 
@@ -72,16 +82,23 @@ def greet(channel: BoundedChannel, address: str, deadline: float) -> Welcome:
     try:
         answer = unpack(_exchange(channel, deadline), Welcome | Declined)  # type: ignore[arg-type]
     except (BadMessage, FrameRefused):
-        raise ProtocolMismatch(address=address, ours=PROTOCOL, theirs=_OTHER) from None
+        raise _mismatch(address, "something else", "no release that can be told") from None
     except TooLate:
         raise PeerUnreachable(address=address, problem="a process listens there, but does not answer") from None
     except EOFError as problem:
         raise ConnectionLost(address=address, operation="hello", problem=str(problem)) from None
     if answer.protocol != PROTOCOL:
-        raise ProtocolMismatch(address=address, ours=PROTOCOL, theirs=answer.protocol)
+        release = f"exop {clean(answer.exop[:_SHOWN])}" if answer.exop else "a release that does not tell its number"
+        raise _mismatch(address, answer.protocol, release)
     if isinstance(answer, Declined):
         raise PeerRefused(address=address, problem=answer.problem)
     return answer
+
+
+def _mismatch(address: str, theirs: object, release: str) -> ProtocolMismatch:
+    return ProtocolMismatch(
+        address=address, ours=PROTOCOL, theirs=theirs, release=release, our_release=f"exop {__version__}"
+    )
 
 
 def _exchange(channel: BoundedChannel, deadline: float) -> bytes:

@@ -15,6 +15,7 @@ import msgpack
 import pytest
 from rpyc.core import brine
 
+from exop import __version__
 from exop.errors import CallTimeout, ConnectionLost, PeerRefused, PeerUnreachable, ProtocolMismatch, RemotingError
 from exop.remoting import ControlClient, ControlServer, find_platforms
 from exop.remoting import client as client_module
@@ -127,9 +128,14 @@ def test_faults(fake: Callable[..., ControlClient], name: str) -> None:
 
 GREETINGS: dict[str, tuple[bytes, type[Exception], str]] = {
     "another protocol": (
-        frame(pack(Welcome(name="new", pid=1, protocol=PROTOCOL + 1))),
+        frame(pack(Welcome(name="new", pid=1, protocol=PROTOCOL + 1, exop="9.1"))),
         ProtocolMismatch,
-        f"uses protocol {PROTOCOL + 1}, this one {PROTOCOL}; use the same release",
+        rf"uses protocol {PROTOCOL + 1} \(exop 9.1\), this one {PROTOCOL} \(exop {__version__}\); use the same release",
+    ),
+    "declined by the release of protocol 1": (
+        frame(msgpack.packb({"type": "declined", "problem": "another protocol", "protocol": 1})),
+        ProtocolMismatch,
+        rf"uses protocol 1 \(a release that does not tell its number\), this one {PROTOCOL} \(exop {__version__}\)",
     ),
     "declined by another protocol": (
         frame(pack(Declined("another protocol", protocol=PROTOCOL + 1))),
@@ -151,13 +157,17 @@ def test_greetings(fake: Callable[..., ControlClient], name: str) -> None:
         fake(answer).call("ready")
 
 
-def test_old_client_is_told(server: ControlServer) -> None:
-    """A client of another protocol is told which one is spoken here, and hung up on."""
+@pytest.mark.parametrize("protocol", [1, 99])
+def test_old_client_is_told(server: ControlServer, protocol: int, caplog: pytest.LogCaptureFixture) -> None:
+    """A client of another protocol is told which one is spoken here, and hung up on; the log names both releases."""
     with RawPeer(server.address, greet=False) as peer:
-        peer.send_frame(msgpack.packb({"type": "hello", "protocol": 99, "exop": "9.9"}))
+        peer.send_frame(msgpack.packb({"type": "hello", "protocol": protocol, "exop": "9.9\x1b"}))
         answer = msgpack.unpackb(peer.frame())
-        assert (answer["type"], answer["protocol"]) == ("declined", PROTOCOL)
+        assert (answer["type"], answer["protocol"], answer["exop"]) == ("declined", PROTOCOL, __version__)
         assert peer.ended()
+    (line,) = (one.getMessage() for one in caplog.records)
+    assert line.startswith(f"a client of exop 9.9\\x1b with protocol {protocol} was declined")
+    assert line.endswith(f"this platform is exop {__version__} with protocol {PROTOCOL}")
 
 
 def test_newer_greeting_with_more_fields(server: ControlServer) -> None:
