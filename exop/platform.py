@@ -283,7 +283,9 @@ class Platform(Management["Plan"]):
         store = self._applications.store
         assert store is not None
         try:
-            self._restart_one(store, stored)
+            with self._applications.history.recorded(stored.name, "start", new=True):
+                self._restart_one(store, stored)
+                self._applications.history.told(how=self.restarted[stored.name])
         except RAISED as error:
             problem = error if isinstance(error, ExopError) else None
             if problem is None:

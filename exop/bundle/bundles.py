@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -23,6 +24,7 @@ from exop.bundle.users import users_of
 from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing
 from exop.logs import logger
 from exop.remoting.parcel import pack
+from exop.runtime.history import PLATFORM
 
 State = Literal["installed", "resolved", "started"]
 #: Plain facts about one bundle, and about several. (Inside of the class, `list` is a method.)
@@ -77,7 +79,7 @@ class Bundles:
     def install_archive(self, data: bytes, name: str) -> Facts:
         """As `install`, of an archive as bytes; *name* is named in errors."""
         archive = read_archive(data, name)
-        with self._turn:
+        with self._recorded("install", archive.manifest.key):
             known = self._known.get(archive.manifest.key)
             if known is not None and known.archive.digest != archive.digest:
                 cure = f"give this one another version, or uninstall that one: `exop bundle uninstall {known.key}`"
@@ -100,7 +102,7 @@ class Bundles:
             RequirementMissing: what it requires is not there; all that is missing is named.
             BundleBroken: its code could not be loaded: file and line. The platform goes on as before.
         """
-        with self._turn:
+        with self._recorded("start", name):
             one = self._find(name)
             try:
                 self._start(one, {}, ())
@@ -116,7 +118,7 @@ class Bundles:
             UnknownName: none is installed under this name; or it does not say which of several that are started.
             BundleInUse: components, channels or other bundles use it; they are named.
         """
-        with self._turn:
+        with self._recorded("stop", name):
             one = self._find(name, started=True)
             self._stop(one, "stopped")
             return self._facts(one)
@@ -129,7 +131,7 @@ class Bundles:
             BundleInUse: components, channels, other bundles or stored applications use it; they are named.
             StateError: it cannot be removed.
         """
-        with self._turn:
+        with self._recorded("uninstall", name):
             one = self._find(name, sole=True)
             self._stop(one, "uninstalled")
             self._shelf.remove(one.key)
@@ -154,7 +156,7 @@ class Bundles:
     def update_archive(self, data: bytes, name: str, **bounds: Any) -> Facts:
         """As `update`, of an archive as bytes; *name* is named in errors."""
         manifest = read_archive(data, name).manifest
-        with self._turn:
+        with self._recorded("update", manifest.key):
             there, running = set(self._known), {one.key for one in self._known.started()}
             old = [one for one in self._known.started(manifest.name) if one.key != manifest.key]
             if not old:
@@ -227,6 +229,13 @@ class Bundles:
             for one in self._known.in_order_of_use():
                 self._withdraw(one)
             self._shelf.close()
+
+    @contextmanager
+    def _recorded(self, verb: str, bundle: str) -> Iterator[None]:
+        """Work on the bundles alone, and record that in the history of the platform."""
+        history = self._ground.applications.history
+        with self._turn, history.recorded(PLATFORM, f"{verb} bundle", new=True, node=bundle):
+            yield
 
     def _find(self, name: str, *, started: bool = False, sole: bool = False) -> Bundle:
         return self._known.find(name, self._ground.name, started=started, sole=sole)

@@ -73,7 +73,7 @@ look   monitoring:health           health
 look   looking:mesh                mesh
     Print the mesh of an application as a picture or as a topology file.
 look   looking:history             history
-    List the operations on a running application: who, what, from which revision to which, its pause and outcome.
+    List the operations on an application: who, what, from which revision to which, its pause and outcome.
 change applying:plan               plan
     Show what a change would do to a running application, node by node; nothing happens.
 change applying:apply              apply

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -20,6 +21,7 @@ from exop.cli.troubles import (
     pending_lines,
     state_text,
 )
+from exop.errors import PeerUnreachable
 from exop.shown import clean
 
 if TYPE_CHECKING:
@@ -102,7 +104,7 @@ def mesh(
 
 
 def history(
-    app: str,
+    app: str = "",
     /,
     *,
     reverse: Annotated[
@@ -115,20 +117,21 @@ def history(
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """List the operations on a running application: who, what, from which revision to which, its pause and outcome.
+    """List the operations on an application: who, what, from which revision to which, its pause and outcome.
 
-    The last 1 000 are kept in the state directory; failed ones are among them.
+    The last 1 000 are kept in the state directory, those that failed included. With --state DIR, they are also shown of
+    an application that was removed, and while no platform runs there.
 
     Args:
-        app: The name of the application.
+        app: The name of the application; without it, operations on the bundles of the platform.
     """
     from exop.cli.outcome import show_and_make
 
-    with find_application(app, where) as found:
-        if reverse is not None:
+    if reverse is not None:
+        with find_application(app, where) as found:
             plan = found.platform.plan_reverse(found.application, reverse)
             return show_and_make(plan, dry_run=not make, json=json)
-        entries = found.platform.history(found.application)
+    entries = _history(app, where)
     if json:
         print_json(entries)
         return DONE
@@ -140,12 +143,30 @@ def history(
             f"{one['what']} {one.get('node', '')}".strip(),
             f"{one['from']} → {one['to']}" if "to" in one else "-",
             pause(one["paused_ms"]) if "paused_ms" in one else "-",
-            "; ".join([*one.get("steps", ()), one["outcome"].split("\n")[0]]),
+            "; ".join([*one.get("steps", ()), *([one["how"]] if "how" in one else ()), one["outcome"].split("\n")[0]]),
         )
         for one in entries
     ]
     print(columns(("", "at", "by", "operation", "revision", "pause", "outcome"), rows))
     return DONE
+
+
+def _history(app: str, where: Where) -> list[dict[str, Any]]:
+    """The entries of an application, or of a platform, from the state directory if no platform runs there."""
+    try:
+        if not app or where.on or where.state:
+            with the_platform(where) as platform:
+                return platform.history(app)
+        with find_application(app, where) as found:
+            return found.platform.history(found.application)
+    except PeerUnreachable:
+        directory = where.state or Path(where.on or "-")
+        if not directory.is_dir():
+            raise
+        from exop.runtime.history import shown
+        from exop.runtime.state.database import read_history
+
+        return shown(read_history(directory, app))
 
 
 def _running(app: str, where: Where, *, toml: bool) -> Drawing | str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import TIMEOUT_MAX
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
 from exop.errors import PlanError
 from exop.model.memento import Memento, memento_of
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from exop.runtime.deployment import Deployment
     from exop.runtime.trouble import FailedItem
     from exop.wiring.applications import Applications
+    from exop.wiring.plan import Plan
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -186,10 +187,15 @@ class Management(BundleManagement, Generic[AnyPlan]):
         return failed_item(self.deployment(application).component(node), dead_letter).to_bytes()
 
     @operation(role="observe")
-    def history(self, application: str) -> list[dict[str, Any]]:
-        """The operations on an application, the oldest first: who, what, revisions, proof, pause, outcome."""
-        self.deployment(application)
-        return self._applications.history.of(application)
+    def history(self, application: str = "") -> list[dict[str, Any]]:
+        """The operations on an application, the oldest first: who, what, revisions, proof, pause, outcome.
+
+        Without a name those on the platform itself: on its bundles.
+        """
+        found = self._applications.history.of(application)
+        if application and not found:
+            self.deployment(application)  # it says what there is
+        return found
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
         """Wait until an application has finished; `False` when *timeout* seconds were not enough.
@@ -253,7 +259,8 @@ class Management(BundleManagement, Generic[AnyPlan]):
         Raises:
             PlanError: there is no such entry, or it has changed nothing that was kept.
         """
-        return self.plan_topology(self._applications.history.reverse(self.mesh(application), number))
+        toml, notes = self._applications.history.reverse(self.mesh(application), number)
+        return cast("AnyPlan", cast("Plan", self.plan_topology(toml)).noting(notes))
 
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY, long=True)
     def apply(

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 #: The number of entries that are kept of each application.
 MOST: Final = 1000
+#: In place of an application: operations on the platform as a whole, such as those on its bundles.
+PLATFORM: Final = ""
+#: Characters of an error that are kept.
+_LENGTH: Final = 2000
 #: The peer on whose behalf a thread works; empty for the platform's own process.
 CALLER: Final[ContextVar[str]] = ContextVar("CALLER", default="")
 #: The entry of the operation that is under way, which an operation that it calls completes.
@@ -32,7 +36,8 @@ _PARTS: Final = ("channels", "nodes")
 class History:
     """The operations on the applications of a platform: in the state directory if it has one, else in memory.
 
-    Operations on applications that the platform does not know (*knows*) are not recorded: a peer may name any.
+    Without a state directory, nothing is kept of applications that the platform does not know (*knows*): a peer may
+    name any.
     """
 
     def __init__(self, knows: Callable[[str], bool]) -> None:
@@ -41,12 +46,13 @@ class History:
         self._kept: defaultdict[str, deque[dict[str, Any]]] = defaultdict(lambda: deque(maxlen=MOST))
 
     @contextmanager
-    def recorded(self, application: str, what: str, **facts: Any) -> Iterator[None]:
+    def recorded(self, application: str, what: str, *, new: bool = False, **facts: Any) -> Iterator[None]:
         """Record an operation with its outcome when the block ends; inside of another operation only that is recorded.
 
+        Only an operation that makes applications (*new*) is recorded for one that the platform does not know.
         An error of the user's code, or an interrupt, is an outcome like any other.
         """
-        if _ENTRY.get() is not None or not self._knows(application):
+        if _ENTRY.get() is not None or not (new or self._knows(application)):
             yield
             return
         entry = {"application": application, "what": what, **_caller(), **facts}
@@ -55,11 +61,17 @@ class History:
             yield
             entry["outcome"] = "done"
         except BaseException as error:
-            entry["outcome"] = f"{type(error).__name__}: {error}" if isinstance(error, ExopError) else repr(error)
+            told = f"{type(error).__name__}: {error}" if isinstance(error, ExopError) else repr(error)
+            entry["outcome"] = told[:_LENGTH]
             raise
         finally:
             _ENTRY.reset(token)
             self._keep(entry)
+
+    def told(self, **facts: Any) -> None:
+        """Complete the entry of the operation under way."""
+        if (entry := _ENTRY.get()) is not None:
+            entry |= facts
 
     def changed(self, before: Mesh, after: Mesh, **facts: Any) -> None:
         """Complete the entry of the operation under way by the change that it has made, or record the change."""
@@ -86,18 +98,20 @@ class History:
 
     def of(self, application: str) -> list[dict[str, Any]]:
         """The entries of an application, the oldest first, each with its `number`; `undo` is left out."""
-        rows = self._rows(application)
-        return [{"number": number, **{k: v for k, v in row.items() if k != "undo"}} for number, row in rows.items()]
+        return shown(self._rows(application))
 
-    def reverse(self, mesh: Mesh, number: int) -> str:
+    def reverse(self, mesh: Mesh, number: int) -> tuple[str, list[str]]:
         """The topology of *mesh* with the nodes and channels of a change as they were before it.
+
+        Returns it with notes on later changes of the same nodes and channels, which are taken back, too.
 
         Raises:
             PlanError: there is no such entry, it has changed nothing, or the platform has no state directory.
         """
         from exop.model.topology import section_text, sections
 
-        entry = self._rows(mesh.name).get(number)
+        rows = self._rows(mesh.name)
+        entry = rows.get(number)
         if entry is None or not entry.get("undo"):
             why = "has changed no mesh that was kept" if entry is not None else "is not there"
             raise PlanError(
@@ -105,22 +119,37 @@ class History:
                 f"without a state directory keeps no former meshes"
             )
         texts = {f"{kind}/{name}": section_text(mesh, kind, name) for kind, name in sections(mesh)}
-        return "\n".join(text for text in (texts | entry["undo"]).values() if text)
+        notes = []
+        for later, row in rows.items():
+            if later > number and (again := [part for part in row.get("undo") or () if part in entry["undo"]]):
+                names = ", ".join(part.partition("/")[2] or "the application" for part in again)
+                notes.append(f"the later change {later} of {names} is taken back, too")
+        return "\n".join(text for text in (texts | entry["undo"]).values() if text), notes
 
     def _keep(self, entry: dict[str, Any]) -> None:
-        if self.store is None:
-            if self._knows(entry["application"]):  # it was not removed meanwhile
-                self._kept[entry["application"]].append(entry)
-            return
+        name = entry["application"]
         try:
-            self.store.record(entry["application"], entry, MOST)
+            if entry["what"] == "start" and entry["outcome"] != "done":
+                # Each start of a process that fails for ever would push an entry out that tells more.
+                last = self.of(name)[-1:]
+                if last and all(last[0][fact] == entry[fact] for fact in ("what", "outcome")):
+                    return
+            if self.store is not None:
+                self.store.record(name, entry, MOST)
+            elif name == PLATFORM or self._knows(name):  # it was made, and not removed meanwhile
+                self._kept[name].append(entry)
         except ExopError as problem:
             logger("exop.runtime").error("an entry of the history was not stored", error=str(problem))
 
     def _rows(self, application: str) -> Mapping[int, dict[str, Any]]:
         if self.store is not None:
             return self.store.history(application)
-        return dict(enumerate(self._kept[application], 1))
+        return dict(enumerate(self._kept.get(application, ()), 1))
+
+
+def shown(rows: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    """The entries with their numbers; `undo` is left out."""
+    return [{"number": number, **{k: v for k, v in row.items() if k != "undo"}} for number, row in rows.items()]
 
 
 def _caller() -> dict[str, Any]:

@@ -16,7 +16,7 @@ from exop.errors import StateError
 from exop.logs import logger
 from exop.model.mesh import Mesh
 from exop.runtime.durable.snapshot import Snapshot, ties
-from exop.runtime.state.database import Checkpoints, Database
+from exop.runtime.state.database import ENTRIES, Checkpoints, Database
 from exop.runtime.state.tables import FILE, FORMER_CHECKPOINTS, GENERATION, write_mesh
 from exop.runtime.tied import EnginePlaces
 
@@ -158,8 +158,7 @@ class Store:
 
     def history(self, application: str) -> dict[int, dict[str, Any]]:
         """The history of an application, by number, the oldest first; it stays when the application is removed."""
-        query = "SELECT number, content FROM history WHERE application = ? ORDER BY number"
-        return {number: json.loads(content) for number, content in self.database.rows(query, application)}
+        return {number: json.loads(content) for number, content in self.database.rows(ENTRIES, application)}
 
     def close(self) -> None:
         """Close the database and unlock the directory; a last attempt is made for changes that are not written."""

@@ -121,33 +121,36 @@ class Applications:
         if self._runs(mesh.name):
             return self.plan(mesh).apply(timeout=timeout, pause=pause, stall=stall)
         with self.changes.turn(mesh.name):
-            known = self.deployed.get(mesh.name)
             if self._runs(mesh.name):
                 return self.plan(mesh).apply(timeout=timeout, pause=pause, stall=stall)
-            if known is not None and mesh.revision:
-                raise finished(mesh.name)
-            mesh = resolved(mesh, self._catalog.slets, durable=self.store is not None)
-            check_durable(mesh, has_state=self.store is not None)
-            if mesh.name in self.lost and self.store is not None and self.store.checkpoints.has(mesh.name):
-                raise self._down(
-                    f"the checkpoint of {mesh.name!r} is kept, because it could not be restored", mesh.name
-                )
-            mesh = mesh.at(max(mesh.revision, known.mesh.revision if known is not None else 0) + 1)
+            with self.history.recorded(mesh.name, "deploy", new=True):
+                return self._begin(mesh, timeout)
+
+    def _begin(self, mesh: Mesh, timeout: float | None) -> Mesh:
+        """Deploy an application that does not run."""
+        known = self.deployed.get(mesh.name)
+        if known is not None and mesh.revision:
+            raise finished(mesh.name)
+        mesh = resolved(mesh, self._catalog.slets, durable=self.store is not None)
+        check_durable(mesh, has_state=self.store is not None)
+        if mesh.name in self.lost and self.store is not None and self.store.checkpoints.has(mesh.name):
+            raise self._down(f"the checkpoint of {mesh.name!r} is kept, because it could not be restored", mesh.name)
+        mesh = mesh.at(max(mesh.revision, known.mesh.revision if known is not None else 0) + 1)
+        self.checkpoints.stop(mesh.name)
+        if self.store is not None:  # first: where it cannot be stored, one that has finished stays as it was
+            self.store.save(mesh, active=True, anew=True)
+        try:
+            if known is not None:
+                self._deployer.undeploy(known)
+            deployment = self._deploy(mesh, ready=self.checkpoints.begin, timeout=timeout)
+        except BaseException:
             self.checkpoints.stop(mesh.name)
-            if self.store is not None:  # first: where it cannot be stored, one that has finished stays as it was
-                self.store.save(mesh, active=True, anew=True)
-            try:
-                if known is not None:
-                    self._deployer.undeploy(known)
-                deployment = self._deploy(mesh, ready=self.checkpoints.begin, timeout=timeout)
-            except BaseException:
-                self.checkpoints.stop(mesh.name)
-                self.deployed.pop(mesh.name, None)
-                self._set_inactive(mesh.name)
-                raise
-            self.checkpoints.start(deployment)
-            self.history.changed(Mesh(mesh.name), mesh, what="deploy")
-            return mesh
+            self.deployed.pop(mesh.name, None)
+            self._set_inactive(mesh.name)
+            raise
+        self.checkpoints.start(deployment)
+        self.history.changed(Mesh(mesh.name), mesh)
+        return mesh
 
     def _runs(self, application: str) -> bool:
         known = self.deployed.get(application)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from exop.errors import ExopError, PlanError, StateError
 from exop.model.checks import check_durable
@@ -62,7 +62,7 @@ class Changes:
         """Make a change; `Plan.apply` tells the errors."""
         name, history = plan.after.name, self._running.history
         shadow = plan.shadow
-        proof = {} if shadow is None else {"proof": {"items": shadow.items, "seconds": shadow.seconds}}
+        proof: dict[str, Any] = {} if shadow is None else {"proof": {"items": shadow.items, "seconds": shadow.seconds}}
         record = history.recorded(name, "change", **proof) if plan else nullcontext()
         with record, self.followed([plan]) as runs, ExitStack() as turn:
             turn.enter_context(self.turns_of(name, runs=runs))

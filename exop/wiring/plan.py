@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import TIMEOUT_MAX
@@ -132,6 +132,10 @@ class Plan:
         from exop.wiring.shadow.checks import told
 
         return *self.remarks(self), *told(self)
+
+    def noting(self, notes: Sequence[str]) -> Plan:
+        """The plan with further notes before its own."""
+        return replace(self, remarks=lambda plan: (*notes, *self.remarks(plan)))
 
     @property
     def patience(self) -> float:

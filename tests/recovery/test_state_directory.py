@@ -98,6 +98,14 @@ def full(running: Platform, *, yes: bool = True) -> None:
     store.database.connection.execute(f"PRAGMA max_page_count = {1 if yes else 1 << 30}")
 
 
+def without_history(directory: Path) -> dict[str, Any]:
+    """The content of a state directory: its files, and the rows of its database but for the history."""
+    with closing(sqlite3.connect(directory / "platform.sqlite")) as database:
+        names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        rows = {name: database.execute(f"SELECT * FROM {name}").fetchall() for name in names if name != "history"}
+    return {**contents(directory), "platform.sqlite": rows}
+
+
 def contents(directory: Path) -> dict[str, bytes]:
     """Every file, as bytes."""
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file() and path.name != "lock"}
@@ -242,11 +250,14 @@ def test_an_end_that_cannot_be_stored_is_no_failure(tmp_path: Path) -> None:
 
 
 def test_a_memento_of_a_newer_version_in_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The application is not started, its checkpoint is kept as it is, and goes on with the code that wrote it."""
+    """The application is not started, its checkpoint is kept as it is, and goes on with the code that wrote it.
+
+    The history says that it was tried.
+    """
     with platform(tmp_path) as running:
         running.apply(app(durable=1000.0).build())
         grows(running)
-    before = contents(tmp_path)
+    before = without_history(tmp_path)
     with monkeypatch.context() as older:
         older.setattr(Sent, "__memento_version__", 1)
         with platform(tmp_path) as running:
@@ -255,7 +266,11 @@ def test_a_memento_of_a_newer_version_in_a_checkpoint(tmp_path: Path, monkeypatc
             assert "of version 2 of Sent, the code here knows 1; nothing was changed; install the newer" in str(problem)
             with pytest.raises(StateError, match="is kept, because it could not be restored"):
                 running.apply(app(durable=1000.0).build())
-        assert contents(tmp_path) == before
+            assert [one["outcome"][:16] for one in running.history("app")[1:]] == [
+                "StoredStateError",
+                "StateError: the ",
+            ]
+        assert without_history(tmp_path) == before
     with platform(tmp_path) as running:
         assert not running.failed_to_restart
         grows(running)

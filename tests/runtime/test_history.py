@@ -1,5 +1,6 @@
 """The history of an application: every operation with its caller and outcome, bounded, kept, and taken back."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,11 @@ import pytest
 
 from exop import Application, Platform, connect
 from exop.cli import main
-from exop.errors import ExopError, LifecycleError, PeerRefused, PlanError
+from exop.errors import ExopError, LifecycleError, PeerRefused, PlanError, UnknownName
 from exop.remoting import ControlClient, ControlServer, operation, operations
 from exop.runtime import history
-from exop.stock.slets import count_up, pass_on
+from exop.stock.slets import WriteLines, count_up, pass_on
+from tests.bundle.folders import SLETS, manifest, write
 
 
 @pytest.fixture
@@ -61,7 +63,10 @@ def test_it_is_kept_and_taken_back(platform: Platform, tmp_path: Path, capsys: p
         remote.apply(remote.mesh("numbers").configure("numbers", step=5))
         assert "process" in remote.history("numbers")[-1]["who"]
         assert "the platform's" not in remote.history("numbers")[-1]["who"]
-        assert "step: 5 → 1" in str(remote.plan_reverse("numbers", 2))
+        back = str(remote.plan_reverse("numbers", 2))
+        assert "step: 5 → 1" in back
+        for later in (3, 5):
+            assert f"the later change {later} of numbers is taken back, too" in back
         assert main(["history", "numbers", "--reverse", "3", "--make", "--on", "there"]) == 0
         assert "add pass: stock:pass_on" in capsys.readouterr().out
         mesh = again.mesh("numbers")
@@ -72,6 +77,40 @@ def test_it_is_kept_and_taken_back(platform: Platform, tmp_path: Path, capsys: p
         for number in (1, 99):
             with pytest.raises(PlanError, match=f"the entry {number} of numbers .* see `exop history numbers`"):
                 remote.plan_reverse("numbers", number)
+        assert told(again, "what", "how")[3] == ("start", "started anew (not durable)")
+        entries = again.history("numbers")
+    assert main(["history", "numbers", "--state", str(tmp_path / "state"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == entries, "a platform that is down"
+    assert main(["history", "numbers", "--state", str(tmp_path)]) == 2
+    assert "platform.sqlite could not be read" in capsys.readouterr().err
+
+
+def test_deployments_that_fail_and_applications_that_are_gone(platform: Platform, tmp_path: Path) -> None:
+    """A deployment that fails has its entry; that of an application that was removed is still there."""
+    app = Application("failing")
+    app.add("writes", WriteLines, item=app.add("numbers", count_up), path=tmp_path / "none" / "file")
+    with pytest.raises(ExopError):
+        platform.apply(app.build())
+    ((what, outcome),) = [(one["what"], one["outcome"]) for one in platform.history("failing")]
+    assert what == "deploy"
+    assert "No such file" in outcome
+    platform.remove("numbers")
+    assert told(platform, "what", "outcome")[-1] == ("remove", "done"), "it is still there"
+    with pytest.raises(UnknownName):
+        platform.history("never")
+
+
+def test_operations_on_bundles(platform: Platform, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They stand in the history of the platform, under no application's name, also those that fail."""
+    files = {"bundle.toml": manifest(), "slets.py": SLETS, "helpers.py": "SCALE = 1"}
+    platform.bundles.install(write(tmp_path / "speeds", files))
+    with pytest.raises(UnknownName):
+        platform.bundles.start("sped")
+    assert main(["history", "--on", "there"]) == 0
+    first, second = capsys.readouterr().out.splitlines()[1:]
+    assert "install bundle speeds@1.0.0" in first
+    assert "start bundle sped " in second
+    assert "UnknownName" in second
 
 
 def test_the_oldest_entries_go(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,6 +119,15 @@ def test_the_oldest_entries_go(platform: Platform, monkeypatch: pytest.MonkeyPat
     for _ in range(3):
         platform.end("numbers")
     assert told(platform, "number", "what") == [(3, "end"), (4, "end")]
+
+
+def test_a_start_that_fails_again_and_again_has_one_entry() -> None:
+    """What a supervisor starts for ever does not push out what was done before."""
+    kept = history.History(lambda name: True)
+    for problem in ("no slet", "no slet", "no file", "no slet"):
+        with pytest.raises(ExopError), kept.recorded("numbers", "start"):
+            raise ExopError(problem)
+    assert [one["outcome"] for one in kept.of("numbers")] == [f"ExopError: no {n}" for n in ("slet", "file", "slet")]
 
 
 def test_a_peer_needs_the_role_of_an_operation(tmp_path: Path) -> None:
@@ -113,5 +161,7 @@ def test_names_that_a_peer_makes_up_leave_nothing() -> None:
         for name in ("nobody", "x" * 100):
             with pytest.raises(ExopError):
                 platform.remove(name)
+            with pytest.raises(ExopError):
+                platform.history(name)
         platform.remove("numbers")
         assert platform._applications.history._kept == {}

@@ -39,6 +39,7 @@ _MOST_ENTRIES: Final = 100_000
 _OLD_ENTRIES: Final = (
     "DELETE FROM history WHERE (application = ? AND number <= ?) OR rowid <= (SELECT max(rowid) FROM history) - ?"
 )
+ENTRIES: Final = "SELECT number, content FROM history WHERE application = ? ORDER BY number"
 _LAST_ENTRY: Final = "SELECT coalesce(max(number), 0) FROM history WHERE application = ?"
 
 
@@ -358,3 +359,20 @@ def _version(path: Path) -> int | None:
 def _holds(path: Path) -> bool:
     """Whether there is something in a file; a folder in its place counts, and cannot be used."""
     return path.exists() and (path.is_dir() or path.stat().st_size > 0)
+
+
+def read_history(directory: Path, application: str) -> dict[int, dict[str, Any]]:
+    """The history of an application in a directory that no platform uses; empty in one of an earlier release.
+
+    Raises:
+        StateError: there is no database, or it cannot be read.
+    """
+    path = directory / tables.FILE
+    try:
+        tables.check(path)
+        with tables.opened(path) as database:
+            if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'history'").fetchone():
+                return {}
+            return {number: json.loads(content) for number, content in database.execute(ENTRIES, (application,))}
+    except (OSError, sqlite3.Error, ValueError) as problem:
+        raise StateError(f"{path} could not be read: {problem}; see `exop state check {directory}`") from problem
