@@ -228,13 +228,16 @@ class Platform(Management["Plan"]):
         }
         return Figures(facts)
 
-    def metrics(self, application: str, *, quantiles: bool = False) -> dict[str, Any]:
-        """The figures of an application's components and channels; cheap, unless *quantiles* of times are wanted."""
-        if quantiles:
-            status = self.status(application)
-            return Figures(nodes={n: c["metrics"] for n, c in status["nodes"].items()}, channels=status["channels"])
-        found = dict(self.components.opening).get(application) or self.deployment(application)
-        return Figures(application_metrics(found))
+    def metrics(self, application: str | None = None, *, quantiles: bool = False) -> dict[str, Any]:
+        """The figures of the components and channels of one application, or of all, by name.
+
+        They are cheap; *quantiles* of times cost more, and come with the slet and the ports of each node.
+        """
+        opening = dict(self.components.opening)
+        if application is None:
+            names = {**opening, **dict.fromkeys(self.applications())}
+            return Figures({name: self.metrics(name, quantiles=quantiles) for name in names})
+        return Figures(application_metrics(opening.get(application) or self.deployment(application), whole=quantiles))
 
     @property
     def plugins(self) -> Plugins:

@@ -40,20 +40,28 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
         "nodes": {
             name: component_status(one) | awaited_status(deployment, one) for name, one in deployment.components.items()
         },
+        **_channels(deployment),
+        # A predecessor that has taken over again shows its own errors.
+        "replaced": [facts for key, facts in list(deployment.replaced.items()) if key not in present],
+        "crashed": {name: described(error) for name, error in deployment.crashed()},
+    }
+
+
+def _channels(deployment: Deployment) -> dict[str, Any]:
+    """The status of the channels of an application, and of the queues that the wiring has inserted."""
+    mesh, watches = deployment.mesh, deployment.ledger.watches
+    return {
         "channels": {
             name: channel_status(one)
-            | schema_status(deployment.mesh, one)
-            | partitions_status(deployment.mesh, one)
-            | pending_status(one.asked.pending, deployment.ledger.watches.get(one))
+            | schema_status(mesh, one)
+            | partitions_status(mesh, one)
+            | pending_status(one.asked.pending, watches.get(one))
             for name, one in deployment.channels.items()
         },
         "inserted": {
             name: channel_status(queue) | {"reason": deployment.reasons.get(name, "its consumer pulls")}
             for name, queue in deployment.inserted.items()
         },
-        # A predecessor that has taken over again shows its own errors.
-        "replaced": [facts for key, facts in list(deployment.replaced.items()) if key not in present],
-        "crashed": {name: described(error) for name, error in deployment.crashed()},
     }
 
 
@@ -156,10 +164,11 @@ def component_figures(component: Component) -> dict[str, Any]:
     return figures | ({"own": own} if own else {})
 
 
-def application_metrics(deployment: Deployment) -> dict[str, Any]:
-    """Return the figures that change with every item, without quantiles and the slets' own: cheap enough to be polled.
+def application_metrics(deployment: Deployment, *, whole: bool = False) -> dict[str, Any]:
+    """Return the figures that change with every item: cheap enough to be polled.
 
-    The shapes are those of `application_status`.
+    With quantiles, and the slet and ports of each node, if they are asked for as a *whole*. The shapes are those of
+    `application_status`.
     """
     nodes: dict[str, dict[str, Any]] = {}
     for name, one, items, came, gone, busy in totals_of(deployment.components):
@@ -174,10 +183,14 @@ def application_metrics(deployment: Deployment) -> dict[str, Any]:
             "errors": metrics.errors,
             "skipped": metrics.skipped,
             "busy_s": busy,
-            "service_ms": _NONE,
-            "latency_ms": _NONE,
+            "service_ms": quantiles(metrics.times or metrics.singles) if whole else _NONE,
+            "latency_ms": quantiles(metrics.latencies) if whole else _NONE,
             "sampled": SAMPLED,
         }
+        if whole:
+            dead = {"count": len(one.trouble.dead), "dropped": one.trouble.dead.dropped}
+            ports = {"inputs": [port.name for port in one.spec.inputs], "ports": dict(one.node.ports)}
+            nodes[name] |= {"slet": one.spec.identity, **ports, "dead_letters": dead}
         if metrics.own.offered(one):
             nodes[name] |= {"own": plain(metrics.own.ask(one))}
     return {
@@ -185,6 +198,12 @@ def application_metrics(deployment: Deployment) -> dict[str, Any]:
         "state": state_of(deployment),
         "running_s": round(time.monotonic() - deployment.started, 3) if deployment.started else 0.0,
         "nodes": nodes,
+        **(_channels(deployment) if whole else _contents(deployment)),
+    }
+
+
+def _contents(deployment: Deployment) -> dict[str, Any]:
+    return {
         "channels": {name: _content(one) for name, one in deployment.channels.items()},
         "inserted": {name: _content(one) for name, one in deployment.inserted.items()},
     }

@@ -76,18 +76,20 @@ def metrics(
     Args:
         app: An application that runs; all of the platform by default.
     """
+    table = not (prometheus or json)
     if app:
         with find_application(app, where) as found:
-            statuses = {found.application: found.platform.status(found.application)}
+            platform, name = found.platform, found.application
+            looked = {name: platform.status(name) if table else platform.metrics(name, quantiles=True)}
     else:
         with the_platform(where) as platform:
-            statuses = platform.status()["applications"]
+            looked = platform.status()["applications"] if table else platform.metrics(quantiles=True)
     if prometheus:
-        print(prometheus_text(statuses), end="")
+        print(prometheus_text(looked), end="")
     elif json:
-        print_json({name: figures_of(status) for name, status in statuses.items()})
+        print_json({name: figures_of(figures) for name, figures in looked.items()})
     else:
-        for name, status in statuses.items():
+        for name, status in looked.items():
             print(f"{clean(name)}  {status['state']}")
             print(plain(Rates().section(status), RUN))
     return DONE
@@ -112,25 +114,25 @@ def not_running(status: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: {state_text(one)}"
 
 
-def figures_of(status: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures of one application, as `Platform.metrics` gives them, with its state."""
+def figures_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of one application as data: inserted queues are channels here."""
     return {
-        "state": status["state"],
-        "running_s": status["running_s"],
-        "nodes": {name: node["metrics"] for name, node in status["nodes"].items()},
-        "channels": {**status["channels"], **status["inserted"]},
+        "state": metrics["state"],
+        "running_s": metrics["running_s"],
+        "nodes": metrics["nodes"],
+        "channels": {**metrics["channels"], **metrics["inserted"]},
     }
 
 
-def prometheus_text(statuses: Mapping[str, Mapping[str, Any]]) -> str:
+def prometheus_text(metrics: Mapping[str, Mapping[str, Any]]) -> str:
     """The figures of applications in the text format of Prometheus, version 0.0.4.
 
     Args:
-        statuses: What `Platform.status(application)` returns, by application.
+        metrics: The result of `Platform.metrics(quantiles=True)`.
     """
     families: dict[str, tuple[str, str, list[str]]] = {}
-    for name, status in statuses.items():
-        for family, kind, words, labels, value in _samples(name, status):
+    for name, figures in metrics.items():
+        for family, kind, words, labels, value in _samples(name, figures):
             lines = families.setdefault(f"exop_{family}", (kind, words, []))[2]
             shown = ",".join(f'{label}="{str(text).translate(_ESCAPED)}"' for label, text in labels.items())
             lines.append(f"exop_{family}{{{shown}}} {_number(value)}")
@@ -161,7 +163,7 @@ def _samples(name: str, status: Mapping[str, Any]) -> Iterator[_Sample]:
 
 
 def _of_node(here: dict[str, str], facts: Mapping[str, Any]) -> Iterator[_Sample]:
-    figures, inputs = facts["metrics"], facts["inputs"]
+    inputs, letters = facts["inputs"], facts["dead_letters"]
     yield (
         "node_state",
         "gauge",
@@ -173,19 +175,18 @@ def _of_node(here: dict[str, str], facts: Mapping[str, Any]) -> Iterator[_Sample
     for direction, ports in (("in", inputs), ("out", outputs)):
         for port in ports:
             there = here | {"direction": direction, "port": port}
-            yield "items_total", "counter", "Items in and out of the slet.", there, figures["items"].get(port, 0)
+            yield "items_total", "counter", "Items in and out of the slet.", there, facts["items"].get(port, 0)
     for family, (key, kind, words) in _OF_NODES.items():
-        yield family, kind, words, here, figures[key]
-    letters = facts.get("dead_letters", {"count": 0, "dropped": 0})
+        yield family, kind, words, here, facts[key]
     yield "dead_letters", "gauge", "Items set aside that can be tried again.", here, letters["count"]
     yield "dead_letters_dropped_total", "counter", "Dead letters beyond their bound.", here, letters["dropped"]
     for family, key, words in (
         ("service_seconds", "service_ms", "Seconds for an item; measured by samples."),
         ("latency_seconds", "latency_ms", "Seconds from the source to the node; measured by samples."),
     ):
-        for name, value in figures[key].items():
+        for name, value in facts[key].items():
             yield family, "summary", words, here | {"quantile": _QUANTILES[name]}, value / 1e3
-    for name, value in _numbers(figures.get("own", {})):
+    for name, value in _numbers(facts.get("own", {})):
         yield "own", "gauge", "A figure that the slet reports of itself.", here | {"figure": name}, value
 
 

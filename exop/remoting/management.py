@@ -69,8 +69,11 @@ class Management(BundleManagement, Generic[AnyPlan]):
         raise NotImplementedError
 
     @operation(role="observe")
-    def metrics(self, application: str, *, quantiles: bool = False) -> dict[str, Any]:
-        """The figures of an application's components and channels; cheap, unless *quantiles* of times are wanted."""
+    def metrics(self, application: str | None = None, *, quantiles: bool = False) -> dict[str, Any]:
+        """The figures of the components and channels of one application, or of all, by name.
+
+        They are cheap; *quantiles* of times cost more, and come with the slet and the ports of each node.
+        """
         raise NotImplementedError
 
     @operation(role="observe")

@@ -154,19 +154,22 @@ def test_the_figures_of_a_platform(serving: Platform, capsys: pytest.CaptureFixt
 def test_nothing_in_a_name_breaks_the_text_format() -> None:
     """Quotes, backslashes and ends of lines in names are escaped, figures of any name and value are legal."""
     nasty = 'a"b\\c\nd{}, # '
-    figures = {"items_in": 1, "items_out": 2, "batches": 0, "errors": 0, "skipped": 0, "busy_s": 1e-07}
     node = {
         "state": "active",
+        "items_in": 1,
+        "items_out": 2,
+        "batches": 0,
+        "errors": 0,
+        "skipped": 0,
+        "busy_s": 1e-07,
+        "dead_letters": {"count": 0, "dropped": 0},
         "slet": nasty,
         "inputs": ["x", "y"],
         "ports": {"x": "c", "y": "c", "out": "d"},
-        "metrics": figures
-        | {
-            "items": {"x": 1, "out": 2},
-            "service_ms": {"p50": 0.5, "p99": 2.0},
-            "latency_ms": {},
-            "own": {nasty: float("nan"), "ok": True, "n": 3},
-        },
+        "items": {"x": 1, "out": 2},
+        "service_ms": {"p50": 0.5, "p99": 2.0},
+        "latency_ms": {},
+        "own": {nasty: float("nan"), "ok": True, "n": 3},
     }
     channel = {"kind": "own kind", "weird-key é": float("inf"), "folder": "/x", "depth": 7}
     one = {"state": "running", "running_s": 2.5, "revision": 3, "nodes": {nasty: node}, "inserted": {}}
